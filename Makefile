@@ -1,0 +1,47 @@
+# Every target sets up .venv first if it is missing or older than the files that define it.
+
+PYTHON ?= python3
+BIN := .venv/bin
+VENV := .venv/.installed
+SHELL := /bin/sh
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV) ## see it work
+	@$(BIN)/tacit demo
+
+test: $(VENV) ## run the tests, without the slow ones
+	@$(BIN)/pytest -q -n 2 -m "not slow"
+
+test-all: $(VENV) ## run all tests
+	@$(BIN)/pytest -q -n 2
+
+lint: $(VENV) ## check style and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+format: $(VENV) ## fix what can be fixed, and format
+	@$(BIN)/ruff check --fix --exit-zero
+	@$(BIN)/ruff format
+
+bench: $(VENV) ## time what has to be fast
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean: ## remove everything that was generated, .venv too
+	@rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# The pinned versions are what CI tests; pip stays silent unless something goes wrong.
+$(VENV): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "tacit needs Python 3.11 or newer, and '$(PYTHON)' is not: name one with make PYTHON=..." >&2; \
+	  exit 1; }
+	@echo "Setting up .venv with the pinned dependencies; this takes about a minute."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
