@@ -1,0 +1,1 @@
+"""What a release costs: events, accountants, calibration, the ledger, keyed randomness."""

@@ -1,0 +1,80 @@
+"""The one interface of all accountants: a composition of events in, epsilon or delta out.
+
+Which accountant may read which event is decided here once and for all (`refusal`), because an
+unsound pair gives a number that looks like any other.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import ClassVar
+
+from tacit.privacy import checks
+from tacit.privacy.events import (
+    Composition,
+    Event,
+    FixedSizeGaussian,
+    NonPrivate,
+    PoissonGaussian,
+    TruncatedPoissonGaussian,
+)
+
+
+class UnsoundAccounting(ValueError):
+    """An accountant was asked about an event for which its figure would not be a bound."""
+
+
+class Accountant(abc.ABC):
+    """Turns events into epsilon.  Accountants have no state: the events are the ledger's."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    accounts: ClassVar[tuple[type[Event], ...]]
+
+    def refusal(self, event: Event) -> str | None:
+        """Why this accountant must not account `event`, and what may; None if it may."""
+        if isinstance(event, self.accounts):
+            return None
+        return f"the {self.name} accountant cannot account {_NAMES.get(type(event), event.kind)}"
+
+    def epsilon(self, composition: Composition, delta: float) -> float:
+        """The epsilon for which the composition is (epsilon, delta)-DP: an upper bound."""
+        checks.open_unit("delta", delta)
+        costly = self._checked(composition)
+        if not composition.is_private:
+            return math.inf
+        return self._epsilon(costly, delta) if costly.counts else 0.0
+
+    def delta(self, composition: Composition, epsilon: float) -> float:
+        """The delta for which the composition is (epsilon, delta)-DP: an upper bound."""
+        checks.non_negative("epsilon", epsilon)
+        costly = self._checked(composition)
+        if not composition.is_private:
+            return 1.0
+        return self._delta(costly, epsilon) if costly.counts else 0.0
+
+    def rough(self) -> Accountant:
+        """A cheaper accountant whose epsilon is never below this one's, for use in searches."""
+        return self
+
+    def _checked(self, composition: Composition) -> Composition:
+        composition.adjacency  # noqa: B018  (raises when adjacencies are mixed)
+        costly = Composition(composition.costly())
+        for event, _ in costly.counts:
+            if not isinstance(event, NonPrivate) and (reason := self.refusal(event)):
+                raise UnsoundAccounting(reason)
+        return costly
+
+    @abc.abstractmethod
+    def _epsilon(self, composition: Composition, delta: float) -> float: ...
+
+    @abc.abstractmethod
+    def _delta(self, composition: Composition, epsilon: float) -> float: ...
+
+
+_NAMES: dict[type[Event], str] = {
+    PoissonGaussian: "Poisson sampling",
+    TruncatedPoissonGaussian: "truncated Poisson sampling",
+    FixedSizeGaussian: "fixed-size sampling without replacement",
+}

@@ -1,0 +1,168 @@
+"""From a wished-for epsilon to the noise, the rounds or the cohort that give it.
+
+Guarantee: no search here returns a value whose epsilon, by the accountant that was asked,
+exceeds the target.  The last step of each is an evaluation by that very accountant; cheaper
+ones only narrow the search.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from scipy.optimize import brentq
+
+from tacit.privacy import checks
+from tacit.privacy.accountant import Accountant
+from tacit.privacy.events import Composition, Event
+
+_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e7
+_MOST_ROUNDS = 1 << 40
+
+
+def noise_for_epsilon(
+    event_at: Callable[[float], Event],
+    *,
+    rounds: int,
+    delta: float,
+    target_epsilon: float,
+    accountant: Accountant,
+    spent: Composition | None = None,
+    tolerance: float = 1e-3,
+) -> float:
+    """The least noise multiplier (to `tolerance`) that keeps `rounds` within the target.
+
+    `event_at(z)` is the event of one round at noise multiplier z; `spent` was used up before.
+    """
+    checks.positive("target_epsilon", target_epsilon)
+    checks.whole("rounds", rounds, at_least=1)
+    before = spent or Composition()
+
+    @functools.cache
+    def epsilon(z: float, by: Accountant) -> float:
+        return by.epsilon(before.then(event_at(z), rounds), delta)
+
+    rough = accountant.rough()
+    low = high = 1.0
+    while epsilon(high, rough) > target_epsilon:
+        low, high = high, 2 * high
+        if high > _MOST_NOISE:
+            raise ValueError(_unreachable(target_epsilon, epsilon(high, accountant), accountant))
+    while epsilon(low, rough) <= target_epsilon:
+        low, high = low / 2, low
+        if low < _LEAST_NOISE:
+            return high
+
+    def excess(log_z: float) -> float:
+        value = epsilon(math.exp(log_z), rough)
+        return math.log(value / target_epsilon) if value > 0 else -50.0
+
+    root = math.exp(brentq(excess, math.log(low), math.log(high), xtol=1e-3, rtol=1e-3))
+    slope = (excess(math.log(1.01 * root)) - excess(math.log(root))) / math.log(1.01)
+    return _tightened(lambda z: epsilon(z, accountant), root, slope, target_epsilon, tolerance)
+
+
+def _tightened(
+    epsilon: Callable[[float], float], z: float, slope: float, target: float, tolerance: float
+) -> float:
+    """From a near solution z, the least z with epsilon(z) <= target, to `tolerance`.
+
+    `slope` is d log epsilon / d log z there, below 0.  Newton steps aim a little below the target.
+    """
+    bad, good = 0.0, math.inf
+    slope = min(slope, -0.1)
+    for _ in range(60):
+        value = epsilon(z)
+        if value <= target:
+            good = z
+            if value >= target * (1 - tolerance) or good - bad <= 1e-2 * tolerance * good:
+                return good
+        else:
+            bad = z
+        aim = math.log(value / target) + tolerance / 2 if value > 0 else -1.0
+        step = z * math.exp(-aim / slope)
+        z = step if bad < step < good else (bad + good) / 2 if good < math.inf else 2 * z
+    assert good < math.inf, "the search before bracketed the target"
+    return good
+
+
+def _unreachable(target: float, floor: float, accountant: Accountant) -> str:
+    return (
+        f"target_epsilon of {target} is out of reach of the {accountant.name} accountant, whose"
+        f" epsilon here stays at {floor:.4g} or above however much noise there is;"
+        " use the pld accountant or a larger delta"
+    )
+
+
+def rounds_for_epsilon(
+    event: Event,
+    *,
+    delta: float,
+    target_epsilon: float,
+    accountant: Accountant,
+    spent: Composition | None = None,
+) -> int:
+    """The most rounds of `event` that stay within the target; 0 if not even one does."""
+    checks.positive("target_epsilon", target_epsilon)
+    before = spent or Composition()
+
+    def fits(rounds: int, by: Accountant) -> bool:
+        return by.epsilon(before.then(event, rounds), delta) <= target_epsilon
+
+    def most(by: Accountant, low: int, stride: int) -> int:
+        """The last count that fits, given that `low` does."""
+        high = low + stride
+        while fits(high, by):
+            low, stride = high, 2 * stride
+            high = low + stride
+            if high > _MOST_ROUNDS:
+                raise ValueError(
+                    f"target_epsilon of {target_epsilon} is never reached: more than"
+                    f" {_MOST_ROUNDS:,} rounds stay within it"
+                )
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle, by) else (low, middle)
+        return low
+
+    rough = accountant.rough()
+    start = most(rough, 0, 1) if fits(1, rough) else 0
+    return most(accountant, start, max(start // 500, 1))
+
+
+def cohort_for_epsilon(
+    event_at: Callable[[int], Event],
+    *,
+    population: int,
+    rounds: int,
+    delta: float,
+    target_epsilon: float,
+    accountant: Accountant,
+) -> int:
+    """The smallest cohort, of at most the population, that reaches the target.
+
+    `event_at(c)` is the event of one round with cohort c, at a noise on the average that stays
+    the same: the noise multiplier then grows with the cohort, which is what buys privacy.
+    """
+    checks.positive("target_epsilon", target_epsilon)
+
+    def epsilon(cohort: int, by: Accountant) -> float:
+        return by.epsilon(Composition.of([(event_at(cohort), rounds)]), delta)
+
+    best = epsilon(population, accountant)
+    if best > target_epsilon:
+        raise ValueError(
+            f"no cohort reaches a target_epsilon of {target_epsilon}: even the whole population of"
+            f" {population:,} in each round gives {best:.4g}; allow more noise or fewer rounds"
+        )
+    low, high = 0, population
+    while high - low > 1:
+        middle = (low + high) // 2
+        # The rough figure is never below the exact one, so it may only say yes.
+        fits = epsilon(middle, accountant.rough()) <= target_epsilon
+        if fits or epsilon(middle, accountant) <= target_epsilon:
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,0 +1,273 @@
+"""One contract for every accountant, the limits, and the traps that are known of the library."""
+
+from __future__ import annotations
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant as LibraryPld
+from dp_accounting.rdp import RdpAccountant as LibraryRdp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.privacy import loss_distribution
+from tacit.privacy.accountant import UnsoundAccounting
+from tacit.privacy.accountants import NAMES, accountant_named, default_accountant, sound_accountants
+from tacit.privacy.events import (
+    Adjacency,
+    Composition,
+    FixedSizeGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonGaussian,
+    PostProcessing,
+    PureDP,
+    TruncatedPoissonGaussian,
+)
+from tacit.privacy.pld import PldAccountant, gaussian_delta, gaussian_epsilon
+from tacit.privacy.profiles import Remove
+
+EVENTS = {
+    "gaussian": Gaussian(2.0),
+    "poisson": PoissonGaussian(0.01, 1.1),
+    "truncated": TruncatedPoissonGaussian(10_000, 0.01, 160, 1.1),
+    "fixed": FixedSizeGaussian(10_000, 100, 0.55),
+    "pure": PureDP(0.3),
+}
+SOUND = [
+    (name, kind)
+    for name in NAMES
+    for kind in EVENTS
+    if accountant_named(name).refusal(EVENTS[kind]) is None
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), SOUND)
+class TestContract:
+    """What every accountant promises about every event that it accounts."""
+
+    delta = 1e-6
+
+    def epsilon(self, name, events):
+        return accountant_named(name).epsilon(Composition.of(events), self.delta)
+
+    def test_composing_n_is_composing_n_times(self, name, kind):
+        event = EVENTS[kind]
+        accountant = accountant_named(name)
+        step_by_step = Composition()
+        for _ in range(7):
+            step_by_step = step_by_step.then(event)
+        assert accountant.epsilon(step_by_step, self.delta) == self.epsilon(name, [(event, 7)])
+
+    def test_two_parts_are_the_whole(self, name, kind):
+        """Nearly equal events that cannot merge must cost what merged ones cost."""
+        event = EVENTS[kind]
+        key = "epsilon" if kind == "pure" else "noise_multiplier"
+        import dataclasses
+
+        twin = dataclasses.replace(event, **{key: getattr(event, key) * (1 + 1e-9)})
+        whole = self.epsilon(name, [(event, 40)])
+        assert self.epsilon(name, [(event, 25), (twin, 15)]) == pytest.approx(whole, rel=2e-4)
+
+    def test_more_rounds_cost_more(self, name, kind):
+        costs = [self.epsilon(name, [(EVENTS[kind], n)]) for n in (1, 10, 100, 1000)]
+        assert costs == sorted(costs)
+        assert costs[0] < costs[-1]
+
+    def test_a_smaller_delta_costs_more(self, name, kind):
+        composition = Composition.of([(EVENTS[kind], 50)])
+        costs = [accountant_named(name).epsilon(composition, d) for d in (1e-3, 1e-6, 1e-9, 1e-12)]
+        assert costs == sorted(costs)
+
+    def test_epsilon_and_delta_are_inverse(self, name, kind):
+        accountant = accountant_named(name)
+        composition = Composition.of([(EVENTS[kind], 30)])
+        epsilon = accountant.epsilon(composition, self.delta)
+        assert accountant.delta(composition, epsilon) == pytest.approx(self.delta, rel=0.02)
+
+    def test_nothing_costs_nothing_and_no_noise_costs_everything(self, name, kind):
+        event = EVENTS[kind]
+        accountant = accountant_named(name)
+        assert accountant.epsilon(Composition(), self.delta) == 0
+        assert accountant.delta(Composition(), 1.0) == 0
+        free = Composition.of([PostProcessing("sampled from the model")])
+        assert accountant.epsilon(free, self.delta) == 0
+        ruined = Composition.of([event, NonPrivate("no noise")])
+        assert accountant.epsilon(ruined, self.delta) == np.inf
+        assert accountant.delta(ruined, 100.0) == 1
+
+    @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, float("nan"), 2.0])
+    def test_a_delta_outside_0_1_is_refused(self, name, kind, delta):
+        with pytest.raises(ValueError, match="delta must be strictly between 0 and 1"):
+            accountant_named(name).epsilon(Composition.of([EVENTS[kind]]), delta)
+
+    def test_tighter_accountants_come_first(self, name, kind):
+        sound, _ = sound_accountants(Composition.of([EVENTS[kind]]))
+        costs = [a.epsilon(Composition.of([(EVENTS[kind], 50)]), self.delta) for a in sound]
+        if kind != "gaussian":  # zcdp's conversion may beat the 32 moments
+            assert costs == sorted(costs)
+        assert costs[0] == min(costs)
+        assert default_accountant(Composition.of([EVENTS[kind]])).name == sound[0].name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "instead"),
+    [
+        ("moments", "fixed", "rdp"),
+        ("pld", "fixed", "rdp"),
+        ("zcdp", "fixed", "rdp"),
+        ("moments", "truncated", "pld"),
+        ("rdp", "truncated", "pld"),
+        ("zcdp", "truncated", "pld"),
+        ("zcdp", "poisson", "pld"),
+    ],
+)
+def test_unsound_pairs_are_refused_with_what_to_use_instead(name, kind, instead):
+    with pytest.raises(UnsoundAccounting, match=f"use the {instead} accountant"):
+        accountant_named(name).epsilon(Composition.of([EVENTS[kind]]), 1e-6)
+
+
+def test_every_pair_is_either_sound_or_refused_here():
+    assert len(SOUND) + 7 == len(NAMES) * len(EVENTS)
+
+
+def test_mixed_adjacencies_are_refused():
+    mixed = Composition.of([PoissonGaussian(0.1, 1.0), FixedSizeGaussian(100, 10, 1.0)])
+    with pytest.raises(ValueError, match="mix add/remove-one and replace-one"):
+        accountant_named("rdp").epsilon(mixed, 1e-5)
+
+
+def test_an_unknown_accountant_is_named_with_the_nearest():
+    with pytest.raises(ValueError, match="got 'moment'; did you mean 'moments'"):
+        accountant_named("moment")
+
+
+# Limits.
+
+
+@given(z=st.floats(0.5, 50), rounds=st.integers(1, 1000), power=st.floats(3, 12))
+@settings(max_examples=40)
+def test_q_of_1_is_the_plain_gaussian_mechanism(z, rounds, power):
+    delta = 10**-power
+    exact = gaussian_epsilon(np.sqrt(rounds) / z, delta)
+    sampled = Composition.of([(PoissonGaussian(1.0, z), rounds)])
+    plain = Composition.of([(Gaussian(z), rounds)])
+    assert PldAccountant().epsilon(sampled, delta) == pytest.approx(exact, rel=1e-12)
+    for name in ("rdp", "moments"):
+        accountant = accountant_named(name)
+        assert accountant.epsilon(sampled, delta) == accountant.epsilon(plain, delta)
+        assert accountant.epsilon(plain, delta) >= exact * (1 - 1e-9)
+    assert accountant_named("zcdp").epsilon(plain, delta) >= exact * (1 - 1e-9)
+    assert gaussian_delta(np.sqrt(rounds) / z, exact) <= delta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("q", [0.9, 0.999, 1 - 1e-9])
+def test_the_grid_reaches_the_closed_form_as_q_reaches_1(q):
+    exact = gaussian_epsilon(np.sqrt(20) / 2.0, 1e-6)
+    near = PldAccountant.precise().epsilon(Composition.of([(PoissonGaussian(q, 2.0), 20)]), 1e-6)
+    assert near <= exact * (1 + 1e-4)
+    if q > 0.9999:
+        assert near == pytest.approx(exact, rel=1e-4)
+
+
+def test_fixed_size_with_everybody_has_no_amplification():
+    whole = Composition.of([(FixedSizeGaussian(500, 500, 0.8), 30)])
+    plain = Composition.of([(Gaussian(0.8, Adjacency.REPLACE), 30)])
+    rdp = accountant_named("rdp")
+    assert rdp.epsilon(whole, 1e-6) == pytest.approx(rdp.epsilon(plain, 1e-6), rel=1e-6)
+
+
+def test_a_cap_that_never_binds_is_plain_poisson_and_a_tight_one_costs_more():
+    pld = PldAccountant()
+    plain = pld.epsilon(Composition.of([(PoissonGaussian(0.01, 1.0), 100)]), 1e-6)
+    costs = [
+        pld.epsilon(Composition.of([(TruncatedPoissonGaussian(10_000, 0.01, cap, 1.0), 100)]), 1e-6)
+        for cap in (10_000, 180, 120, 100)
+    ]
+    assert costs[0] == pytest.approx(plain, rel=1e-6)
+    assert costs == sorted(costs)
+    assert costs[-1] > 1.5 * plain
+
+
+@pytest.mark.parametrize("cap", [100, 150, 170])
+def test_truncated_poisson_agrees_with_the_library(cap):
+    library = LibraryPld()
+    library.compose(dp_accounting.TruncatedSubsampledGaussianDpEvent(100_000, 0.001, cap, 1.0), 500)
+    event = TruncatedPoissonGaussian(100_000, 0.001, cap, 1.0)
+    ours = PldAccountant().epsilon(Composition.of([(event, 500)]), 1e-6)
+    assert ours == pytest.approx(library.get_epsilon(1e-6), rel=1e-3)
+
+
+def test_pure_dp_composes_to_at_most_the_sum():
+    composition = Composition.of([(PureDP(0.5), 10)])
+    assert PldAccountant().epsilon(composition, 1e-12) == pytest.approx(5.0, rel=1e-6)
+    assert PldAccountant().epsilon(composition, 1e-3) < 5.0
+
+
+# Traps of dp-accounting 0.6.0, and of plain Fourier accounting.
+
+
+def test_trap_the_librarys_rdp_does_not_double_the_sensitivity_under_replace_one_but_its_pld_does():
+    relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+    noise_zS = dp_accounting.GaussianDpEvent(1.0)
+    rdp = LibraryRdp(neighboring_relation=relation).compose(noise_zS, 10).get_epsilon(1e-6)
+    pld = LibraryPld(neighboring_relation=relation).compose(noise_zS, 10).get_epsilon(1e-6)
+    assert rdp < pld  # the looser accountant reports less: it read another sensitivity
+    ours = Composition.of([(Gaussian(0.5, Adjacency.REPLACE), 10)])
+    assert accountant_named("rdp").epsilon(ours, 1e-6) > pld
+    assert PldAccountant().epsilon(ours, 1e-6) == pytest.approx(pld, rel=1e-3)
+
+
+def test_trap_the_librarys_grid_of_1e_4_is_loose_at_small_q():
+    event = dp_accounting.PoissonSampledDpEvent(1e-5, dp_accounting.GaussianDpEvent(1.0))
+    library = LibraryPld().compose(event, 1000).get_epsilon(1e-7)
+    ours = PldAccountant().epsilon(Composition.of([(PoissonGaussian(1e-5, 1.0), 1000)]), 1e-7)
+    assert ours < 0.75 * library
+
+
+def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_ours_does_not():
+    """A million rounds that together are exactly one Gaussian with a known epsilon."""
+    rounds, delta = 10**6, 1e-10
+    exact = gaussian_epsilon(1.0, delta)
+    event = dp_accounting.GaussianDpEvent(1000.0)
+    step = 1e-5
+    per_round = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
+        1000.0, value_discretization_interval=step
+    )
+    del event
+    library = per_round.self_compose(rounds).get_epsilon_for_delta(delta)
+    assert library < exact * (1 - 1e-3)
+    for resolution in (5.0, 20.0, 150.0):
+        ours = loss_distribution.epsilon([(Remove(1.0, 1000.0), rounds)], delta, resolution)
+        assert exact <= ours <= exact * 1.005
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-12, 1e-20, 1e-50])
+@pytest.mark.parametrize("rounds", [1, 1000, 10**6])
+def test_a_finer_grid_is_tighter_and_never_below_the_exact_epsilon(rounds, delta):
+    exact = gaussian_epsilon(1.0, delta)
+    profile = Remove(1.0, float(np.sqrt(rounds)))
+    found = [loss_distribution.epsilon([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
+    assert found == sorted(found, reverse=True)
+    assert exact <= found[-1] <= exact * (1 + 1e-4)
+
+
+def test_trap_moments_and_rdp_have_a_floor_at_small_q_that_pld_does_not_have():
+    one = Composition.of([PoissonGaussian(1e-7, 1.0)])
+    delta = 1e-9
+    assert accountant_named("moments").epsilon(one, delta) > 0.9 * np.log(1 / delta) / 32
+    assert accountant_named("rdp").epsilon(one, delta) > 0.01
+    assert PldAccountant().epsilon(one, delta) < 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_trap_the_count_of_a_pure_dp_event_counts(name):
+    """dp-accounting's RDP ignores the count of an exponential-mechanism event; we have our own."""
+    accountant = accountant_named(name)
+    one = accountant.epsilon(Composition.of([(PureDP(0.1), 1)]), 1e-6)
+    many = accountant.epsilon(Composition.of([(PureDP(0.1), 400)]), 1e-6)
+    assert many > 5 * one
+    assert (
+        not hasattr(dp_accounting, "ExponentialMechanismDpEvent")
+        or accountant.refusal(PureDP(0.1)) is None
+    )
