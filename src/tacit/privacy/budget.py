@@ -1,0 +1,81 @@
+"""A declared budget is a hard stop: the release that would exceed it never happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tacit.privacy import checks
+from tacit.privacy.events import Composition, Event
+
+EpsilonOf = Callable[[Composition, float], float]
+"""What a composition costs: its epsilon at a delta, by the accountant the budget names."""
+
+
+class BudgetExceeded(ValueError):
+    """The next release would cost more than was declared."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a run may cost, and the accountant that says so."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+
+    def __post_init__(self) -> None:
+        checks.positive("the budget's epsilon", self.epsilon)
+        checks.open_unit("the budget's delta", self.delta)
+        if not isinstance(self.accountant, str) or not self.accountant:
+            raise ValueError(f"the budget's accountant must be named, got {self.accountant!r}")
+
+
+class Allowance:
+    """How many more times one event fits into a budget, found with few calls of the accountant.
+
+    Repetitions are tried ahead by doubling, then by bisection, and only as they are asked for:
+    5,000 equal rounds take some 13 calls, and 12 more where the budget ends.
+
+    Guarantee: a repetition is admitted only if a composition that contains it, and everything
+    before it, was itself accounted within the budget.  Releasing less than that cannot cost more,
+    so this holds even where an accountant's own figures are not quite monotone.
+    """
+
+    def __init__(
+        self, budget: Budget, epsilon_of: EpsilonOf, spent: Composition, event: Event
+    ) -> None:
+        self.event = event
+        self._budget = budget
+        self._epsilon_of = epsilon_of
+        self._spent = spent
+        self._admitted = 0
+        self._fits = 0  # so many repetitions are known to fit
+        self._exceeds: int | None = None  # so many are known not to
+        self._excess = 0.0  # and cost this much
+
+    def admits_next(self) -> bool:
+        """Whether one repetition more than admitted so far fits."""
+        while self._fits <= self._admitted:
+            if self._exceeds is None:
+                trial = max(1, 2 * self._fits)
+            elif self._exceeds == self._fits + 1:
+                return False
+            else:
+                trial = (self._fits + self._exceeds) // 2
+            epsilon = self._epsilon_of(self._spent.then(self.event, trial), self._budget.delta)
+            if epsilon <= self._budget.epsilon:
+                self._fits = trial
+            else:  # NaN too
+                self._exceeds, self._excess = trial, epsilon
+        return True
+
+    def admit(self) -> None:
+        """Count a repetition that was released."""
+        self._admitted += 1
+
+    @property
+    def excess(self) -> float:
+        """The epsilon that the first repetition not admitted would reach."""
+        assert self._exceeds == self._fits + 1
+        return self._excess

@@ -1,0 +1,169 @@
+"""A declared budget ends a run before the release that would exceed it."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.privacy.budget import Allowance, Budget, BudgetExceeded
+from tacit.privacy.events import Composition, Event, NonPrivate, PoissonGaussian, PostProcessing
+from tacit.privacy.ledger import Head, Header, Ledger
+
+ROUND = PoissonGaussian(0.01, 1.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.jsonl"
+
+
+def append(ledger: Ledger, round: int, event: Event = ROUND, kind: str = "round") -> Head:
+    return ledger.append(kind=kind, round=round, attempt=0, event=event, plan_hash="ab")
+
+
+class Meter:
+    """An accountant that charges a price per event, and counts how often it is asked."""
+
+    def __init__(self, prices: dict[Event, float]) -> None:
+        self.prices = prices
+        self.calls = 0
+
+    def __call__(self, composition: Composition, delta: float) -> float:
+        assert delta == 1e-6
+        self.calls += 1
+        return sum(self.prices[event] * count for event, count in composition.costly())
+
+
+def budgeted(epsilon: float) -> Header:
+    return Header("run-1", "user", 1000, 1e-5, Budget(epsilon, 1e-6, "pld"))
+
+
+def test_a_budget_ends_the_run_before_anything_is_written(path: Path) -> None:
+    with Ledger.create(path, budgeted(1.0), epsilon_of=Meter({ROUND: 0.3})) as ledger:
+        for round in range(3):
+            append(ledger, round)
+        before = path.read_bytes()
+        with pytest.raises(BudgetExceeded) as caught:
+            append(ledger, 3)
+        assert str(caught.value) == (
+            "the budget of epsilon 1 at delta 1e-06 (pld) ends this run after 3 rounds:"
+            " the next release would reach epsilon 1.2"
+        )
+        assert path.read_bytes() == before
+        append(ledger, 3, PostProcessing("free"), kind="release")  # what is free still goes
+    again = Ledger.open(path, epsilon_of=Meter({ROUND: 0.3}))
+    with pytest.raises(BudgetExceeded, match=r"after 3 rounds: .* reach epsilon 1\.2"):
+        append(again, 3)
+
+
+def test_equal_rounds_take_few_calls_of_the_accountant(path: Path) -> None:
+    meter = Meter({ROUND: 2.0**-10})
+    with Ledger.create(path, budgeted(1.5), epsilon_of=meter) as ledger:
+        for round in range(1536):
+            append(ledger, round)
+            if round % 100 == 0:
+                append(ledger, round, PostProcessing("a sample"), kind="release")
+        for _ in range(3):
+            with pytest.raises(BudgetExceeded, match="after 1536 rounds"):
+                append(ledger, 1536)
+    assert meter.calls <= 12 + 11
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1.0, 2.0, 3.0]), st.integers(1, 40)), max_size=5),
+    st.integers(1, 200),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_run_is_stopped_exactly_where_every_single_round_accounted_would_stop_it(
+    phases: list[tuple[float, int]], epsilon: int
+) -> None:
+    prices: dict[Event, float] = {PoissonGaussian(0.01, z): z for z in (1.0, 2.0, 3.0)}
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
+        with Ledger.create(
+            Path(directory) / "ledger", budgeted(epsilon), epsilon_of=Meter(prices)
+        ) as ledger:
+            spent = 0.0
+            for price, count in phases:
+                for _ in range(count):
+                    fits = spent + price <= epsilon
+                    round = len(ledger.entries)
+                    if fits:
+                        append(ledger, round, PoissonGaussian(0.01, price))
+                        spent += price
+                    else:
+                        with pytest.raises(BudgetExceeded, match=f"epsilon {spent + price:g}$"):
+                            append(ledger, round, PoissonGaussian(0.01, price))
+
+
+def test_an_entry_that_failed_to_be_written_is_not_charged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger.create(path, budgeted(2.0), epsilon_of=Meter({ROUND: 1.0})) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda fd, data: 3)
+            with pytest.raises(OSError, match="only 3 of"):
+                append(ledger, 0)
+        append(ledger, 0)
+        append(ledger, 1)
+        with pytest.raises(BudgetExceeded, match="after 2 rounds"):
+            append(ledger, 2)
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, math.nan])
+def test_an_epsilon_that_is_no_finite_number_exceeds_every_budget(
+    path: Path, epsilon: float
+) -> None:
+    ledger = Ledger.create(path, budgeted(1e6), epsilon_of=lambda *_: epsilon)
+    with pytest.raises(BudgetExceeded, match=f"after 0 rounds: .* epsilon {epsilon}"):
+        append(ledger, 0, NonPrivate("no noise"))
+
+
+def test_a_branch_goes_on_within_the_budget_of_its_parent(tmp_path: Path) -> None:
+    meter = Meter({ROUND: 1.0})
+    with Ledger.create(tmp_path / "run", budgeted(3.0), epsilon_of=meter) as ledger:
+        for round in range(3):
+            append(ledger, round)
+    branch = Ledger.branch(
+        tmp_path / "branch", ledger, 2, "b", run_id="run-2", epsilon_of=Meter({ROUND: 1.0})
+    )
+    with branch:
+        append(branch, 2)
+        with pytest.raises(BudgetExceeded, match="after 3 rounds"):
+            append(branch, 3)
+
+
+def test_a_budget_needs_an_accountant_unless_one_only_reads(path: Path) -> None:
+    with pytest.raises(ValueError, match="epsilon_of must say"):
+        Ledger.create(path, budgeted(1.0))
+    assert not path.exists()
+    Ledger.create(path, budgeted(1.0), epsilon_of=Meter({}))
+    with pytest.raises(ValueError, match="epsilon_of must say"):
+        Ledger.open(path)
+    assert Ledger.read(path).header.budget == Budget(1.0, 1e-6, "pld")
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=64, max_size=64), st.floats(1, 30))
+def test_what_is_admitted_was_accounted_within_the_budget_though_figures_jump(
+    jumps: list[float], epsilon: float
+) -> None:
+    accounted: dict[int, float] = {}
+
+    def jumping(composition: Composition, delta: float) -> float:
+        count = composition.counts[0][1]
+        accounted[count] = count + jumps[count % 64]
+        return accounted[count]
+
+    allowance = Allowance(Budget(epsilon, 1e-6, "pld"), jumping, Composition(), ROUND)
+    admitted = 0
+    while allowance.admits_next():
+        allowance.admit()
+        admitted += 1
+        assert any(count >= admitted and cost <= epsilon for count, cost in accounted.items())
+    assert allowance.excess == accounted[admitted + 1] > epsilon
