@@ -1,0 +1,112 @@
+"""Sums that do not depend on their order: updates, weights and clip bits as int64 on public grids.
+
+Integer addition is associative, so a cohort summed by any number of processes in any order gives
+the same bits.  All steps are powers of two, derived from public constants alone.
+
+Guarantee: quantising rounds toward zero, coordinate by coordinate, so that no norm grows; and the
+quantised weight is the one that multiplies the update *and* enters the denominator.  A sum over
+the whole declared population stays below 2^62, so it cannot wrap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy import checks
+
+Integers = NDArray[np.int64]
+
+# Bits after the binary point of a weight in [0, 1], and of a clip bit of +-1/2.
+WEIGHT_BITS = 30
+CLIP_BITS = 20
+WHOLE_WEIGHT = 1 << WEIGHT_BITS
+HALF_CLIP_BIT = 1 << (CLIP_BITS - 1)
+
+# Weights of a larger population could overflow.
+LARGEST_POPULATION = (1 << 32) - 1
+
+# The largest standard deviation, in steps, whose noise float64 rounds to a grid exactly: a stream's
+# normal values stay below 14, and float64 holds every integer up to 2^53.
+LARGEST_NOISE = 2.0**53 / 14
+
+_LARGEST_SUM_BITS = 62
+_FINEST_BITS = 36
+_COARSEST_BITS = 20
+_UNCLIPPED_STEP = 2.0**-32
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Multiples of `step`.  One user's coordinate has to stay below `limit` steps.
+
+    `bounded` says that a clip ensures the limit; otherwise quantising checks it.
+    """
+
+    step: float
+    limit: int
+    bounded: bool
+
+    @classmethod
+    def for_clip(cls, clip_norm: float, population: int, relative_noise: float = 0.0) -> Self:
+        """2^-36 of the power of two above S; coarser for a huge population or noise.
+
+        `relative_noise` is the standard deviation of the noise in multiples of S.
+        """
+        checks.positive("clip_norm", clip_norm)
+        bits = grid_bits(population, relative_noise)
+        exponent = math.frexp(clip_norm)[1]  # S < 2^exponent
+        return cls(math.ldexp(1.0, exponent - bits), 1 << bits, bounded=True)
+
+    @classmethod
+    def unclipped(cls, largest_cohort: int) -> Self:
+        """The declared step of 2^-32 for updates that nothing bounds (non-private plans only)."""
+        checks.whole("largest_cohort", largest_cohort, at_least=1)
+        return cls(_UNCLIPPED_STEP, (1 << _LARGEST_SUM_BITS) // largest_cohort, bounded=False)
+
+    def quantise(self, values: NDArray[np.float64], weight: int) -> Integers:
+        """trunc(w * values / step) for a quantised weight w, as `weight` units of 2^-30."""
+        assert 0 <= weight <= WHOLE_WEIGHT, weight
+        factor = (
+            math.ldexp(weight, -WEIGHT_BITS) / self.step
+        )  # exact: both are small binary numbers
+        if not self.bounded and values.size:
+            self._check(float(np.abs(values).max()), factor)
+        units = np.empty(values.shape, np.int64)
+        np.multiply(values, factor, out=units, casting="unsafe")  # a cast truncates
+        return units
+
+    def _check(self, peak: float, factor: float) -> None:
+        if not peak * factor < self.limit:
+            raise ValueError(
+                f"an unclipped update has a coordinate of {peak:g}, which must be below"
+                f" {self.limit * self.step:g} so that a cohort's integer sum cannot overflow; clip"
+                " the updates (FlatClip) or lower the learning rate"
+            )
+
+
+def grid_bits(population: int, relative_noise: float = 0.0) -> int:
+    """How many bits finer than the clip norm the grid is.
+
+    So many that K * 2^bits stays below 2^62, and the noise within `LARGEST_NOISE`.
+    """
+    checks.whole("population", population, at_least=1)
+    checks.non_negative("relative_noise", relative_noise)
+    bits = min(_FINEST_BITS, _LARGEST_SUM_BITS - population.bit_length())
+    if bits < _COARSEST_BITS:
+        raise ValueError(
+            f"population must be below 2^{_LARGEST_SUM_BITS - _COARSEST_BITS} for an integer sum of"
+            f" at least {_COARSEST_BITS} bits, got {population}"
+        )
+    if not relative_noise * 2**_COARSEST_BITS <= LARGEST_NOISE:
+        raise ValueError(
+            f"noise_multiplier must keep the noise below {LARGEST_NOISE / 2**_COARSEST_BITS:.3g}"
+            f" clip norms, so that it can be rounded exactly, got a noise of {relative_noise:.3g}"
+        )
+    if relative_noise > 0:
+        bits = min(bits, math.floor(math.log2(LARGEST_NOISE / relative_noise)))
+    return bits

@@ -1,0 +1,295 @@
+"""A round of private training, and what it costs.
+
+A `RoundPlan` holds the public choices of a round and derives everything else from them: the noise,
+the adjacency, the privacy event, the claim.  Nobody writes an event by hand, so what is accounted
+for is what is run.  The mechanism has two points: `contribution` on a user (clip, weigh, quantise)
+and `release` on the server (estimate, add noise, divide).  Between them there is only an integer
+sum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.mechanisms import clippers, estimators, parts, refusals, samplers, schedules
+from tacit.mechanisms.adaptive import (
+    QuantileClip,
+    bit_sensitivity,
+    joint_noise_multiplier,
+    split_noise_multiplier,
+)
+from tacit.mechanisms.clippers import Clipper
+from tacit.mechanisms.contribution import Contribution, Release
+from tacit.mechanisms.estimators import Estimator
+from tacit.mechanisms.fixed_point import CLIP_BITS, HALF_CLIP_BIT, WHOLE_WEIGHT, Grid, Integers
+from tacit.mechanisms.noise import GaussianNoise
+from tacit.mechanisms.samplers import Cohort, Sampler
+from tacit.mechanisms.schedules import ClipSchedule, ClipState, ConstantClip
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.privacy import events
+from tacit.privacy.claims import ALWAYS_EXCLUDED, claim_sentence
+from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.randomness import Stream
+
+UPDATE_NOISE = "update-noise"
+BIT_NOISE = "bit-noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPlan(parts.Part):
+    """The public facts of a round: one plan for all rounds of a phase.
+
+    `population` is K, declared and never counted.  Without a `noise_multiplier` (or with 0) the
+    plan is not private, and its event accounts to infinity.
+
+    Guarantee: for every clip state, `release` of the summed contributions of a drawn cohort is one
+    release of `event()`.
+    """
+
+    population: int
+    sampler: Sampler
+    clipper: Clipper
+    estimator: Estimator
+    noise_multiplier: float | None = None
+    weighting: UserWeighting = field(default_factory=UserWeighting)
+    schedule: ClipSchedule = field(default_factory=ConstantClip)
+    adaptive: QuantileClip | None = None
+    layers: tuple[int, ...] | None = None
+    unit: str = "user"
+    kind: ClassVar[str] = "round-plan"
+
+    def __post_init__(self) -> None:
+        refusals.check_plan(self)
+
+    # What follows from the fields.
+
+    @property
+    def is_private(self) -> bool:
+        return bool(self.noise_multiplier)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        return self.sampler.adjacency
+
+    @property
+    def expected_cohort(self) -> float:
+        """qK, from declared constants alone."""
+        return self.sampler.sampling_prob * self.population
+
+    @property
+    def bits(self) -> int:
+        """m, how many clip bits each user contributes."""
+        return len(self.clipper.norms) if self.adaptive else 0
+
+    @property
+    def bit_noise_stddev(self) -> float:
+        """sigma_b, on the sums of bits; 0 without noise or without bits."""
+        if self.adaptive is None or not self.is_private:
+            return 0.0
+        return self.adaptive.noise_stddev(self.expected_cohort)
+
+    @property
+    def update_noise_multiplier(self) -> float:
+        """z, or what of it the clip bits leave for the update; 0 without noise."""
+        z = self.noise_multiplier or 0.0
+        if not z or not self.bits:
+            return z
+        return split_noise_multiplier(z, self.bit_noise_stddev, self.bits)
+
+    def noise_stddev(self, clip_state: ClipState | None = None) -> float:
+        """sigma, on the average: zS/(qW), or 2zS/(qW_min) with the clipped denominator."""
+        if not self.is_private:
+            return 0.0
+        state = clip_state or self.initial_clip_state()
+        return self.relative_noise * state.total_norm / self._denominator
+
+    @property
+    def relative_noise(self) -> float:
+        """The noise on the sum in multiples of S: z times what the paper's estimator needs."""
+        if not self.is_private:
+            return 0.0
+        scale = self.estimator.relative_sensitivity(Adjacency.ADD_REMOVE)
+        return self.update_noise_multiplier * scale
+
+    def event(self) -> Event:
+        """One round, as accountants read it."""
+        if not self.is_private:
+            return events.NonPrivate("no noise is added to the updates")
+        return self.sampler.event(self.event_multiplier)
+
+    @property
+    def event_multiplier(self) -> float:
+        """Noise stddev / sensitivity under the sampler's own adjacency, update and bits together.
+
+        Under add/remove-one this is z; under replace-one, where the same noise has to hide more,
+        z/2 with the fixed denominator and 2z/3 with the clipped one.
+        """
+        adjacency = self.adjacency
+        assert self.is_private, "a plan without noise has no multiplier"
+        assert adjacency is not None, "a plan with noise has a sampler for it"
+        update = self.relative_noise / self.estimator.relative_sensitivity(adjacency)
+        bit = self.bit_noise_stddev / bit_sensitivity(adjacency)
+        return joint_noise_multiplier([update] + [bit] * self.bits)
+
+    # A round.
+
+    def cohort(self, users: int, stream: Stream) -> Cohort:
+        """Sorted indices of this round's users, out of `users` actual ones."""
+        if users > self.population:
+            raise ValueError(
+                f"population must be at least the number of {self.unit}s, {users}, got"
+                f" {self.population}; declare a population that they cannot exceed"
+            )
+        return self.sampler.draw(users, stream)
+
+    def initial_clip_state(self) -> ClipState:
+        """The public clip norms of round 0."""
+        return self.schedule.state(self.clipper.norms, 0)
+
+    def empty(self, size: int) -> Contribution:
+        """The sum over no users, for updates of `size` values."""
+        return Contribution.zero(size, self.bits)
+
+    def contribution(
+        self, update: NDArray[Any], examples: int, clip_state: ClipState
+    ) -> Contribution:
+        """One user's part of the sum.
+
+        Guarantee: a function of this user and of public values alone.  With w the quantised weight,
+        the exact norm of the quantised update is at most wS, and each bit is +-1/2.
+        """
+        if self.layers is not None and update.size != sum(self.layers):
+            raise ValueError(f"update must have {sum(self.layers)} values, got {update.size}")
+        clipped = self._clipper(clip_state).clip(update, self.layers)
+        weight = self.weighting.weigh(examples)
+        within = np.array(clipped.within[: self.bits], np.bool_)
+        return Contribution(
+            self._grid(clip_state).quantise(clipped.values, weight),
+            weight,
+            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT).astype(np.int64),
+        )
+
+    def statistic(self, total: Contribution) -> NDArray[Any]:
+        """What the noise is added to, in steps of the grid; private, as the sum is."""
+        weight_sum = total.weight / WHOLE_WEIGHT
+        return self.estimator.statistic(total.update, weight_sum, self.sampler.sampling_prob)
+
+    def release(
+        self, total: Contribution, clip_state: ClipState, stream_for: Callable[[str], Stream]
+    ) -> Release:
+        """The noisy average and the next clip norms, from the sum of contributions.
+
+        `clip_state` has to be the one that the contributions were made with.  `stream_for` gives
+        the stream of a purpose.  An empty cohort is released like any other.
+        """
+        if len(total.bits) != self.bits:
+            raise ValueError(f"total must have {self.bits} clip bits, got {len(total.bits)}")
+        step = self._grid(clip_state).step
+        statistic = self.statistic(total)
+        if self.is_private:
+            noise = GaussianNoise(self.relative_noise * clip_state.total_norm / step)
+            statistic = noise.add(statistic, stream_for(UPDATE_NOISE))
+        average = statistic * (step / self._denominator)
+        return Release(average, self._next_clip_state(clip_state, total.bits, stream_for))
+
+    def _next_clip_state(
+        self, now: ClipState, bits: Integers, stream_for: Callable[[str], Stream]
+    ) -> ClipState:
+        if self.adaptive is None:
+            return self.schedule.state(self.clipper.norms, now.round + 1)
+        if self.is_private:
+            noise = GaussianNoise(self.bit_noise_stddev * 2.0**CLIP_BITS)
+            bits = noise.add(bits, stream_for(BIT_NOISE))
+        sums = [int(units) * 2.0**-CLIP_BITS for units in bits]
+        norms = self.adaptive.next_norms(now.norms, sums, self.expected_cohort)
+        return ClipState(norms, now.round + 1)
+
+    @property
+    def _denominator(self) -> float:
+        return self.estimator.denominator(self.sampler.sampling_prob)
+
+    def _clipper(self, clip_state: ClipState) -> Clipper:
+        if len(clip_state.norms) != len(self.clipper.norms):
+            raise ValueError(
+                f"clip_state must have {len(self.clipper.norms)} norms, got {len(clip_state.norms)}"
+            )
+        return self.clipper.with_norms(clip_state.norms)
+
+    def _grid(self, clip_state: ClipState) -> Grid:
+        if not clip_state.norms:
+            return Grid.unclipped(self.sampler.largest_cohort(self.population))
+        return Grid.for_clip(clip_state.total_norm, self.population, self.relative_noise)
+
+    # What others read.
+
+    def claim(
+        self,
+        epsilon: float,
+        delta: float,
+        accountant: str,
+        rounds: int,
+        *,
+        excluded: Sequence[str] = ALWAYS_EXCLUDED,
+        projected: bool = False,
+    ) -> str:
+        """The guarantee of `rounds` rounds of this plan in one sentence."""
+        return claim_sentence(
+            epsilon=epsilon,
+            delta=delta,
+            unit=self.unit,
+            adjacency=self.adjacency,
+            population=self.population,
+            sampler=self.sampler.describe(),
+            rounds=rounds,
+            noise_multiplier=self.event_multiplier if self.is_private else None,
+            accountant=accountant,
+            excluded=excluded,
+            projected=projected,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON types; `from_json` is the inverse."""
+        data: dict[str, Any] = parts.to_json(self)
+        return data
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> RoundPlan:
+        """The plan that `to_json` wrote; anything unknown in it is refused."""
+        plan = parts.from_json(data, _PARTS)
+        if not isinstance(plan, RoundPlan):
+            raise ValueError(f"expected the JSON of a {RoundPlan.kind!r}, got {data.get('kind')!r}")
+        return plan
+
+    def hash(self) -> str:
+        """SHA-256 over all public fields: equal plans have equal hashes."""
+        return hashlib.sha256(events.canonical_json(self.to_json()).encode()).hexdigest()
+
+
+_PARTS: dict[str, type[parts.Part]] = {
+    cls.kind: cls
+    for cls in (
+        RoundPlan,
+        samplers.PoissonSampler,
+        samplers.TruncatedPoissonSampler,
+        samplers.FixedSizeSampler,
+        samplers.WithReplacementSampler,
+        clippers.FlatClip,
+        clippers.PerLayerClip,
+        clippers.NoClip,
+        estimators.TrueAverage,
+        estimators.FixedDenominator,
+        estimators.ClippedDenominator,
+        UserWeighting,
+        schedules.ConstantClip,
+        schedules.StepClip,
+        schedules.GeometricClip,
+        schedules.LinearClip,
+        QuantileClip,
+    )
+}

@@ -1,0 +1,143 @@
+"""What a plan may not say.
+
+Anything that would void a guarantee, or that no round could run, is refused when the plan is made:
+the message names the field, the value, the bound, and what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tacit.mechanisms.adaptive import QuantileClip, split_noise_multiplier
+from tacit.mechanisms.clippers import Clipper, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import (
+    ClippedDenominator,
+    Estimator,
+    FixedDenominator,
+    TrueAverage,
+)
+from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
+from tacit.mechanisms.samplers import Sampler, WithReplacementSampler
+from tacit.mechanisms.schedules import ClipSchedule, ConstantClip
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.privacy import checks
+
+if TYPE_CHECKING:
+    from tacit.mechanisms.plan import RoundPlan
+
+UNITS = ("user", "record")
+
+
+def check_plan(plan: RoundPlan) -> None:
+    """Raise `ValueError` unless the plan can be run and means what it says."""
+    _check_fields(plan)
+    _check_population(plan)
+    _check_clipping(plan)
+    if plan.is_private:
+        _check_private(plan)
+    elif plan.adaptive is not None and plan.adaptive.bit_noise_stddev is not None:
+        raise ValueError(
+            f"bit_noise_stddev must be left out of a plan without noise, got"
+            f" {plan.adaptive.bit_noise_stddev}; give noise_multiplier as well, or neither"
+        )
+
+
+def _check_fields(plan: RoundPlan) -> None:
+    if plan.unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {plan.unit!r}")
+    for name, value, kind in (
+        ("sampler", plan.sampler, Sampler),
+        ("clipper", plan.clipper, Clipper),
+        ("estimator", plan.estimator, Estimator),
+        ("weighting", plan.weighting, UserWeighting),
+        ("schedule", plan.schedule, ClipSchedule),
+        ("adaptive", plan.adaptive, (QuantileClip, type(None))),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} cannot be {value!r}")
+    if plan.noise_multiplier is not None:
+        checks.non_negative("noise_multiplier", plan.noise_multiplier)
+
+
+def _check_population(plan: RoundPlan) -> None:
+    """The declared K bounds all that is declared about the users."""
+    K = checks.whole("population", plan.population, at_least=1)
+    if K > LARGEST_POPULATION:
+        raise ValueError(
+            f"population must be at most {LARGEST_POPULATION}, so that integer sums of weights"
+            f" cannot overflow, got {K}"
+        )
+    slots = getattr(plan.sampler, "population", K)
+    if slots != K:
+        raise ValueError(
+            f"the sampler's population must be the plan's population of {K}, got {slots}; declare"
+            " one population for both"
+        )
+    match plan.estimator:
+        case FixedDenominator(weight):
+            name = "total_weight"
+        case ClippedDenominator(weight):
+            name = "min_weight"
+        case _:
+            return
+    if weight > K:
+        raise ValueError(
+            f"{name} must be at most the population of {K}, because no user has a weight above 1,"
+            f" got {weight}"
+        )
+
+
+def _check_clipping(plan: RoundPlan) -> None:
+    changes = plan.adaptive is not None or not isinstance(plan.schedule, ConstantClip)
+    if isinstance(plan.clipper, NoClip) and changes:
+        raise ValueError(
+            "clipper must have a clip norm for a schedule or an adaptive clip to change, got"
+            " NoClip; use FlatClip or PerLayerClip"
+        )
+    if plan.adaptive is not None and not isinstance(plan.schedule, ConstantClip):
+        raise ValueError(
+            f"schedule must be ConstantClip beside an adaptive clip, got {plan.schedule!r}; the"
+            " clip norm follows either the rounds or the users' norms"
+        )
+    if plan.layers is None:
+        return
+    if not plan.layers:
+        raise ValueError("layers must have at least one layer's size, got none")
+    for layer, size in enumerate(plan.layers):
+        checks.whole(f"layers[{layer}]", size, at_least=1)
+    if isinstance(plan.clipper, PerLayerClip) and len(plan.layers) != len(plan.clipper.norms):
+        raise ValueError(
+            f"clip_norms must have one norm for each of the {len(plan.layers)} layers, got"
+            f" {len(plan.clipper.norms)}"
+        )
+
+
+def _check_private(plan: RoundPlan) -> None:
+    """With noise, a plan claims a guarantee, so each of its parts must support one."""
+    z = plan.noise_multiplier
+    assert z is not None
+    if isinstance(plan.clipper, NoClip):
+        raise ValueError(
+            f"noise_multiplier {z:g} needs clipped updates, because noise cannot hide a user"
+            " without a bound, got NoClip; use FlatClip or PerLayerClip"
+        )
+    if isinstance(plan.estimator, TrueAverage):
+        raise ValueError(
+            f"noise_multiplier {z:g} needs an estimator of bounded sensitivity, got TrueAverage;"
+            " use FixedDenominator or ClippedDenominator"
+        )
+    if isinstance(plan.sampler, WithReplacementSampler):
+        raise ValueError(
+            f"noise_multiplier {z:g} needs a sampler that takes each user at most once, got"
+            " WithReplacementSampler; use PoissonSampler, TruncatedPoissonSampler or"
+            " FixedSizeSampler"
+        )
+    if plan.bits:
+        split_noise_multiplier(z, plan.bit_noise_stddev, plan.bits)  # raises if nothing is left
+        largest = LARGEST_NOISE / 2**CLIP_BITS
+        if not plan.bit_noise_stddev <= largest:
+            raise ValueError(
+                f"bit_noise_stddev must be at most {largest:.3g}, so that it can be rounded"
+                f" exactly, got {plan.bit_noise_stddev:g}"
+            )
+    grid_bits(plan.population, plan.relative_noise)  # raises if no grid holds the noise

@@ -1,0 +1,240 @@
+"""Who takes part in a round.
+
+Each sampler is a law for the size of the cohort and then a uniform subset of that size.  For
+Poisson sampling the law is binomial, and the two steps together are exactly "every user joins
+independently with probability q", at the cost of the cohort rather than of the population.
+
+A sampler with a declared population draws from that many *slots*.  Actual users fill the first of
+them; a slot without a user contributes nothing.  So a user who leaves an empty slot behind moves
+nobody else, and the size law does not depend on how many users there really are.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc
+
+from tacit.mechanisms.parts import Part
+from tacit.privacy import checks, events
+from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.randomness import Stream
+
+Cohort = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sampler(Part, abc.ABC):
+    """Draws a cohort, and knows the event that makes of Gaussian noise."""
+
+    adjacency: ClassVar[Adjacency | None]
+
+    if TYPE_CHECKING:  # a field of some samplers and derived in others, so it cannot be abstract
+
+        @property
+        def sampling_prob(self) -> float:
+            """q, the declared chance of each user to be in a cohort."""
+
+    @abc.abstractmethod
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        """Sorted indices of the users of one round, out of `users` actual ones."""
+
+    @abc.abstractmethod
+    def event(self, noise_multiplier: float) -> Event:
+        """The event of one round whose noise stddev / sensitivity is `noise_multiplier`."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """The sampler in a few words, as the claim names it."""
+
+    @abc.abstractmethod
+    def largest_cohort(self, population: int) -> int:
+        """No cohort of a population of this size is larger."""
+
+
+@dataclass(frozen=True)
+class PoissonSampler(Sampler):
+    """Every user joins every round independently with probability q.
+
+    Guarantee: add/remove-one, amplified by q.  With q = 1 everybody takes part and the event is the
+    plain Gaussian mechanism.
+    """
+
+    sampling_prob: float
+    kind: ClassVar[str] = "poisson"
+    adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        checks.probability("sampling_prob", self.sampling_prob)
+
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        if users == 0:
+            return np.empty(0, np.int64)
+        return stream.subset(users, stream.binomial(users, self.sampling_prob))
+
+    def event(self, noise_multiplier: float) -> Event:
+        if self.sampling_prob == 1:
+            return events.Gaussian(noise_multiplier, self.adjacency)
+        return events.PoissonGaussian(self.sampling_prob, noise_multiplier)
+
+    def describe(self) -> str:
+        if self.sampling_prob == 1:
+            return "no sampling (everybody in every round)"
+        return f"Poisson sampling with probability {self.sampling_prob:.6g}"
+
+    def largest_cohort(self, population: int) -> int:
+        return population
+
+
+@dataclass(frozen=True)
+class _SlotSampler(Sampler):
+    """What the samplers over a declared number of slots share."""
+
+    population: int
+
+    def _occupied(self, users: int, size: int, stream: Stream) -> Cohort:
+        """The actual users among `size` slots, which are drawn uniformly."""
+        if users > self.population:
+            raise ValueError(
+                f"population must be at least the number of users, {users}, got {self.population};"
+                " declare a population that the users cannot exceed"
+            )
+        slots = stream.subset(self.population, size)
+        return slots[slots < users]
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonSampler(_SlotSampler):
+    """Poisson sampling whose cohort never exceeds `max_cohort`: the rest is dropped uniformly.
+
+    Guarantee: add/remove-one over the declared slots, with an event of its own, because a user's
+    chance given the others' is no longer q once the cap binds.  Where it cannot bind this is
+    `PoissonSampler`.
+    """
+
+    sampling_prob: float
+    max_cohort: int
+    kind: ClassVar[str] = "truncated-poisson"
+    adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        checks.whole("population", self.population, at_least=1)
+        checks.probability("sampling_prob", self.sampling_prob)
+        checks.whole("max_cohort", self.max_cohort, at_least=1)
+
+    @classmethod
+    def with_default_cap(
+        cls, population: int, sampling_prob: float, *, delta: float, rounds: int
+    ) -> Self:
+        """The smallest cap that one round exceeds with probability below delta / (10 rounds)."""
+        checks.whole("population", population, at_least=1)
+        checks.probability("sampling_prob", sampling_prob)
+        checks.open_unit("delta", delta)
+        checks.whole("rounds", rounds, at_least=1)
+        allowed = delta / (10 * rounds)
+        low, high = 1, population  # nothing exceeds the population itself
+        while low < high:
+            middle = (low + high) // 2
+            if _probability_above(middle, population, sampling_prob) < allowed:
+                high = middle
+            else:
+                low = middle + 1
+        return cls(population, sampling_prob, low)
+
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        size = min(stream.binomial(self.population, self.sampling_prob), self.max_cohort)
+        return self._occupied(users, size, stream)
+
+    def event(self, noise_multiplier: float) -> Event:
+        if self.max_cohort >= self.population:
+            return PoissonSampler(self.sampling_prob).event(noise_multiplier)
+        return events.TruncatedPoissonGaussian(
+            self.population, self.sampling_prob, self.max_cohort, noise_multiplier
+        )
+
+    def describe(self) -> str:
+        return (
+            f"Poisson sampling with probability {self.sampling_prob:.6g}, cut to"
+            f" {self.max_cohort:,} a round"
+        )
+
+    def largest_cohort(self, population: int) -> int:
+        return min(self.max_cohort, population)
+
+
+@dataclass(frozen=True)
+class _SizedSampler(_SlotSampler):
+    """What the samplers with an exact cohort size share."""
+
+    cohort: int
+
+    def __post_init__(self) -> None:
+        checks.whole("population", self.population, at_least=1)
+        checks.whole("cohort", self.cohort, at_least=1)
+        if self.cohort > self.population:
+            raise ValueError(
+                f"cohort must be at most the population of {self.population}, got {self.cohort}"
+            )
+
+    @property
+    def sampling_prob(self) -> float:
+        """q = C / K."""
+        return self.cohort / self.population
+
+    def largest_cohort(self, population: int) -> int:
+        return self.cohort
+
+
+@dataclass(frozen=True)
+class FixedSizeSampler(_SizedSampler):
+    """Exactly `cohort` of the slots, without replacement.
+
+    Guarantee: replace-one, where a user may also be replaced by an empty slot.  With everybody in
+    the cohort there is no amplification and the event is the plain Gaussian mechanism.
+    """
+
+    kind: ClassVar[str] = "fixed-size"
+    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
+
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        return self._occupied(users, self.cohort, stream)
+
+    def event(self, noise_multiplier: float) -> Event:
+        if self.cohort == self.population:
+            return events.Gaussian(noise_multiplier, self.adjacency)
+        return events.FixedSizeGaussian(self.population, self.cohort, noise_multiplier)
+
+    def describe(self) -> str:
+        if self.cohort == self.population:
+            return "no sampling (everybody in every round)"
+        return f"fixed-size sampling of {self.cohort:,} a round without replacement"
+
+
+@dataclass(frozen=True)
+class WithReplacementSampler(_SizedSampler):
+    """`cohort` independent draws of a user, so that one user can count twice.  Not for privacy."""
+
+    kind: ClassVar[str] = "with-replacement"
+    adjacency: ClassVar[None] = None
+
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        if users == 0:
+            return np.empty(0, np.int64)
+        return np.sort(stream.integers(users, self.cohort))
+
+    def event(self, noise_multiplier: float) -> Event:
+        return events.NonPrivate("the cohort is sampled with replacement")
+
+    def describe(self) -> str:
+        return f"sampling of {self.cohort:,} a round with replacement"
+
+
+def _probability_above(size: int, trials: int, prob: float) -> float:
+    """P(Binomial(trials, prob) > size), accurate far into the tail."""
+    if size >= trials:
+        return 0.0
+    return float(betainc(size + 1, trials - size, prob))
