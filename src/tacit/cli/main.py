@@ -1,0 +1,67 @@
+"""`tacit`: the entry point, and how every foreseeable mistake ends (one sentence, exit code 2)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tacit import __version__
+from tacit.cli import demo, plan
+
+app = typer.Typer(
+    name="tacit",
+    help="Train language models on people's text without letting the models remember the people.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
+app.command("demo")(demo.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tacit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command.  Exit codes: 0 done, 2 a mistake in the input, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(args=list(arguments) or ["--help"], standalone_mode=False)
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        print("tacit: interrupted", file=sys.stderr)
+        code = 130
+    except (typer.TyperException, ValueError, OSError) as mistake:
+        if os.environ.get("TACIT_DEBUG"):
+            raise
+        print(f"tacit: {_sentence(mistake)}", file=sys.stderr)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _sentence(mistake: Exception) -> str:
+    message = getattr(mistake, "format_message", None)
+    text = message() if callable(message) else str(mistake)
+    return " ".join(str(text).split()) or type(mistake).__name__
+
+
+if __name__ == "__main__":
+    main()
