@@ -61,9 +61,10 @@ def claim_sentence(
     if not math.isfinite(epsilon) or noise_multiplier is None or adjacency is None:
         return f"No differential privacy: epsilon is infinite for {rounds:,} rounds, {sampler}."
     label = f" ({PROJECTED})" if projected else ""
+    figures = f"({format_epsilon(epsilon)}, {format_delta(delta)})"
     return (
-        f"{unit.capitalize()}-level ({format_epsilon(epsilon)}, {format_delta(delta)})-differential privacy"
-        f"{label} under {adjacency.value} adjacency, with the population of {population:,}"
+        f"{unit.capitalize()}-level {figures}-differential privacy{label} under"
+        f" {adjacency.value} adjacency, with the population of {population:,}"
         f" {unit}s declared public: {rounds:,} rounds, {sampler}, Gaussian noise with multiplier"
         f" {format_number(noise_multiplier)}, accounted by {accountant};"
         f" excluded: {'; '.join(excluded)}."

@@ -1,0 +1,268 @@
+"""`tacit plan` as a user meets it: figures, JSON, pictures, and one sentence for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tacit.cli.main import main
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.events import Composition, PoissonGaussian
+
+PAPER = "--population 763430 --cohort 5000 --rounds 5000 --delta 1e-9".split()
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", *arguments])
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def rows(capsys, *arguments: str) -> list[dict]:
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def test_the_issue_s_first_example(capsys):
+    found = rows(capsys, *PAPER, "--noise-multiplier", "1", "--accountant", "all")
+    by_name = {row["accountant"]: row for row in found}
+    assert list(by_name) == ["pld", "rdp", "moments"]
+    assert f"{by_name['moments']['epsilon']:.3f}" == "4.634"
+    assert by_name["rdp"]["epsilon"] == pytest.approx(4.18329, rel=1e-4)
+    assert 3.8988 <= by_name["pld"]["epsilon"] <= 3.8988 * 1.001
+    for row in found:
+        assert row["delta"] == 1e-9
+        assert row["noise_multiplier"] == 1.0
+        assert row["sampling_prob"] == pytest.approx(5000 / 763430)
+        assert row["rounds"] == 5000
+        assert (row["unit"], row["adjacency"]) == ("user", "add/remove-one")
+        assert "declared public" in row["claim"]
+        assert not row["projected"]
+
+
+def test_noise_is_solved_for_and_never_overshoots(capsys):
+    arguments = "--population 1e8 --cohort 20000 --rounds 5000 --target-epsilon 2 --delta 1e-9"
+    [row] = rows(capsys, *arguments.split())
+    assert 1.99 <= row["epsilon"] <= 2.0
+    event = PoissonGaussian(2e-4, row["noise_multiplier"])
+    again = accountant_named("pld").epsilon(Composition.of([(event, 5000)]), 1e-9)
+    assert again == row["epsilon"]
+
+
+def test_rounds_are_solved_for(capsys):
+    arguments = "--population 1e6 --cohort 1000 --noise-multiplier 1 --target-epsilon 1"
+    [row] = rows(capsys, *arguments.split())
+    assert row["epsilon"] <= 1.0
+    event = PoissonGaussian(1e-3, 1.0)
+    more = Composition.of([(event, row["rounds"] + 1)])
+    assert accountant_named("pld").epsilon(more, row["delta"]) > 1.0
+
+
+def test_the_papers_extrapolation_is_labelled_and_stands_beside_the_actual_figure(capsys):
+    projected, actual = rows(capsys, *PAPER, "--from-experiment", "cohort=100,sigma=0.003,clip=15")
+    assert projected["projected"]
+    assert "projected, not trained with this guarantee" in projected["claim"]
+    assert projected["noise_multiplier"] == pytest.approx(1.0)
+    assert projected["epsilon"] == pytest.approx(3.899, rel=1e-3)
+    assert not actual["projected"]
+    assert actual["noise_multiplier"] == pytest.approx(0.02)
+    assert actual["cohort"] == pytest.approx(100)
+    assert actual["epsilon"] > 1000
+
+
+def test_the_cohort_is_solved_for_at_a_given_noise_on_the_average(capsys):
+    arguments = "--population 763430 --rounds 5000 --delta 1e-9 --target-epsilon 4"
+    projected, _ = rows(
+        capsys, *arguments.split(), "--from-experiment", "cohort=100,sigma=0.003,clip=15"
+    )
+    assert 4800 < projected["cohort"] < 5000
+    assert projected["epsilon"] <= 4
+
+
+def test_fixed_size_sampling_is_accounted_by_rdp_at_half_the_multiplier(capsys):
+    [row] = rows(capsys, *PAPER, "--noise-multiplier", "1", "--sampling", "fixed")
+    assert row["accountant"] == "rdp"
+    assert row["adjacency"] == "replace-one"
+    assert row["noise_multiplier"] == 1.0
+    assert row["accounted_noise_multiplier"] == 0.5
+    assert row["epsilon"] == pytest.approx(42.7019, rel=1e-3)
+
+
+def test_the_clipped_denominator_costs_the_same_at_the_same_multiplier(capsys):
+    fixed, clipped = (
+        rows(capsys, *PAPER, "--noise-multiplier", "1", "--estimator", name)[0]["epsilon"]
+        for name in ("fixed", "clipped")
+    )
+    assert fixed == clipped
+
+
+def test_truncated_sampling_costs_little_more_than_poisson(capsys):
+    poisson, truncated = (
+        rows(capsys, *PAPER, "--noise-multiplier", "1", "--sampling", name)[0]["epsilon"]
+        for name in ("poisson", "truncated")
+    )
+    assert poisson <= truncated <= 1.02 * poisson
+
+
+def test_precise_is_tighter(capsys):
+    default = rows(capsys, *PAPER, "--noise-multiplier", "1")[0]["epsilon"]
+    precise = rows(capsys, *PAPER, "--noise-multiplier", "1", "--precise")[0]["epsilon"]
+    assert precise < default
+    assert precise == pytest.approx(3.898795, rel=1e-5)
+
+
+def test_delta_defaults_to_the_papers_choice(capsys):
+    arguments = "--population 1e6 --cohort 100 --rounds 10 --noise-multiplier 1".split()
+    assert rows(capsys, *arguments)[0]["delta"] == pytest.approx(1e6**-1.1)
+
+
+def test_the_table_explains_itself(capsys):
+    code, out, err = run(capsys, *PAPER, "--noise-multiplier", "1", "--accountant", "all")
+    flat = " ".join(out.split())
+    assert code == 0
+    assert err == ""
+    assert "User-level (3.900, 1e-09)-differential privacy" in flat
+    assert "In words:" in flat
+    assert "zcdp: not shown, because" in flat
+
+
+def test_a_picture_is_drawn(capsys, tmp_path):
+    for name in ("plot.png", "plot.svg"):
+        path = tmp_path / name
+        arguments = "--population 1e5 --cohort 100 --rounds 200 --noise-multiplier 1".split()
+        code, _, _ = run(capsys, *arguments, "--plot", str(path))
+        assert code == 0
+        assert path.stat().st_size > 5000
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["plot.png", "plot.svg"]
+
+
+GOOD = "--population 1000 --cohort 50 --rounds 5 --noise-multiplier 1"
+
+MISTAKES = [
+    ("--population nan --cohort 5 --rounds 5 --noise-multiplier 1", "'nan' is not a whole number"),
+    ("--population 1.5 --cohort 1 --rounds 5 --noise-multiplier 1", "'1.5' is not a whole number"),
+    ("--population many --cohort 1 --rounds 5 --noise-multiplier 1", "'many' is not a whole"),
+    ("--population -5 --cohort 1 --rounds 5 --noise-multiplier 1", "population must be at least 2"),
+    ("--population 0 --cohort 1 --rounds 5 --noise-multiplier 1", "population must be at least 2"),
+    ("--cohort 5 --rounds 5 --noise-multiplier 1", "Missing option '--population'"),
+    ("--population 100 --cohort 500 --rounds 5 --noise-multiplier 1", "population of 100, got 500"),
+    ("--population 100 --cohort 0 --rounds 5 --noise-multiplier 1", "cohort must be at least 1"),
+    ("--population 100 --cohort 5 --rounds 0 --noise-multiplier 1", "rounds must be at least 1"),
+    ("--population 100 --cohort 5 --rounds 5 --noise-multiplier nan", "above 0, got nan"),
+    ("--population 100 --cohort 5 --rounds 5 --noise-multiplier -1", "above 0, got -1"),
+    ("--population 100 --cohort 5 --rounds 5 --noise-multiplier 0", "above 0, got 0"),
+    ("--population 100 --cohort 5 --rounds 5 --noise-multiplier inf", "above 0, got inf"),
+    ("--population 100 --cohort 5 --rounds 5 --noise-multiplier x", "'x' is not a number"),
+    (f"{GOOD} --delta 0.01", "below 1/population = 0.001"),
+    (f"{GOOD} --delta 0.001", "below 1/population = 0.001"),
+    (f"{GOOD} --delta 0", "delta must be above 0"),
+    (f"{GOOD} --delta nan", "got nan"),
+    (f"{GOOD} --target-epsilon 3", "leaves nothing to solve for"),
+    ("--population 100 --cohort 5 --rounds 5", "noise_multiplier is missing"),
+    ("--population 100 --rounds 5 --noise-multiplier 1", "cohort is missing"),
+    ("--population 100 --cohort 5 --target-epsilon 3", "rounds are all missing"),
+    ("--population 100 --rounds 5 --noise-multiplier 1 --target-epsilon 3", "from_experiment"),
+    ("--population 100 --cohort 5 --rounds 5 --target-epsilon 0", "target_epsilon must be"),
+    ("--population 100 --cohort 5 --rounds 5 --target-epsilon nan", "target_epsilon must be"),
+    (
+        "--population 100 --cohort 50 --noise-multiplier 0.1 --target-epsilon 0.1",
+        "allows no round at all",
+    ),
+    (f"{GOOD} --accountant mments", "did you mean 'moments'"),
+    (f"{GOOD} --accountant zcdp", "no amplification by sampling"),
+    (f"{GOOD} --accountant pld --sampling fixed", "use the rdp accountant"),
+    (f"{GOOD} --accountant rdp --sampling truncated", "use the pld accountant"),
+    (f"{GOOD} --sampling shuffle", "sampling must be one of poisson, truncated, fixed"),
+    (f"{GOOD} --estimator mean", "estimator must be one of fixed, clipped"),
+    (f"{GOOD} --unit person", "unit must be one of user, record"),
+    (f"{GOOD} --max-cohort 60", "max_cohort applies to truncated"),
+    (f"{GOOD} --sampling truncated --max-cohort 10", "at least the expected cohort of 50"),
+    (f"{GOOD} --from-experiment cohort=1,sigma=1,clip=1", "contradict each other"),
+    ("--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=1", "sigma, clip is missing"),
+    ("--population 1e3 --cohort 5 --rounds 5 --from-experiment foo=1", "not one of cohort, sigma"),
+    (
+        "--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=1,sigma=0,clip=1",
+        "noise_stddev (sigma) must be",
+    ),
+    (
+        "--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=2e3,sigma=1,clip=1",
+        "experiment's cohort must be at most",
+    ),
+    (f"{GOOD} --plot x.bmp", "must end in .png, .svg, .pdf"),
+    (f"{GOOD} --plot nowhere/x.png", "a folder that does not exist"),
+    (f"{GOOD} --bogus 1", "No such option: --bogus"),
+    ("--population 1e12 --cohort 5 --rounds 5 --noise-multiplier 1", "population must be at most"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    capsys, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments.split())
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("tacit: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def tacit(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "tacit.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_from_a_shell_with_json_nothing_else_goes_to_standard_output():
+    done = tacit("plan", *PAPER, "--noise-multiplier", "1", "--accountant", "all", "--json")
+    assert done.returncode == 0
+    assert [row["accountant"] for row in json.loads(done.stdout)] == ["pld", "rdp", "moments"]
+
+
+def test_from_a_shell_a_mistake_has_no_traceback():
+    done = tacit("plan", "--population", "10")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_help_has_an_example_and_no_arguments_show_help():
+    assert "tacit plan --population 763430" in " ".join(tacit("plan", "--help").stdout.split())
+    bare = tacit()
+    assert bare.returncode == 0
+    assert "plan" in bare.stdout
+    assert tacit("--version").stdout.startswith("tacit ")
+
+
+def test_a_closed_pipe_is_not_a_traceback():
+    done = subprocess.run(
+        f"{sys.executable} -m tacit.cli.main plan --help | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_reproduces_table_2_and_draws(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["demo"])
+    out, _ = capsys.readouterr()
+    assert stop.value.code == 0
+    for printed in ("4.634", "2.314", "2.038", "1.152", "0.991", "0.987"):
+        assert out.count(printed) == 2  # the paper's column and ours
+    assert (tmp_path / "demo-epsilon.png").stat().st_size > 5000
