@@ -13,6 +13,8 @@ from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.events import Composition
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+
     from tacit.mechanisms.planning import Answer
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -24,6 +26,12 @@ def check_target(path: Path) -> None:
         raise ValueError(f"plot file must end in {', '.join(FORMATS)}, got {str(path)!r}")
     if not path.parent.is_dir():
         raise ValueError(f"plot file {str(path)!r} is in a folder that does not exist")
+
+
+def _plain_ticks(axis: Axis, *, wide: bool) -> None:
+    """Numbers rather than powers; on a narrow axis between the decades as well."""
+    axis.set_major_formatter(lambda value, _: f"{value:,.9g}")
+    axis.set_minor_formatter("" if wide else lambda value, _: f"{value:.3g}")
 
 
 def epsilon_over_rounds(answer: Answer, path: Path, points: int = 24) -> None:
@@ -48,6 +56,8 @@ def epsilon_over_rounds(answer: Answer, path: Path, points: int = 24) -> None:
         axes.plot(rounds, curve, marker=".", label=title)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _plain_ticks(axes.xaxis, wide=True)
+    _plain_ticks(axes.yaxis, wide=axes.get_ylim()[1] > 50 * axes.get_ylim()[0])
     axes.set_xlabel("rounds")
     axes.set_ylabel(f"epsilon at delta = {delta:g}")
     axes.set_title(

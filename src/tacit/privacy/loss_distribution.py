@@ -32,14 +32,14 @@ from tacit.privacy.profiles import Array, Profile
 DEFAULT_RESOLUTION = 20.0
 PRECISE_RESOLUTION = 150.0
 
-_MAX_POINTS = 1 << 24
-_ROUND_OFF = 1e-6
-_INFINITE_SHARE = 1e-7
-_OUTSIDE = 1e-12
-_COARSER = 15
-_COARSE_POINTS = 200
-_NOISE = 1e-15
-_LEAST_DELTA = 1e-250
+_MAX_POINTS = 1 << 24  # of a grid: about a gigabyte in all while composing
+_ROUND_OFF = 1e-6  # of delta, kept back for the round-off of the profiles
+_INFINITE_SHARE = 1e-7  # of delta, that the tails of all rounds together may weigh
+_OUTSIDE = 1e-12  # of the tilted mass, that may lie on either side of the window
+_COARSER = 15  # times the step: the grid that a tilt and a window are chosen by,
+_COARSE_POINTS = 200  # which must still have about so many points
+_NOISE = 1e-15  # of the largest probability and per round: the transform's round-off
+_LEAST_DELTA = 1e-250  # below it, floats end
 
 Rounds = Sequence[tuple[Profile, int]]
 
