@@ -4,7 +4,7 @@ Each release's loss is put on a grid by connecting the dots of its profile (Doro
 2022), which can only overstate delta.  The distribution of the summed loss is a product of
 Fourier transforms (Koskela et al. 2020).  A plain transform has an absolute error of about
 1e-16 per round, which at a million rounds and delta = 1e-10 is larger than the answer: there
-dp-accounting 0.6.0 understates epsilon by 0.8% on a fine grid.  So each distribution is first
+dp-accounting 0.6.0 understates epsilon by up to 1.3% on some grids.  So each distribution is first
 tilted, p(l) e^{theta l}, with the theta that centres the sum on the losses near epsilon: the
 error is then relative to delta itself.
 
