@@ -85,8 +85,8 @@ def test_adaptive_plan_gives_the_update_and_the_bits_their_own_noise():
 
 def test_noise_on_an_integer_sum_is_the_rounded_noise_itself():
     statistic = np.array([0, 5, -(2**60), 2**61])
-    noisy = GaussianNoise(1e9).add(statistic, stream(UPDATE_NOISE))
-    noise = np.rint(stream(UPDATE_NOISE).normal(4) * 1e9).astype(np.int64)
+    noisy = GaussianNoise(2e8).add(statistic, stream(UPDATE_NOISE))
+    noise = np.rint(stream(UPDATE_NOISE).normal(4) * 2e8).astype(np.int64)
     assert noisy.dtype == np.int64
     np.testing.assert_array_equal(noisy - statistic, noise)
 

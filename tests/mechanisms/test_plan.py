@@ -342,7 +342,7 @@ def test_claim_says_everything_the_guarantee_depends_on():
         "1,000",
         "fixed-size sampling of 100 a round without replacement",
         "500 rounds",
-        "multiplier 0.6",
+        "noise of 0.6 times the sensitivity",
         "rdp",
         "the vocabulary",
     ):

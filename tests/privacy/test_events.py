@@ -148,4 +148,4 @@ def test_no_noise_makes_no_claim():
         noise_multiplier=None,
         accountant="pld",
     )
-    assert sentence.startswith("No differential privacy")
+    assert sentence.startswith("No differential privacy: no noise")

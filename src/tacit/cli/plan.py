@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.values import experiment, number, whole_number
-from tacit.privacy.claims import PROJECTED, format_epsilon
+from tacit.privacy.claims import format_epsilon
 
 EXAMPLES = """
 Examples:
@@ -45,7 +45,7 @@ def plan(
     noise_multiplier: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
-            parser=number, metavar="Z", help="z: the noise is z times the clip norm, on the sum."
+            parser=number, metavar="Z", help="z: noise over the sensitivity under add/remove-one."
         ),
     ] = None,
     target_epsilon: Annotated[
@@ -86,7 +86,7 @@ def plan(
         Any,
         typer.Option(
             parser=experiment,
-            metavar="cohort=C,sigma=S,clip=S",
+            metavar="cohort=C,sigma=SIGMA,clip=S",
             help="Project from a small experiment: its noise on the average, at another cohort.",
         ),
     ] = None,
@@ -122,7 +122,8 @@ def plan(
     )
     if plot is not None:
         plotting.check_target(plot)
-    found, refused = answers(question, accountant, precise=precise)
+    with Console(stderr=True).status("accounting"):
+        found, refused = answers(question, accountant, precise=precise)
     rows = [as_row(answer) for answer in found]
     if as_json:
         json.dump(rows, sys.stdout, indent=2, allow_nan=False)
@@ -156,45 +157,53 @@ def as_row(answer: Any) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], refused: dict[str, str], asked: str) -> None:
-    console = Console(soft_wrap=False)
+    console = Console(highlight=False)
     first = rows[0]
+    console.print(
+        f"{first['rounds']:,} rounds of {first['cohort']:,.6g} {first['unit']}s a round out of"
+        f" {first['population']:,}, delta {first['delta']:g}"
+    )
     if asked != "epsilon":
         solved = f"{first[asked]:,.6g}" if asked == "noise_multiplier" else f"{first[asked]:,.0f}"
-        console.print(f"{asked.replace('_', ' ')}: [bold]{solved}[/bold] (solved for)")
-    table = Table(
-        title=f"{first['rounds']:,} rounds of {first['cohort']:,.6g} {first['unit']}s a "
-        f"round out of {first['population']:,}, delta {first['delta']:g}"
-    )
+        name = asked.replace("_", " ")
+        console.print(f"{name}: [bold]{solved}[/bold] (solved for, by {first['accountant']})")
     labelled = any(row["projected"] for row in rows)
+    halved = any(row["noise_multiplier"] != row["accounted_noise_multiplier"] for row in rows)
+    table = Table()
     table.add_column("accountant")
     table.add_column("epsilon", justify="right", style="bold")
     table.add_column("noise multiplier", justify="right")
+    if halved:
+        table.add_column("accounted as", justify="right")
     table.add_column("sampling prob.", justify="right")
     if labelled:
         table.add_column("this is")
     for row in rows:
         epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
-        cells = [row["accountant"], format_epsilon(epsilon)]
-        cells += [f"{row['noise_multiplier']:.6g}", f"{row['sampling_prob']:.6g}"]
+        cells = [row["accountant"], format_epsilon(epsilon), f"{row['noise_multiplier']:.6g}"]
+        if halved:
+            cells.append(f"{row['accounted_noise_multiplier']:.6g}")
+        cells.append(f"{row['sampling_prob']:.6g}")
         if labelled:
-            cells.append(PROJECTED if row["projected"] else "actual: the experiment as it was run")
+            cells.append("projected" if row["projected"] else "actual")
         table.add_row(*cells)
     console.print(table)
-    console.print(first["claim"], highlight=False)
+    console.print(first["claim"])
     console.print(_meaning(math.inf if first["epsilon"] is None else first["epsilon"], first))
     for name, reason in refused.items():
-        console.print(f"[dim]{name}: not shown, because {reason}.[/dim]", highlight=False)
+        console.print(f"[dim]{name}: not shown, because {reason}.[/dim]")
 
 
 def _meaning(epsilon: float, row: dict[str, Any]) -> str:
     """What the figure says about a person, in one sentence."""
     if epsilon > 20:
         return (
-            f"In words: at this epsilon the guarantee says next to nothing about whether one"
+            "In words: at this epsilon the guarantee says next to nothing about whether one"
             f" {row['unit']} took part."
         )
+    factor = format_epsilon(math.exp(epsilon), 3)
     return (
-        f"In words: whoever sees the trained model, and knows everything else, can raise the odds"
-        f" that a given {row['unit']} took part by a factor of at most {math.exp(epsilon):.3g},"
-        f" except with probability {row['delta']:g}."
+        f"In words: whoever tries to tell from the trained model whether a given {row['unit']} took"
+        f" part, knowing everything else, is right about those who did at most {factor} times as"
+        f" often as wrong about those who did not, plus {row['delta']:g}."
     )

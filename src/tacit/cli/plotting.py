@@ -70,5 +70,7 @@ def epsilon_over_rounds(answer: Answer, path: Path, points: int = 24) -> None:
     try:
         figure.savefig(partial, dpi=150)
         partial.replace(path)  # nothing half-written is left under the name that was asked for
+    except OSError as error:
+        raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
     finally:
         partial.unlink(missing_ok=True)

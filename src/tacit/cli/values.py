@@ -31,21 +31,22 @@ def number(text: str) -> float:
 
 
 def experiment(text: str) -> SmallExperiment:
-    """cohort=100,sigma=0.003,clip=15"""
+    """cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
     names = ("cohort", "sigma", "clip")
     example = "cohort=100,sigma=0.003,clip=15"
     values: dict[str, float] = {}
+    counts: dict[str, int] = {}
     for part in text.split(","):
-        name, equals, number = part.partition("=")
-        if not equals or name.strip() not in names:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in (*names, "population", "rounds"):
             raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}; write {example}")
-        if name.strip() in values:
-            raise typer.BadParameter(f"{name.strip()} is given twice; write {example}")
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            raise typer.BadParameter(f"{part!r} has no number; write {example}") from None
+        if name in values or name in counts:
+            raise typer.BadParameter(f"{name} is given twice; write {example}")
+        if name in names:
+            values[name] = number(value)
+        else:
+            counts[name] = whole_number(value)
     if len(values) < len(names):
         missing = ", ".join(name for name in names if name not in values)
         raise typer.BadParameter(f"{missing} is missing; write {example}")
-    return SmallExperiment(values["cohort"], values["sigma"], values["clip"])
+    return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)

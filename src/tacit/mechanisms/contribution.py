@@ -16,7 +16,7 @@ from tacit.mechanisms.schedules import ClipState
 class Contribution:
     """Integers of one user or of many: private until released.
 
-    `update` is in steps of the round's grid, `weight` in units of 2^-30, `bits` in units of 2^-20.
+    `update` is in steps of the round's grid, `weight` in units of 2^-30, `bits` in units of 2^-4.
     Adding is exact, so that any order and any partition give the same sum.
     """
 

@@ -28,8 +28,8 @@ class GaussianNoise:
         checks.positive("noise stddev on the grid", self.stddev)
         if not self.stddev <= LARGEST_NOISE:
             raise ValueError(
-                f"noise stddev on the grid must be at most {LARGEST_NOISE:.3g}, so that float64"
-                f" rounds it exactly, got {self.stddev:.3g}"
+                f"noise stddev on the grid must be at most {LARGEST_NOISE:.3g} steps, so that"
+                f" float64 noise has the right law on it, got {self.stddev:.3g}"
             )
 
     def add(self, statistic: NDArray[Any], stream: Stream) -> Integers:

@@ -84,7 +84,9 @@ class Answer:
         )
 
 
-def solve(question: Question, accountant: Accountant | None = None) -> Question:
+def solve(
+    question: Question, accountant: Accountant | None = None, *, precise: bool = False
+) -> Question:
     """The question with what it asks for filled in; the target is met, never exceeded."""
     asked, target, delta = question.asked, question.target_epsilon, question.chosen_delta
     if asked == "epsilon":
@@ -98,7 +100,9 @@ def solve(question: Question, accountant: Accountant | None = None) -> Question:
         cohort=question.cohort or 1,
         noise_multiplier=None if question.experiment else question.noise_multiplier or 1.0,
     )
-    by = accountant or default_accountant(Composition.of([plan_for(known).event()]))
+    by = accountant or default_accountant(
+        Composition.of([plan_for(known).event()]), precise=precise
+    )
     if asked == "noise_multiplier":
         assert question.rounds is not None
 
@@ -127,7 +131,7 @@ def solve(question: Question, accountant: Accountant | None = None) -> Question:
     assert question.rounds is not None
     cohort = calibration.cohort_for_epsilon(
         lambda c: plan_for(replace(known, cohort=c)).event(),
-        population=question.population,
+        population=min(question.population, question.max_cohort or question.population),
         rounds=question.rounds,
         delta=delta,
         target_epsilon=target,
@@ -147,12 +151,18 @@ def answers(
     """
     named = accountant if accountant not in (None, "all") else None
     by = accountant_named(named, precise=precise) if named else None
-    solved = solve(question, by)
+    solved = solve(question, by, precise=precise)
     event = plan_for(solved).event()
     chosen, refused = _choose(event, by, every=accountant == "all", precise=precise)
     found = [_answer(solved, a, projected=solved.experiment is not None) for a in chosen]
     if solved.experiment is not None:
-        actual = replace(solved, cohort=round(solved.experiment.cohort))
+        run = solved.experiment
+        actual = replace(
+            solved,
+            cohort=round(run.cohort),
+            population=run.population or solved.population,
+            rounds=run.rounds or solved.rounds,
+        )
         found += [_answer(actual, a, projected=False) for a in chosen]
     return found, refused
 
@@ -267,11 +277,13 @@ def _check_what_is_asked(question: Question) -> None:
         )
     if question.experiment is not None and question.estimator != "fixed":
         raise ValueError("from_experiment needs the fixed estimator, whose sensitivity is S/cohort")
-    if question.experiment is not None and question.experiment.cohort > question.population:
-        raise ValueError(
-            f"the experiment's cohort must be at most the population of {question.population:,},"
-            f" got {question.experiment.cohort:g}"
-        )
+    if question.experiment is not None:
+        its_population = question.experiment.population or question.population
+        if question.experiment.cohort > its_population:
+            raise ValueError(
+                f"the experiment's cohort must be at most the population of {its_population:,},"
+                f" got {question.experiment.cohort:g}"
+            )
     has_noise = question.noise_multiplier is not None or question.experiment is not None
     missing = [
         name

@@ -137,7 +137,7 @@ def _check_private(plan: RoundPlan) -> None:
         largest = LARGEST_NOISE / 2**CLIP_BITS
         if not plan.bit_noise_stddev <= largest:
             raise ValueError(
-                f"bit_noise_stddev must be at most {largest:.3g}, so that it can be rounded"
-                f" exactly, got {plan.bit_noise_stddev:g}"
+                f"bit_noise_stddev must be at most {largest:.3g}, so that its grid is coarse"
+                f" enough for float64 noise, got {plan.bit_noise_stddev:g}"
             )
     grid_bits(plan.population, plan.relative_noise)  # raises if no grid holds the noise

@@ -17,8 +17,8 @@ from tacit.privacy import checks
 from tacit.privacy.accountant import Accountant
 from tacit.privacy.events import Composition, Event
 
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e7
-_MOST_ROUNDS = 1 << 40
+_LEAST_NOISE, _MOST_NOISE = 1e-3, 2e5
+_MOST_ROUNDS = 10**9
 
 
 def noise_for_epsilon(
@@ -107,28 +107,48 @@ def rounds_for_epsilon(
     checks.positive("target_epsilon", target_epsilon)
     before = spent or Composition()
 
-    def fits(rounds: int, by: Accountant) -> bool:
-        return by.epsilon(before.then(event, rounds), delta) <= target_epsilon
+    @functools.cache
+    def epsilon(rounds: int, by: Accountant) -> float:
+        return by.epsilon(before.then(event, rounds), delta)
 
-    def most(by: Accountant, low: int, stride: int) -> int:
-        """The last count that fits, given that `low` does."""
-        high = low + stride
-        while fits(high, by):
-            low, stride = high, 2 * stride
-            high = low + stride
-            if high > _MOST_ROUNDS:
-                raise ValueError(
-                    f"target_epsilon of {target_epsilon} is never reached: more than"
-                    f" {_MOST_ROUNDS:,} rounds stay within it"
-                )
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle, by) else (low, middle)
-        return low
+    if epsilon(1, accountant) > target_epsilon:
+        return 0
+    if epsilon(_MOST_ROUNDS, accountant.rough()) <= target_epsilon:
+        raise ValueError(
+            f"target_epsilon of {target_epsilon} allows more than {_MOST_ROUNDS:,} rounds; give the"
+            " rounds, or a smaller target"
+        )
+    # The rough figure is an upper bound, so what fits by it fits; then a little more may.
+    start, _ = _last_that_fits(
+        lambda n: epsilon(n, accountant.rough()), target_epsilon, 1, _MOST_ROUNDS
+    )
+    start = start if epsilon(start, accountant) <= target_epsilon else 1
+    beyond = start + max(start // 200, 1)
+    while epsilon(beyond, accountant) <= target_epsilon:
+        start, beyond = beyond, 2 * beyond
+    return _last_that_fits(lambda n: epsilon(n, accountant), target_epsilon, start, beyond)[0]
 
-    rough = accountant.rough()
-    start = most(rough, 0, 1) if fits(1, rough) else 0
-    return most(accountant, start, max(start // 500, 1))
+
+def _last_that_fits(
+    epsilon: Callable[[int], float], target: float, low: int, high: int
+) -> tuple[int, int]:
+    """The last count within the target and the first beyond it; `low` is within, `high` beyond.
+
+    epsilon is close to a power of the count, so the target is aimed at on log axes; every third
+    step halves the bracket, so that a bad aim cannot go on for ever.
+    """
+    step = 0
+    while high - low > 1:
+        step += 1
+        ratio = epsilon(low) / target
+        if step % 3 and 0 < ratio < 1 and math.isfinite(epsilon(high)):
+            share = math.log(1 / ratio) / math.log(epsilon(high) / epsilon(low))
+            middle = round(low * (high / low) ** share)
+        else:
+            middle = round(math.sqrt(low * high)) if high > 4 * low else (low + high) // 2
+        middle = min(max(middle, low + 1), high - 1)
+        low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
+    return low, high
 
 
 def cohort_for_epsilon(

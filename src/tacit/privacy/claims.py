@@ -58,14 +58,19 @@ def claim_sentence(
     projected: bool = False,
 ) -> str:
     """One sentence that can be quoted by itself (design rule 2), or why there is none."""
-    if not math.isfinite(epsilon) or noise_multiplier is None or adjacency is None:
-        return f"No differential privacy: epsilon is infinite for {rounds:,} rounds, {sampler}."
+    if noise_multiplier is None or adjacency is None:
+        return f"No differential privacy: no noise in {rounds:,} rounds, {sampler}."
+    if not math.isfinite(epsilon):
+        return (
+            f"No guarantee: {accountant} gives no finite epsilon for {rounds:,} rounds, {sampler},"
+            f" with noise of {format_number(noise_multiplier)} times the sensitivity."
+        )
     label = f" ({PROJECTED})" if projected else ""
     figures = f"({format_epsilon(epsilon)}, {format_delta(delta)})"
     return (
         f"{unit.capitalize()}-level {figures}-differential privacy{label} under"
         f" {adjacency.value} adjacency, with the population of {population:,}"
-        f" {unit}s declared public: {rounds:,} rounds, {sampler}, Gaussian noise with multiplier"
-        f" {format_number(noise_multiplier)}, accounted by {accountant};"
+        f" {unit}s declared public: {rounds:,} rounds, {sampler}, Gaussian noise of"
+        f" {format_number(noise_multiplier)} times the sensitivity, accounted by {accountant};"
         f" excluded: {'; '.join(excluded)}."
     )

@@ -10,7 +10,7 @@ error is then relative to delta itself.
 
 Guarantee: `epsilon` returns an upper bound.  The grid is pessimistic; mass beyond its ends counts
 as an infinite loss; mass that the transform's window wraps from below only adds to higher losses,
-and what it loses above is bounded by Chernoff and added; so is a bound on the transform's own
+and what it loses above is bounded by Chernoff and added; so is an allowance for the transform's own
 round-off; that of the profiles, of relative order 1e-9, is covered by solving for a delta smaller
 by 1e-6.
 """
@@ -40,6 +40,7 @@ _COARSER = 15  # times the step: the grid that a tilt and a window are chosen by
 _COARSE_POINTS = 200  # which must still have about so many points
 _NOISE = 1e-15  # of the largest probability and per round: the transform's round-off
 _LEAST_DELTA = 1e-250  # below it, floats end
+_LARGEST_STEP = 30.0  # a grid this coarse belongs to an epsilon in the millions: no bound is given
 
 Rounds = Sequence[tuple[Profile, int]]
 
@@ -71,6 +72,8 @@ Grids = list[tuple[_Grid, int]]
 def epsilon(rounds: Rounds, delta: float, resolution: float = DEFAULT_RESOLUTION) -> float:
     """An upper bound on the epsilon of one direction of the composed rounds, at least 0."""
     step, coarse = _grids(rounds, delta, resolution)
+    if not coarse:
+        return math.inf
     # The order at which Chernoff's bound on epsilon is least.
     tilt = _minimise(lambda t: (_log_mgf(coarse, t) - math.log(delta)) / t)
     composed = _compose(_discretised(rounds, delta, step), tilt, coarse)
@@ -82,6 +85,8 @@ def delta(rounds: Rounds, epsilon: float, resolution: float = DEFAULT_RESOLUTION
     guess = 1e-6
     while True:  # the grid's tails are cut in proportion to delta, so a small delta is refined
         step, coarse = _grids(rounds, guess, resolution)
+        if not coarse:
+            return 1.0
         tilt = _minimise(lambda t: _log_mgf(coarse, t) - t * epsilon)  # noqa: B023
         composed = _compose(_discretised(rounds, guess, step), tilt, coarse)
         found = composed.delta(epsilon)
@@ -93,7 +98,8 @@ def delta(rounds: Rounds, epsilon: float, resolution: float = DEFAULT_RESOLUTION
 def _grids(rounds: Rounds, delta: float, resolution: float) -> tuple[float, Grids]:
     """The step of the grid, and coarser distributions that are enough to choose a tilt by.
 
-    The step is a fraction of a typical round's loss, unless that needs too many points.
+    The step is a fraction of a typical round's loss, unless that needs too many points.  Where even
+    those would be hopelessly coarse there are no grids.
     """
     total = sum(count for _, count in rounds)
     square = sum(count * profile.scale**2 for profile, count in rounds)
@@ -103,6 +109,8 @@ def _grids(rounds: Rounds, delta: float, resolution: float) -> tuple[float, Grid
     spread = 4 * math.sqrt(square * math.log(1 / delta)) + square
     step = math.sqrt(square / total) / resolution
     step = max(step, (max(widths) + spread) / (_MAX_POINTS / 2))
+    if not step < _LARGEST_STEP:
+        return step, []
     coarser = max(1, min(_COARSER, math.floor(min(widths) / (_COARSE_POINTS * step))))
     return step, _discretised(rounds, delta, coarser * step)
 

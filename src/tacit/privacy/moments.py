@@ -47,7 +47,7 @@ class MomentsAccountant(Accountant):
         if isinstance(event, FixedSizeGaussian):
             return (
                 "the moments accountant assumes Poisson sampling, so it cannot account fixed-size"
-                " sampling; use the rdp accountant, or sample with --sampling poisson"
+                " sampling; use the rdp accountant, or Poisson sampling"
             )
         if isinstance(event, TruncatedPoissonGaussian):
             return (

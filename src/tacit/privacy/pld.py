@@ -52,7 +52,7 @@ class PldAccountant(Accountant):
         if isinstance(event, FixedSizeGaussian):
             return (
                 "the pld accountant has no sound figure for fixed-size sampling; use the rdp"
-                " accountant, or sample with --sampling poisson"
+                " accountant, or Poisson sampling"
             )
         return super().refusal(event)
 

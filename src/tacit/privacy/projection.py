@@ -19,16 +19,25 @@ from tacit.privacy import checks
 
 @dataclass(frozen=True)
 class SmallExperiment:
-    """What was really run: users per round, noise stddev on the average, and clip norm."""
+    """What was really run: users per round, noise stddev on the average, and clip norm.
+
+    Its population and rounds, where they differ from those that are projected to.
+    """
 
     cohort: float
     noise_stddev: float
     clip_norm: float
+    population: int | None = None
+    rounds: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive("cohort", self.cohort)
         checks.positive("noise_stddev (sigma)", self.noise_stddev)
         checks.positive("clip_norm", self.clip_norm)
+        if self.rounds is not None:
+            checks.whole("the experiment's rounds", self.rounds, at_least=1)
+        if self.population is not None:
+            checks.whole("the experiment's population", self.population, at_least=2)
 
     @property
     def noise_multiplier(self) -> float:
