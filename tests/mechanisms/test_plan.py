@@ -13,7 +13,6 @@ from tacit.mechanisms.adaptive import QuantileClip
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
-from tacit.mechanisms.fixed_point import Grid
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import (
     FixedSizeSampler,
@@ -206,7 +205,7 @@ def test_contribution_has_norm_at_most_weight_times_clip_norm_exactly(
     for clipper in (FlatClip(clip_norm), PerLayerClip.even(clip_norm, 2)):
         one = plan(clipper=clipper, weighting=UserWeighting(7.0), layers=(1, 3))
         acc = one.contribution(update, examples, one.initial_clip_state())
-        step = Fraction(Grid.for_clip(clipper.total_norm, K).step)
+        step = Fraction(one.grid(one.initial_clip_state()).step)
         norm_squared = oracle.squared_norm([int(u) for u in acc.update]) * step**2
         weight = Fraction(acc.weight, 2**30)
         assert norm_squared <= (weight * Fraction(clipper.total_norm)) ** 2

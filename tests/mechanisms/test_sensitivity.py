@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from tacit.mechanisms.adaptive import QuantileClip, bit_sensitivity
 from tacit.mechanisms.clippers import FlatClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
-from tacit.mechanisms.fixed_point import CLIP_BITS, Grid
+from tacit.mechanisms.fixed_point import CLIP_BITS
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.mechanisms.weighting import UserWeighting
@@ -55,7 +55,7 @@ def total(plan, users):
 def squared_distance(plan, one, two):
     """|statistic - statistic'|^2 in the units of updates, exactly."""
     pairs = zip(plan.statistic(one), plan.statistic(two), strict=True)
-    step = Grid.for_clip(plan.clipper.total_norm, POPULATION).step
+    step = plan.grid(plan.initial_clip_state()).step
     units = [Fraction(a.item()) - Fraction(b.item()) for a, b in pairs]
     return oracle.squared_norm(units) * Fraction(step) ** 2
 
@@ -208,6 +208,6 @@ def test_lemma_1_needs_clipped_updates_and_not_merely_clipped_weighted_updates()
     for _ in range(100):
         acc += plan.contribution(*light, state)
     both = acc + plan.contribution(*heavy, state)
-    step = Grid.for_clip(1.0, 1000).step
+    step = plan.grid(state).step
     moved = abs(plan.statistic(acc) - plan.statistic(both))[0] * step / 1.0
     assert 0.9 < moved < 2 * S / qW_min

@@ -170,7 +170,7 @@ class RoundPlan(parts.Part):
         weight = self.weighting.weigh(examples)
         within = np.array(clipped.within[: self.bits], np.bool_)
         return Contribution(
-            self._grid(clip_state).quantise(clipped.values, weight),
+            self.grid(clip_state).quantise(clipped.values, weight),
             weight,
             np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT).astype(np.int64),
         )
@@ -190,7 +190,7 @@ class RoundPlan(parts.Part):
         """
         if len(total.bits) != self.bits:
             raise ValueError(f"total must have {self.bits} clip bits, got {len(total.bits)}")
-        step = self._grid(clip_state).step
+        step = self.grid(clip_state).step
         statistic = self.statistic(total)
         if self.is_private:
             noise = GaussianNoise(self.relative_noise * clip_state.total_norm / step)
@@ -221,7 +221,8 @@ class RoundPlan(parts.Part):
             )
         return self.clipper.with_norms(clip_state.norms)
 
-    def _grid(self, clip_state: ClipState) -> Grid:
+    def grid(self, clip_state: ClipState) -> Grid:
+        """The grid that the sums of a round with these clip norms are on."""
         if not clip_state.norms:
             return Grid.unclipped(self.sampler.largest_cohort(self.population))
         return Grid.for_clip(clip_state.total_norm, self.population, self.relative_noise)
