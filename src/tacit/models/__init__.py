@@ -1,0 +1,1 @@
+"""Language models and their loss: `registry.build` makes them, `weights` keeps them."""

@@ -1,0 +1,192 @@
+"""Models as files: safetensors, with the model's name and sizes as JSON in the metadata.
+
+Guarantee: loading runs no code that the file chooses.  There are no pickles, and a file that names
+a model of the user's own is loaded only by a caller who names the same factory.
+
+A file is written beside its place and renamed, so it exists whole or not at all, and the same model
+makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from tacit.models.base import LanguageModel, ModelConfig
+from tacit.models.own import OwnConfig
+from tacit.models.registry import NAMES, from_config, make_config
+
+# One key only: with several, safetensors writes them in an order that changes from run to run.
+_KEY = "tacit"
+
+
+def save(model: LanguageModel, path: str | Path) -> None:
+    """Write the model, in the place of any that was there."""
+    path = Path(path)
+    is_own = isinstance(model.config, OwnConfig)
+    # Tensors that share memory are refused by safetensors; only the user's own module may have any.
+    tensors = {
+        name: value.clone(memory_format=torch.contiguous_format) if is_own else value.contiguous()
+        for name, value in _tensors(model).items()
+    }
+    for name, tensor in tensors.items():
+        if problem := _not_finite(tensor):
+            raise ValueError(f"{path} was not written: {name} has {problem}")
+        if not is_own and tensor.dtype != torch.float32:
+            raise ValueError(f"{path} was not written: {name} is {tensor.dtype}, not float32")
+    _write(path, safetensors.torch.save(tensors, {_KEY: _to_json(model.config)}))
+
+
+def load(
+    path: str | Path, *, vocab_size: int | None = None, own_factory: str | None = None
+) -> LanguageModel:
+    """The model of a file.
+
+    `vocab_size` is that of the tokenizer the model is to be used with.  `own_factory` allows the
+    file to hold a model of the user's own, and has to be the "package.module:factory" of that.
+    """
+    path = Path(path)
+    metadata, tensors = _read(path)
+    config = _from_json(path, metadata, own_factory)
+    if vocab_size is not None and config.vocab_size != vocab_size:
+        raise ValueError(
+            f"{path} has a vocabulary of {config.vocab_size} tokens and the tokenizer one of"
+            f" {vocab_size}: use the tokenizer that the model was trained with"
+        )
+    # Sizes are compared before any memory is set aside for them.  A module of the user's own may
+    # not know the meta device, and is trusted with its sizes.
+    is_own = isinstance(config, OwnConfig)
+    with torch.device("cpu" if is_own else "meta"):
+        model = from_config(config)
+    _check(path, _tensors(model), tensors)
+    with torch.no_grad():
+        if is_own:
+            for name, tensor in _tensors(model).items():
+                tensor.copy_(tensors[name])
+        else:
+            model.load_state_dict(tensors, assign=True)
+    return model
+
+
+def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelConfig:
+    """The configuration of a file, without its weights."""
+    path = Path(path)
+    metadata, _ = _read(path, with_tensors=False)
+    return _from_json(path, metadata, own_factory)
+
+
+def _tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Parameters and lasting buffers, each once, however many names it has."""
+    lasting = model.state_dict().keys()
+    named = {name: value.detach() for name, value in model.named_parameters()}
+    named |= {name: value for name, value in model.named_buffers() if name in lasting}
+    return named
+
+
+def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tensor]]:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; expected a model's weights (*.safetensors)")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = (file.metadata() or {}).get(_KEY)
+            names = file.keys() if with_tensors else []
+            tensors = {name: file.get_tensor(name) for name in names}
+    except SafetensorError as mistake:
+        raise ValueError(f"{path} is truncated, or no safetensors file: {mistake}") from mistake
+    if metadata is None:
+        raise ValueError(f"{path} is a safetensors file, but not of a tacit model")
+    return metadata, tensors
+
+
+def _check(path: Path, expected: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """The file has what the model has: names, shapes, types; and numbers that are numbers."""
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        raise ValueError(
+            f"{path} holds another model than it says: missing {_few(missing)}, unexpected"
+            f" {_few(extra)}"
+        )
+    for name, wanted in expected.items():
+        tensor = found[name]
+        if tensor.shape != wanted.shape:
+            raise ValueError(
+                f"{path}: {name} must have the shape {list(wanted.shape)}, got {list(tensor.shape)}"
+            )
+        if tensor.dtype != wanted.dtype:
+            raise ValueError(f"{path}: {name} must be {wanted.dtype}, got {tensor.dtype}")
+        if problem := _not_finite(tensor):
+            raise ValueError(f"{path}: {name} has {problem}; the training that made it diverged")
+
+
+def _not_finite(tensor: Tensor) -> str | None:
+    if not tensor.is_floating_point() or torch.isfinite(tensor).all():
+        return None
+    count = tensor.numel() - int(torch.isfinite(tensor).sum())
+    return f"{count} of {tensor.numel()} values that are NaN or infinite"
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing"
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def _to_json(config: ModelConfig) -> str:
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    if isinstance(config, OwnConfig):
+        fields["options"] = dict(config.options)
+    return json.dumps({"model": config.kind, "config": fields}, sort_keys=True)
+
+
+def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
+    try:
+        content: Any = json.loads(text)
+        kind, fields = content["model"], dict(content["config"])
+        if kind == OwnConfig.kind:
+            return _own_config(path, fields, own_factory)
+        if kind not in NAMES:
+            raise ValueError(f"it names the model {kind!r}, and there are {', '.join(NAMES)}")
+        return make_config(kind, fields.pop("vocab_size"), **fields)
+    except (KeyError, TypeError, RecursionError) as mistake:
+        raise ValueError(
+            f"{path} has a configuration that cannot be read: {type(mistake).__name__}: {mistake}"
+        ) from mistake
+    except ValueError as mistake:
+        raise ValueError(f"{path} has a configuration that is not valid: {mistake}") from mistake
+
+
+def _own_config(path: Path, fields: dict[str, Any], own_factory: str | None) -> OwnConfig:
+    if fields["factory"] != own_factory:
+        raise ValueError(
+            f"it holds a model made by {fields['factory']!r}; if that code is yours, load it with"
+            f" own_factory={fields['factory']!r}"
+        )
+    return OwnConfig(**fields)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Put a file in its place, whole and synced.  (safetensors' own way makes it unreadable to
+    others, whatever the umask.)"""
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"{path} must be a file's name in a folder that exists")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
