@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tacit import __version__
-from tacit.cli import demo, plan
+from tacit.cli import corpus, demo, ingest, plan, pretrain
 
 app = typer.Typer(
     name="tacit",
@@ -21,6 +21,9 @@ app = typer.Typer(
 )
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("demo")(demo.demo)
+app.command("ingest")(ingest.ingest)
+app.add_typer(corpus.app, name="corpus")
+app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""Training in one place, on text that is held centrally: public pre-training."""

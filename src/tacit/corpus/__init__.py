@@ -1,0 +1,1 @@
+"""People's text, keyed by user: ingest, a memory-mapped store, splits, views, built-in corpora."""

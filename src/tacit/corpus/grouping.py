@@ -1,0 +1,251 @@
+"""Grouping by user, out of core: rows go to disk and come back sorted, whole users at once.
+
+Rows are sorted by (user's key, the order column, the record's place, position in the record).
+In the order column numbers come first, by value, then everything else as text, then what is
+missing.  All of it depends on the row alone, so that neither the order of the input nor any other
+user changes the order of a user's texts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tacit.corpus import hashing
+from tacit.corpus.caps import first_words
+from tacit.corpus.options import UserOptions
+from tacit.corpus.writer import Block
+
+_ROWS_PER_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 25
+_REMEMBERED_USERS = 1 << 17
+_SORT_MEMORY = 10  # memory that it takes to sort, for each byte that is sorted
+_MOST_BUCKET_BITS = 9  # files are open at once
+
+_SCHEMA = pa.schema(
+    [
+        ("key_head", pa.uint64()),
+        ("key_tail", pa.uint64()),
+        ("id", pa.binary(16)),
+        ("number", pa.float64()),
+        ("word", pa.string()),
+        ("place", pa.uint64()),
+        ("position", pa.uint32()),
+        ("words", pa.uint32()),
+        ("held_out", pa.bool_()),
+        ("text", pa.large_string()),
+    ]
+)
+_SORTED = """
+    SELECT key_head, key_tail, id, words, held_out, text FROM bucket
+    ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, place, position, text
+"""
+
+
+class Spool:
+    """Takes records in any order and keeps them in a file; raw ids do not reach the disk."""
+
+    def __init__(self, path: Path, salt: bytes, held_out_fraction: float) -> None:
+        self.path, self._salt = path, salt
+        self._held_out_below = hashing.threshold(held_out_fraction)
+        self._writer = pq.ParquetWriter(
+            path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
+        )
+        self._users: dict[str, tuple[bytes, int, int, bytes]] = {}
+        self._chunk: list[tuple[Any, ...]] = []
+        self._chunk_bytes = 0
+        self.rows = self.bytes = 0
+
+    def add(self, user: str, texts: Sequence[str], order: str | None) -> None:
+        """Keep a record: one text, or several that stay in this order."""
+        key, head, tail, hashed = self._hashes(user)
+        encoded = [text.encode() for text in texts]
+        place = hashing.place(key, encoded)
+        number = None if order is None else _number(order)
+        below = self._held_out_below
+        for position, (text, data) in enumerate(zip(texts, encoded, strict=True)):
+            held_out = below > 0 and hashing.held_out_draw(key, data) < below
+            words = len(text.split())
+            row = (head, tail, hashed, number, order, place, position, words, held_out, text)
+            self._chunk.append(row)
+            self._chunk_bytes += len(data)
+        if self._chunk_bytes > _CHUNK_BYTES or len(self._chunk) >= _ROWS_PER_CHUNK:
+            self._flush()
+
+    def close(self) -> None:
+        """No more records."""
+        self._flush()
+        self._writer.close()
+
+    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes]:
+        found = self._users.get(user)
+        if found is None:
+            if len(self._users) >= _REMEMBERED_USERS:
+                self._users.clear()
+            key = hashing.user_key(user)
+            head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+            found = self._users[user] = (key, head, tail, hashing.hashed_id(self._salt, user))
+        return found
+
+    def _flush(self) -> None:
+        if not self._chunk:
+            return
+        columns = zip(*self._chunk, strict=True)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+        batch = pa.record_batch(arrays, schema=_SCHEMA)
+        self._writer.write_batch(batch, row_group_size=len(batch))
+        self.rows += len(batch)
+        self.bytes += batch.nbytes
+        self._chunk = []
+        self._chunk_bytes = 0
+
+
+def _number(order: str) -> float | None:
+    try:
+        value = float(order)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def check_size(memory_limit: str) -> int:
+    """How many bytes a size such as '2GiB' is; what DuckDB would not understand is refused."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
+    if found is None:
+        raise ValueError(f"memory_limit must be a size such as '2GiB', got {memory_limit!r}")
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(unit)))
+
+
+def sorted_rows(spool: Spool, scratch: Path, memory_limit: str, threads: int) -> Iterator[Any]:
+    """The rows of a spool in their order, as record batches of a bounded size."""
+    rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * spool.rows // max(spool.bytes, 1)))
+    for bucket in _buckets(spool, scratch, check_size(memory_limit)):
+        with duckdb.connect() as database:
+            database.execute("SET memory_limit = $limit", {"limit": memory_limit})
+            database.execute("SET temp_directory = $folder", {"folder": str(scratch)})
+            database.execute("SET threads = $threads", {"threads": threads})
+            database.execute("SET arrow_large_buffer_size = true")
+            database.execute("SET enable_progress_bar = false")
+            database.register("bucket", bucket)
+            result: Any = database.sql(_SORTED).to_arrow_reader(rows)
+            yield from result
+
+
+def _buckets(spool: Spool, scratch: Path, memory: int) -> Iterator[pa.Table]:
+    """The rows in parts that can be sorted in memory, by ranges of the key: first things first.
+
+    DuckDB sorts out of core, but not rows of text that are much more than its memory: it fails
+    to pin them in the last merge.  So the rows are dealt to files by the head of their key.
+    """
+    count = -(-spool.bytes * _SORT_MEMORY // memory)
+    bits = min(_MOST_BUCKET_BITS, max(0, count - 1).bit_length())
+    if not bits:
+        yield pq.read_table(spool.path)
+        return
+    paths = [scratch / f"bucket-{number:03}" for number in range(1 << bits)]
+    compressed = pa.ipc.IpcWriteOptions(compression="lz4")
+    with ExitStack() as stack:
+        rows = stack.enter_context(pq.ParquetFile(spool.path))
+        files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
+        writers = [
+            stack.enter_context(pa.ipc.new_stream(file, _SCHEMA, options=compressed))
+            for file in files
+        ]
+        for group in range(rows.num_row_groups):
+            table = rows.read_row_group(group)
+            bucket = table.column("key_head").to_numpy() >> np.uint64(64 - bits)
+            order = np.argsort(bucket, kind="stable")
+            table = table.take(pa.array(order))
+            ends = np.searchsorted(bucket[order], np.arange((1 << bits) + 1))
+            for writer, (start, end) in zip(writers, pairwise(ends.tolist()), strict=True):
+                if end > start:
+                    writer.write_table(table.slice(start, end - start))
+    for path in paths:
+        with pa.OSFile(str(path)) as file:
+            yield pa.ipc.open_stream(file).read_all()
+        path.unlink()
+
+
+def blocks(batches: Iterator[Any], options: UserOptions) -> Iterator[tuple[Block, int]]:
+    """Whole users, capped, as they come in sorted rows; and how many rows they were made of."""
+    waiting: list[Any] = []  # rows of users of whom more may come
+    for batch in batches:
+        if not len(batch):
+            continue
+        if waiting and _key(batch, -1) == _key(waiting[-1], -1):
+            waiting.append(batch)  # nothing but more of the same user
+            continue
+        table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
+        starts = _starts(table)
+        last = int(starts[-1])
+        if last:
+            yield _block(table.slice(0, last), options), last
+        waiting = table.slice(last).combine_chunks().to_batches()
+    if waiting:
+        table = pa.Table.from_batches(waiting).combine_chunks()
+        yield _block(table, options), len(table)
+
+
+def _key(batch: Any, row: int) -> tuple[int, int]:
+    row %= len(batch)
+    return batch.column(0)[row].as_py(), batch.column(1)[row].as_py()
+
+
+def _starts(table: pa.Table) -> npt.NDArray[np.int64]:
+    """The first row of each user."""
+    head, tail = (table.column(i).to_numpy() for i in (0, 1))
+    changes = (head[1:] != head[:-1]) | (tail[1:] != tail[:-1])
+    # A user in two places would be two users: the order is not taken on trust.
+    assert bool((head[1:] >= head[:-1]).all()), "rows are not sorted"
+    return np.concatenate([[0], np.flatnonzero(changes) + 1])
+
+
+def _block(table: pa.Table, options: UserOptions) -> Block:
+    """Apply the least and the most per user; every figure here is within one user."""
+    most_texts = options.max_texts or sys.maxsize
+    most_words = options.max_words or sys.maxsize
+    starts = _starts(table)
+    sizes = np.diff(np.append(starts, len(table)))
+    owner = np.repeat(np.arange(len(starts)), sizes)
+    words = table.column("words").to_numpy().astype(np.int64)
+    rank = np.arange(len(table)) - starts[owner]
+    # The running total of words restarts at each user: subtract what came before the user.
+    before = np.cumsum(words) - words
+    before -= before[starts][owner]
+    totals = np.add.reduceat(words, starts)
+    enough = (sizes >= options.min_texts) & (totals >= options.min_words)
+    keep = enough[owner] & (rank < most_texts) & (before < most_words)
+    cut = keep & (before + words > most_words)
+    texts = table.column("text").combine_chunks()
+    if isinstance(texts, pa.ChunkedArray):
+        texts = pa.concat_arrays(texts.chunks)
+    if cut.any():
+        rows = np.flatnonzero(cut)
+        shorter = [first_words(texts[int(r)].as_py(), int(most_words - before[r])) for r in rows]
+        texts = pc.replace_with_mask(texts, pa.array(cut), pa.array(shorter, texts.type))
+        words = np.where(cut, most_words - before, words)
+    users = np.flatnonzero(enough)
+    first = pa.array(starts[users])
+    head, tail = (table.column(name).take(first).to_numpy() for name in ("key_head", "key_tail"))
+    return Block(
+        keys=np.stack([head, tail], axis=1),
+        ids=b"".join(table.column("id").take(first).to_pylist()),
+        text_counts=np.bincount(owner[keep], minlength=len(starts))[users],
+        word_counts=np.bincount(owner, np.where(keep, words, 0), len(starts))[users].astype(int),
+        texts=texts.filter(pa.array(keep)),
+        held_out=table.column("held_out").to_numpy()[keep].astype(np.bool_),
+    )

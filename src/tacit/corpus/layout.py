@@ -1,0 +1,31 @@
+"""The files of a corpus directory, and what is in them.
+
+    corpus.json     format, counts, options, salt, fingerprint, the sizes of the other two
+    users.arrow     one row per user, in order: id, offset, texts, words
+    texts.arrow     one row per text, a user's texts next to each other: text, held_out
+
+A user's texts are the rows offset .. offset + texts of texts.arrow.  Both are Arrow IPC files of
+one record batch each, without compression: mapped into memory, one batch costs the same to open
+whatever its size, and a user is read from where the user is.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+FORMAT = "tacit corpus"
+VERSION = 1
+META = "corpus.json"
+USERS = "users.arrow"
+TEXTS = "texts.arrow"
+
+USERS_SCHEMA = pa.schema(
+    [
+        ("id", pa.binary(16)),
+        ("offset", pa.uint64()),
+        ("texts", pa.uint32()),
+        ("words", pa.uint64()),
+    ]
+)
+TEXTS_SCHEMA = pa.schema([("text", pa.large_string()), ("held_out", pa.bool_())])
+SCHEMAS = {USERS: USERS_SCHEMA, TEXTS: TEXTS_SCHEMA}

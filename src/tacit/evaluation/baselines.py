@@ -1,0 +1,129 @@
+"""Unigram and bigram predictors: what a model has to beat before it has learned anything.
+
+Unigram, add-k:         p(w) = (c(w) + k) / sum over u != BOS of (c(u) + k),  and p(BOS) = 0.
+
+Bigram, interpolated with absolute discounting (Ney, Essen and Kneser 1994):
+
+    p(w | v) = max(c(v, w) - D, 0) / c(v)  +  D T(v) / c(v) * p(w)
+
+where T(v) counts the distinct successors of v, and D = n1 / (n1 + 2 n2) comes from the numbers of
+bigrams seen once and twice.  A v that was never seen falls back to p(w).  Nothing is tuned on
+held-out text, and both sum to 1 over all tokens but BOS, which is never a target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tacit.evaluation.predictors import (
+    Chunk,
+    IntArray,
+    Tokens,
+    all_contexts,
+    all_targets,
+    as_arrays,
+)
+
+
+@dataclass(frozen=True)
+class Unigram:
+    """Every token with its share of the text, whatever came before."""
+
+    probs: Tensor  # [vocab_size], in float64
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """log p; -inf for BOS."""
+        return self.probs.log()
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.probs)
+
+    @classmethod
+    def fit(
+        cls, sequences: Sequence[Tokens], vocab_size: int, *, bos: int, add: float = 1.0
+    ) -> Unigram:
+        """Count the targets of the sequences."""
+        if not (add > 0 and math.isfinite(add)):
+            raise ValueError(f"add must be a finite number above 0, got {add}")
+        if not 0 <= bos < vocab_size:
+            raise ValueError(f"bos must be a token below {vocab_size}, got {bos}")
+        if vocab_size < 2:
+            raise ValueError(f"vocab_size must be at least 2 (BOS and a target), got {vocab_size}")
+        targets = all_targets(as_arrays(sequences, vocab_size))
+        counts = np.bincount(targets, minlength=vocab_size) + add
+        counts[bos] = 0.0
+        return cls(torch.from_numpy(counts / counts.sum()))
+
+    def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+        positions = np.arange(len(all_targets(sequences)))
+        if len(positions):
+            yield Chunk(positions, self.log_probs.expand(len(positions), -1))
+
+
+@dataclass(frozen=True)
+class Bigram:
+    """Every token with its share among the successors of the one before it."""
+
+    unigram: Unigram
+    row_starts: IntArray  # [vocab_size + 1]: where the successors of each token begin
+    successors: IntArray
+    discounted: npt.NDArray[np.float64]  # (c(v, w) - D) / c(v) of each successor
+    backed_off: npt.NDArray[np.float64]  # D T(v) / c(v) of each v
+
+    @property
+    def vocab_size(self) -> int:
+        return self.unigram.vocab_size
+
+    @classmethod
+    def fit(
+        cls, sequences: Sequence[Tokens], vocab_size: int, *, bos: int, add: float = 1.0
+    ) -> Bigram:
+        """Count neighbours; only pairs within a sequence are pairs, and none ends in BOS."""
+        unigram = Unigram.fit(sequences, vocab_size, bos=bos, add=add)
+        arrays = as_arrays(sequences, vocab_size)
+        targets, contexts = all_targets(arrays), all_contexts(arrays)
+        kept = targets != bos
+        pairs, counts = np.unique(contexts[kept] * vocab_size + targets[kept], return_counts=True)
+        before, after = pairs // vocab_size, pairs % vocab_size
+        discount = discount_of(counts)
+        totals = np.bincount(before, weights=counts, minlength=vocab_size)
+        types = np.bincount(before, minlength=vocab_size)
+        backed_off = np.ones(vocab_size)
+        np.divide(discount * types, totals, out=backed_off, where=totals > 0)
+        starts = np.concatenate([[0], np.cumsum(types)]).astype(np.int64)
+        return cls(unigram, starts, after, (counts - discount) / totals[before], backed_off)
+
+    def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+        """Positions with the same token before them have the same logits, made once."""
+        contexts = all_contexts(sequences)
+        order = np.argsort(contexts, kind="stable")
+        edges = np.flatnonzero(np.diff(contexts[order])) + 1
+        for group in np.split(order, edges):
+            if len(group):
+                logits = self.log_probs_after(int(contexts[group[0]]))
+                yield Chunk(group, logits.expand(len(group), -1))
+
+    def log_probs_after(self, token: int) -> Tensor:
+        """log p(. | token)."""
+        row = slice(int(self.row_starts[token]), int(self.row_starts[token + 1]))
+        probs = self.unigram.probs * self.backed_off[token]
+        probs[torch.from_numpy(self.successors[row])] += torch.from_numpy(self.discounted[row])
+        logged: Tensor = probs.log()
+        return logged
+
+
+def discount_of(counts: npt.NDArray[np.integer]) -> float:
+    """n1 / (n1 + 2 n2), kept within [0.1, 0.9] for texts too small or too regular to tell."""
+    once, twice = int((counts == 1).sum()), int((counts == 2).sum())
+    estimate = once / (once + 2 * twice) if once + twice else 0.5
+    return min(max(estimate, 0.1), 0.9)

@@ -1,0 +1,1 @@
+"""Text into tokens: word, BPE, WordPiece and character tokenizers, where they come from, caches."""

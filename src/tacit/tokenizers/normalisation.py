@@ -1,0 +1,125 @@
+r"""What a word is, the same for every kind of tokenizer, so that per-word metrics compare.
+
+The papers say little.  McMahan 2018 (appendix B) takes "the most frequent 10,000 words (after
+normalization)" and scores "after some minimal normalization", without saying which; a text is a
+sequence between an implicit BOS and EOS.  Thakkar 2020 has "a word-level language model" and does
+not describe its words.  Bagdasaryan 2022 (section 5.1) takes HuggingFace's WordLevel and BPE, with
+each post between BOS and EOS.  So the choice `papers` is ours, and as small as a dictionary allows:
+
+    lower-case, NFC, ’ becomes ', white space becomes single spaces with none at the ends.
+
+`none` leaves the text exactly as it is.  Under either, a word is a run of letters, digits, marks
+and underscores, with apostrophes inside ("don't"), and every other character that is not white
+space is a word of its own, together with the combining marks that follow it.  Therefore every
+character belongs to exactly one word or is white space.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal, get_args
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+Normalisation = Literal["papers", "none"]
+
+# White space is spelled out, because the classes \s of Python, Rust and Oniguruma differ.
+WHITE_SPACE = (
+    "\t\n\x0b\x0c\r \x85\xa0\u1680"
+    "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+_SPACE = "".join(f"\\x{{{ord(character):x}}}" for character in WHITE_SPACE)
+_START, _INNER = r"\p{L}\p{N}_", r"\p{L}\p{M}\p{N}_"
+_WORD = rf"[{_START}][{_INNER}]*(?:['’][{_START}][{_INNER}]*)*"
+_SYMBOL = rf"[^{_START}{_SPACE}]\p{{M}}*"
+_WORDS = rf"{_WORD}|{_SYMBOL}"
+# As in GPT-2, a space goes with the word after it; other white space stands by itself.
+_SPACED_WORDS = rf" ?{_WORD}| ?{_SYMBOL}|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"
+_UNEVEN_SPACE = rf"[{_SPACE}]{{2,}}|(?! )[{_SPACE}]"
+_ASCII_WORDS = re.compile(r"\w+(?:'\w+)*|[^\w\t\n\x0b\x0c\r ]", re.ASCII)
+
+
+def check(normalisation: str) -> Normalisation:
+    """The normalisation itself if there is one of that name; `ValueError` otherwise."""
+    for known in get_args(Normalisation):
+        if normalisation == known:
+            return known  # type: ignore[no-any-return]
+    known_names = " or ".join(map(repr, get_args(Normalisation)))
+    raise ValueError(f"normalisation must be {known_names}, got {normalisation!r}")
+
+
+def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
+    """The normaliser of tokenizer.json; None where the text stays as it is."""
+    if check(normalisation) == "none":
+        return None
+    return normalizers.Sequence(
+        [
+            normalizers.Lowercase(),
+            normalizers.NFC(),  # after lower-casing, which can leave what NFC would compose
+            normalizers.Replace("’", "'"),
+            normalizers.Replace(Regex(_UNEVEN_SPACE), " "),
+            normalizers.Strip(),
+        ]
+    )
+
+
+def word_split() -> pre_tokenizers.PreTokenizer:
+    """Words only: white space is dropped."""
+    return pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
+
+
+def spaced_word_split() -> pre_tokenizers.PreTokenizer:
+    """The same words, each with the space before it: nothing is dropped."""
+    return pre_tokenizers.Split(Regex(_SPACED_WORDS), behavior="isolated")
+
+
+def normalised(texts: Iterable[str], normalisation: Normalisation) -> Iterator[str]:
+    """Each text after the normalisation."""
+    rule = normalizer(normalisation)
+    for text in strings(texts):
+        yield text if rule is None else rule.normalize_str(text)
+
+
+def split_words(texts: Iterable[str], normalisation: Normalisation) -> Iterator[list[str]]:
+    """The normalised words of each text; on ASCII, Python's own expressions are much faster."""
+    split, rule = word_split(), normalizer(normalisation)
+    for text in strings(texts):
+        if text.isascii():
+            yield _ASCII_WORDS.findall(text if rule is None else text.lower())
+        else:
+            changed = text if rule is None else rule.normalize_str(text)
+            yield [word for word, _ in split.pre_tokenize_str(changed)]
+
+
+def count_words(texts: Iterable[str], normalisation: Normalisation) -> Counter[str]:
+    """How often each normalised word occurs."""
+    counts: Counter[str] = Counter()
+    for words in split_words(texts, normalisation):
+        counts.update(words)
+    return counts
+
+
+def strings(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, each checked to be text; people's text as a whole is refused."""
+    if isinstance(texts, str):
+        raise ValueError("texts must be many strings, got one: put it into a list")
+    if hasattr(texts, "user_id"):
+        raise ValueError("texts must be strings: users' own text makes a tokenizer an `oracle`")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts must be strings, and text {number} is {type(text).__name__}")
+        if not is_unicode(text):
+            raise ValueError(f"text {number} has half of a surrogate pair, which is not Unicode")
+        yield text
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

