@@ -20,8 +20,8 @@ from tacit.evaluation.baselines import Bigram
 from tacit.models.registry import build
 
 WORDS = 10_000
-TARGETS = 40_000
-REPEATS = 5
+TARGETS = 20_000
+REPEATS = 4
 LSTM_OPERATIONS = 2 * (4 * 256 * (96 + 256) + 256 * 96)
 LOGIT_OPERATIONS = 2 * 96 * WORDS
 

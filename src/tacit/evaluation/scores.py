@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,9 @@ def _in_parallel(batches: Sequence[Iterator[Chunk]], scores: Scores) -> None:
     one core: the figures do not depend on how many there are.
     """
     threads = torch.get_num_threads()
+    if threads == 1:
+        _fill(chain.from_iterable(batches), scores)
+        return
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads) as pool:
