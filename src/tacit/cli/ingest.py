@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
@@ -156,29 +155,17 @@ def ingest(
 
 @contextmanager
 def _bar() -> Iterator[Report]:
-    """A bar with the rate on standard error; silent where there is no terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task("reading", total=None, rate="")
+    """A bar with the rows per second of each step."""
+    with bar("reading") as show:
         current, start = "reading", time.monotonic()
 
         def report(step: str, done: int, total: int, rows: int) -> None:
             nonlocal current, start
             if step != current:
                 current, start = step, time.monotonic()
-                progress.reset(task, description=step)
             passed = time.monotonic() - start
             counted = rows if step == "reading" else done
             rate = f"{counted / passed:,.0f} rows/s" if passed > 0 and counted else ""
-            progress.update(task, completed=done, total=total or None, rate=rate)
+            show(step, done, total or None, rate)
 
         yield report

@@ -50,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.Exit as stop:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        print("tacit: interrupted", file=sys.stderr)
         code = 130
     except (typer.TyperException, ValueError, OSError) as mistake:
         if os.environ.get("TACIT_DEBUG"):
             raise
         print(f"tacit: {_sentence(mistake)}", file=sys.stderr)
         code = 2
+    if code == 130:
+        print("tacit: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

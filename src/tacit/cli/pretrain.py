@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from tacit.cli.outputs import append_rows, new_directory
+from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
@@ -366,22 +366,12 @@ def _print(facts: dict[str, Any], results: dict[str, Metrics], out: Path) -> Non
 
 @contextmanager
 def _bar() -> Iterator[Any]:
-    """A progress bar on standard error; silent where there is no terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("pre-training"),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task("", total=1.0, state="")
+    """A bar with the step, the loss and the rate."""
+    with bar("pre-training") as show:
 
         def advance(now: training.Progress) -> None:
             rate = now.tokens / max(now.seconds, 1e-9)
             state = f"step {now.step:,}  loss {now.loss:.3f}  {rate:,.0f} tokens/s"
-            progress.update(task, completed=now.share, state=state)
+            show("pre-training", now.share, 1.0, state)
 
         yield advance
