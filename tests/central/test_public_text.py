@@ -11,7 +11,7 @@ from tacit.central.public_text import read_public_text
 def write_authors(path, authors: dict[str, list[str]]):
     lines = "".join(json.dumps({"user": u, "texts": t}) + "\n" for u, t in authors.items())
     if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(lines.encode()))
+        path.write_bytes(gzip.compress(lines.encode(), mtime=0))
     else:
         path.write_text(lines, encoding="utf-8")
     return str(path)
@@ -86,7 +86,7 @@ def test_bad_lines_are_named(tmp_path, content, message):
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
     broken = tmp_path / "broken.jsonl.gz"
-    broken.write_bytes(gzip.compress(b'{"user": "a", "texts": ["b"]}\n' * 1000)[:-20])
+    broken.write_bytes(gzip.compress(b'{"user": "a", "texts": ["b"]}\n' * 1000, mtime=0)[:-20])
     with pytest.raises(ValueError, match=r"broken\.jsonl\.gz' is (cut short|damaged)"):
         read_public_text([str(broken)])
     latin = tmp_path / "latin.txt"

@@ -14,7 +14,7 @@ COMPRESSION = ["", ".gz", ".zst"]
 
 def packed(data, suffix):
     if suffix == ".gz":
-        return gzip.compress(data)
+        return gzip.compress(data, mtime=0)
     if suffix == ".zst":
         return pa.compress(data, codec="zstd", asbytes=True)
     return data
