@@ -39,6 +39,8 @@ def demo(
     table = Table(
         title="McMahan et al. 2018, Table 2: 5,000 rounds, delta 1e-9, noise multiplier 1",
         box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     for name in ("users", "cohort", "clip S", "sigma", "printed", "moments", "rdp", "pld"):
         table.add_column(name, justify="right", style="bold" if name == "pld" else None)
