@@ -229,12 +229,10 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
     """A million rounds that together are exactly one Gaussian with a known epsilon."""
     rounds, delta = 10**6, 1e-10
     exact = gaussian_epsilon(1.0, delta)
-    event = dp_accounting.GaussianDpEvent(1000.0)
     step = 1e-5
     per_round = dp_accounting.pld.privacy_loss_distribution.from_gaussian_mechanism(
         1000.0, value_discretization_interval=step
     )
-    del event
     library = per_round.self_compose(rounds).get_epsilon_for_delta(delta)
     assert library < exact * (1 - 1e-3)
     for resolution in (5.0, 20.0, 150.0):

@@ -30,13 +30,16 @@ class Accountant(abc.ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    limit: ClassVar[str]  # what it says of an event that it must not account
     accounts: ClassVar[tuple[type[Event], ...]]
 
     def refusal(self, event: Event) -> str | None:
         """Why this accountant must not account `event`, and what may; None if it may."""
         if isinstance(event, self.accounts):
             return None
-        return f"the {self.name} accountant cannot account {_NAMES.get(type(event), event.kind)}"
+        what, instead = _SAMPLING.get(type(event), (f"events of kind {event.kind!r}", None))
+        hint = f"; use the {instead} accountant" if instead else ""
+        return f"the {self.name} accountant {self.limit.format(what=what)}{hint}"
 
     def epsilon(self, composition: Composition, delta: float) -> float:
         """The epsilon for which the composition is (epsilon, delta)-DP: an upper bound."""
@@ -73,8 +76,9 @@ class Accountant(abc.ABC):
     def _delta(self, composition: Composition, epsilon: float) -> float: ...
 
 
-_NAMES: dict[type[Event], str] = {
-    PoissonGaussian: "Poisson sampling",
-    TruncatedPoissonGaussian: "truncated Poisson sampling",
-    FixedSizeGaussian: "fixed-size sampling without replacement",
+# What each sampling is called, and the tightest accountant that is sound for it (design rule 1).
+_SAMPLING: dict[type[Event], tuple[str, str]] = {
+    PoissonGaussian: ("Poisson sampling", "pld"),
+    TruncatedPoissonGaussian: ("truncated Poisson sampling", "pld"),
+    FixedSizeGaussian: ("fixed-size sampling without replacement", "rdp"),
 }

@@ -119,20 +119,18 @@ def rounds_for_epsilon(
             " rounds, or a smaller target"
         )
     # The rough figure is an upper bound, so what fits by it fits; then a little more may.
-    start, _ = _last_that_fits(
+    start = _last_that_fits(
         lambda n: epsilon(n, accountant.rough()), target_epsilon, 1, _MOST_ROUNDS
     )
     start = start if epsilon(start, accountant) <= target_epsilon else 1
     beyond = start + max(start // 200, 1)
     while epsilon(beyond, accountant) <= target_epsilon:
         start, beyond = beyond, 2 * beyond
-    return _last_that_fits(lambda n: epsilon(n, accountant), target_epsilon, start, beyond)[0]
+    return _last_that_fits(lambda n: epsilon(n, accountant), target_epsilon, start, beyond)
 
 
-def _last_that_fits(
-    epsilon: Callable[[int], float], target: float, low: int, high: int
-) -> tuple[int, int]:
-    """The last count within the target and the first beyond it; `low` is within, `high` beyond.
+def _last_that_fits(epsilon: Callable[[int], float], target: float, low: int, high: int) -> int:
+    """The last count within the target; `low` is within, `high` beyond.
 
     epsilon is close to a power of the count, so the target is aimed at on log axes; every third
     step halves the bracket, so that a bad aim cannot go on for ever.
@@ -148,7 +146,7 @@ def _last_that_fits(
             middle = round(math.sqrt(low * high)) if high > 4 * low else (low + high) // 2
         middle = min(max(middle, low + 1), high - 1)
         low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
-    return low, high
+    return low
 
 
 def cohort_for_epsilon(

@@ -26,11 +26,9 @@ from tacit.privacy.accountant import Accountant
 from tacit.privacy.events import (
     Composition,
     Event,
-    FixedSizeGaussian,
     Gaussian,
     PoissonGaussian,
     PureDP,
-    TruncatedPoissonGaussian,
 )
 
 ORDERS: NDArray[np.float64] = np.arange(1, 33, dtype=np.float64)
@@ -41,20 +39,8 @@ class MomentsAccountant(Accountant):
 
     name: ClassVar[str] = "moments"
     title: ClassVar[str] = "moments (Abadi et al. 2016)"
+    limit: ClassVar[str] = "assumes Poisson sampling, so it cannot account {what}"
     accounts: ClassVar[tuple[type[Event], ...]] = (Gaussian, PoissonGaussian, PureDP)
-
-    def refusal(self, event: Event) -> str | None:
-        if isinstance(event, FixedSizeGaussian):
-            return (
-                "the moments accountant assumes Poisson sampling, so it cannot account fixed-size"
-                " sampling; use the rdp accountant, or Poisson sampling"
-            )
-        if isinstance(event, TruncatedPoissonGaussian):
-            return (
-                "the moments accountant cannot account truncated Poisson sampling; use the pld"
-                " accountant"
-            )
-        return super().refusal(event)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         moments = self._moments(composition)

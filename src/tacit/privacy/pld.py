@@ -18,7 +18,6 @@ from tacit.privacy.accountant import Accountant
 from tacit.privacy.events import (
     Composition,
     Event,
-    FixedSizeGaussian,
     Gaussian,
     PoissonGaussian,
     PureDP,
@@ -34,6 +33,7 @@ class PldAccountant(Accountant):
     resolution: float = loss_distribution.DEFAULT_RESOLUTION
     name: ClassVar[str] = "pld"
     title: ClassVar[str] = "privacy loss distribution"
+    limit: ClassVar[str] = "has no sound figure for {what}"
     accounts: ClassVar[tuple[type[Event], ...]] = (
         Gaussian,
         PoissonGaussian,
@@ -47,14 +47,6 @@ class PldAccountant(Accountant):
 
     def rough(self) -> PldAccountant:
         return PldAccountant(min(self.resolution, 5.0))
-
-    def refusal(self, event: Event) -> str | None:
-        if isinstance(event, FixedSizeGaussian):
-            return (
-                "the pld accountant has no sound figure for fixed-size sampling; use the rdp"
-                " accountant, or Poisson sampling"
-            )
-        return super().refusal(event)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         deviation, sampled = _split(composition)

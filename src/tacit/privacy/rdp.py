@@ -25,7 +25,6 @@ from tacit.privacy.events import (
     Gaussian,
     PoissonGaussian,
     PureDP,
-    TruncatedPoissonGaussian,
 )
 
 ORDERS: NDArray[np.float64] = np.asarray(library.DEFAULT_RDP_ORDERS, dtype=np.float64)
@@ -36,20 +35,13 @@ class RdpAccountant(Accountant):
 
     name: ClassVar[str] = "rdp"
     title: ClassVar[str] = "Renyi (dp-accounting)"
+    limit: ClassVar[str] = "cannot account {what}"
     accounts: ClassVar[tuple[type[Event], ...]] = (
         Gaussian,
         PoissonGaussian,
         FixedSizeGaussian,
         PureDP,
     )
-
-    def refusal(self, event: Event) -> str | None:
-        if isinstance(event, TruncatedPoissonGaussian):
-            return (
-                "the rdp accountant cannot account truncated Poisson sampling; use the pld"
-                " accountant"
-            )
-        return super().refusal(event)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         return float(library.compute_epsilon(ORDERS, rdp_curve(composition), delta)[0])

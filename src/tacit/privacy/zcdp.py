@@ -17,7 +17,7 @@ from typing import ClassVar
 from scipy.optimize import minimize_scalar
 
 from tacit.privacy.accountant import Accountant
-from tacit.privacy.events import Composition, Event, FixedSizeGaussian, Gaussian, PureDP
+from tacit.privacy.events import Composition, Event, Gaussian, PureDP
 
 
 class ZcdpAccountant(Accountant):
@@ -25,16 +25,10 @@ class ZcdpAccountant(Accountant):
 
     name: ClassVar[str] = "zcdp"
     title: ClassVar[str] = "zCDP (Bun and Steinke 2016)"
+    limit: ClassVar[str] = (
+        "has no amplification by sampling, so it is refused under a sampling claim"
+    )
     accounts: ClassVar[tuple[type[Event], ...]] = (Gaussian, PureDP)
-
-    def refusal(self, event: Event) -> str | None:
-        if isinstance(event, self.accounts):
-            return None
-        instead = "rdp" if isinstance(event, FixedSizeGaussian) else "pld"
-        return (
-            "the zcdp accountant has no amplification by sampling, so it is refused under a"
-            f" sampling claim; use the {instead} accountant"
-        )
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         total = rho(composition)
