@@ -37,6 +37,10 @@ def plan(**fields):
         ({"clipper": NoClip()}, "noise_multiplier 1.2 needs clipped updates.*use FlatClip"),
         ({"estimator": TrueAverage()}, "got TrueAverage; use FixedDenominator or Clipped"),
         (
+            {"weight_aware": True, "estimator": ClippedDenominator(100.0)},
+            "weight_aware clipping needs the fixed denominator.*use FixedDenominator",
+        ),
+        (
             {"sampler": WithReplacementSampler(K, 10)},
             "got WithReplacementSampler; use PoissonSampler",
         ),

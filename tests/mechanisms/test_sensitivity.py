@@ -101,6 +101,31 @@ OTHERS = st.lists(USERS, max_size=6) | st.builds(lambda u, n: [u] * n, USERS, st
 
 
 @settings(max_examples=300)
+@given(CLIPPERS, st.builds(FixedDenominator, WEIGHTS), WEIGHTINGS, OTHERS, USERS)
+def test_adding_a_user_never_moves_a_weight_aware_statistic_beyond_its_sensitivity(
+    clipper, estimator, weighting, others, user
+):
+    plan = plan_for(Adjacency.ADD_REMOVE, clipper, estimator, weighting, weight_aware=True)
+    moved = squared_distance(plan, total(plan, others), total(plan, [*others, user]))
+    assert moved <= squared_claim(plan, Adjacency.ADD_REMOVE)
+
+
+def test_weight_aware_clipping_lets_light_users_say_as_much_as_heavy_ones():
+    user = (DIRECTION * 1e6, 1)
+    norms = []
+    for aware in (False, True):
+        plan = plan_for(
+            Adjacency.ADD_REMOVE,
+            FlatClip(1.0),
+            FixedDenominator(10.0),
+            UserWeighting(CAP),
+            weight_aware=aware,
+        )
+        norms.append(math.sqrt(squared_distance(plan, plan.empty(SIZE), total(plan, [user]))))
+    assert norms == pytest.approx([1 / CAP, 1.0])
+
+
+@settings(max_examples=300)
 @given(CLIPPERS, ESTIMATORS, WEIGHTINGS, OTHERS, USERS)
 def test_adding_a_user_never_moves_the_statistic_beyond_its_sensitivity(
     clipper, estimator, weighting, others, user

@@ -46,7 +46,9 @@ class RoundPlan(parts.Part):
     """The public facts of a round: one plan for all rounds of a phase.
 
     `population` is K, declared and never counted.  Without a `noise_multiplier` (or with 0) the
-    plan is not private, and its event accounts to infinity.
+    plan is not private, and its event accounts to infinity.  `weight_aware` clips w_k times the
+    update to S rather than the update: all that the fixed denominator needs (McMahan et al. 2018,
+    footnote 3), and kinder to users of little weight.
 
     Guarantee: for every clip state, `release` of the summed contributions of a drawn cohort is one
     release of `event()`.
@@ -61,6 +63,7 @@ class RoundPlan(parts.Part):
     schedule: ClipSchedule = field(default_factory=ConstantClip)
     adaptive: QuantileClip | None = None
     layers: tuple[int, ...] | None = None
+    weight_aware: bool = False
     unit: str = "user"
     kind: ClassVar[str] = "round-plan"
 
@@ -162,15 +165,19 @@ class RoundPlan(parts.Part):
         """One user's part of the sum.
 
         Guarantee: a function of this user and of public values alone.  With w the quantised weight,
-        the exact norm of the quantised update is at most wS, and each bit is +-1/2.
+        the exact norm of the quantised update is at most wS (at most S if `weight_aware`), and each
+        bit is +-1/2.
         """
         if self.layers is not None and update.size != sum(self.layers):
             raise ValueError(f"update must have {sum(self.layers)} values, got {update.size}")
-        clipped = self._clipper(clip_state).clip(update, self.layers)
         weight = self.weighting.weigh(examples)
+        if self.weight_aware:
+            update = update.astype(np.float64) * (weight / WHOLE_WEIGHT)
+        clipped = self._clipper(clip_state).clip(update, self.layers)
+        still_to_weigh = WHOLE_WEIGHT if self.weight_aware else weight
         within = np.array(clipped.within[: self.bits], np.bool_)
         return Contribution(
-            self.grid(clip_state).quantise(clipped.values, weight),
+            self.grid(clip_state).quantise(clipped.values, still_to_weigh),
             weight,
             np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT).astype(np.int64),
         )

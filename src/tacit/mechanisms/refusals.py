@@ -126,6 +126,12 @@ def _check_private(plan: RoundPlan) -> None:
             f"noise_multiplier {z:g} needs an estimator of bounded sensitivity, got TrueAverage;"
             " use FixedDenominator or ClippedDenominator"
         )
+    if plan.weight_aware and not isinstance(plan.estimator, FixedDenominator):
+        raise ValueError(
+            "weight_aware clipping needs the fixed denominator: with the clipped one a user of little"
+            " weight and a large update could move the average further than the noise hides; use"
+            " FixedDenominator, or clip the update itself"
+        )
     if isinstance(plan.sampler, WithReplacementSampler):
         raise ValueError(
             f"noise_multiplier {z:g} needs a sampler that takes each user at most once, got"
