@@ -20,10 +20,14 @@ ARROWS: dict[str, set[str]] = {
     "models": set(),
     "evaluation": {"models", "tokenizers", "corpus"},
     "runs": {"privacy"},
-    "federated": {"mechanisms", "corpus", "models", "tokenizers"},
+    "federated": {"privacy", "mechanisms", "corpus", "models", "tokenizers"},
     "central": {"mechanisms", "corpus", "models", "tokenizers"},
     "engines": {"federated"},
 }
+# What `train` is made of: modules beside it, each about one thing.
+PARTS_OF_TRAIN = ("assembly", "guarantee", "run", "session", "opening")
+for _part in PARTS_OF_TRAIN:
+    ARROWS[_part] = set(ARROWS)
 ARROWS["audit"] = set(ARROWS)
 ARROWS["nlu"] = set(ARROWS)
 ARROWS["train"] = set(ARROWS) - {"tokenizers", "audit", "nlu"}

@@ -38,6 +38,7 @@ class PublicText:
     held_out_authors: int = 0
     names: list[str] = field(default_factory=list)
     corpora: list[str] = field(default_factory=list)  # of these, corpora of people's text
+    identities: list[str] = field(default_factory=list)  # and what these are called in public files
 
     def add(self, texts: list[str], *, held_out: bool) -> None:
         """The texts of one author; blank ones are left out."""
@@ -66,6 +67,7 @@ def read_public_text(inputs: list[str]) -> PublicText:
             found.names.append(name)
             if not isinstance(corpus, SyntheticCorpus):
                 found.corpora.append(name)
+                found.identities.append(corpus.identity)
             _add_users(corpus.train, found, held_out=False)
             _add_users(corpus.test, found, held_out=True)
     for part, texts in (("train on", found.train), ("hold out", found.held_out)):

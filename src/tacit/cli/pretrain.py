@@ -162,7 +162,7 @@ def pretrain(
                 for name, found in results.items()
             ],
         )
-        _write(folder, network, words, facts, outcome, results)
+        _write(folder, network, words, facts, outcome, results, public.identities)
     if as_json:
         rows = {name: metrics.as_row() for name, metrics in results.items()}
         json.dump({**facts, "held_out": rows}, sys.stdout, indent=2, allow_nan=False)
@@ -311,12 +311,13 @@ def _write(
     facts: dict[str, Any],
     outcome: training.Outcome,
     results: dict[str, Metrics],
+    trained_on: Sequence[str],
 ) -> None:
     from tacit.cli.curves import perplexity_curve
     from tacit.evaluation.accuracy import perplexity
     from tacit.models import weights
 
-    weights.save(model, folder / "model.safetensors")
+    weights.save(model, folder / "model.safetensors", trained_on=trained_on)
     tokenizer.save(folder / "tokenizer.json")
     held_out = [point.measured["held_out_perplexity"] for point in outcome.curve]
     perplexity_curve(

@@ -96,6 +96,11 @@ class UserCorpus(Source):
     def test(self) -> Source:
         """The users to test on: disjoint from the training users, and unprotected."""
 
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """What the corpus is called in public files: it says nothing about anybody's text."""
+
     @abstractmethod
     def info(self) -> Mapping[str, Any]:
         """Facts about the corpus, for people to read."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tacit.corpus import layout
+from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, Mask, Source, UserCorpus, checked_index
 from tacit.corpus.table import Table
 from tacit.corpus.views import Subset, held_out, kept
@@ -87,6 +88,10 @@ class Corpus(UserCorpus):
     @property
     def test(self) -> Source:
         return Subset(self, range(int(self._meta["test_users"])))
+
+    @property
+    def identity(self) -> str:
+        return derived("corpus identity", self._meta.get("salt", ""))[:16]
 
     def info(self) -> dict[str, Any]:
         """What corpus.json says, but for the salt, which protects the ids."""

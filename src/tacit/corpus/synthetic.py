@@ -103,6 +103,10 @@ class SyntheticCorpus(UserCorpus):
                 yield self.raw_id(int(user)), texts
 
     @property
+    def identity(self) -> str:
+        return self.fingerprint[:16]
+
+    @property
     def fingerprint(self) -> str:
         return hashing.derived("synthetic", self.options)
 

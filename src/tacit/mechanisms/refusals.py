@@ -128,9 +128,9 @@ def _check_private(plan: RoundPlan) -> None:
         )
     if plan.weight_aware and not isinstance(plan.estimator, FixedDenominator):
         raise ValueError(
-            "weight_aware clipping needs the fixed denominator: with the clipped one a user of little"
-            " weight and a large update could move the average further than the noise hides; use"
-            " FixedDenominator, or clip the update itself"
+            "weight_aware clipping needs the fixed denominator: with the clipped one a user of"
+            " little weight and a large update could move the average further than the noise"
+            " hides; use FixedDenominator, or clip the update itself"
         )
     if isinstance(plan.sampler, WithReplacementSampler):
         raise ValueError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,21 @@ from tacit.models.registry import NAMES, from_config, make_config
 _KEY = "tacit"
 
 
-def save(model: LanguageModel, path: str | Path) -> None:
-    """Write the model, in the place of any that was there."""
+def save(model: LanguageModel, path: str | Path, *, trained_on: Sequence[str] = ()) -> None:
+    """Write the model, in the place of any that was there.
+
+    `trained_on` are the identities of the corpora whose users' text is in the weights.
+    """
     path = Path(path)
+    try:
+        data = to_bytes(model, trained_on=trained_on)
+    except ValueError as mistake:
+        raise ValueError(f"{path} was not written: {mistake}") from mistake
+    _write(path, data)
+
+
+def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
+    """What `save` writes; `ValueError` if the weights are not finite."""
     is_own = isinstance(model.config, OwnConfig)
     # Tensors that share memory are refused by safetensors; only the user's own module may have any.
     tensors = {
@@ -39,10 +52,10 @@ def save(model: LanguageModel, path: str | Path) -> None:
     }
     for name, tensor in tensors.items():
         if problem := _not_finite(tensor):
-            raise ValueError(f"{path} was not written: {name} has {problem}")
+            raise ValueError(f"{name} has {problem}")
         if not is_own and tensor.dtype != torch.float32:
-            raise ValueError(f"{path} was not written: {name} is {tensor.dtype}, not float32")
-    _write(path, safetensors.torch.save(tensors, {_KEY: _to_json(model.config)}))
+            raise ValueError(f"{name} is {tensor.dtype}, not float32")
+    return safetensors.torch.save(tensors, {_KEY: _to_json(model.config, trained_on)})
 
 
 def load(
@@ -81,6 +94,15 @@ def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelCon
     path = Path(path)
     metadata, _ = _read(path, with_tensors=False)
     return _from_json(path, metadata, own_factory)
+
+
+def trained_on(path: str | Path) -> tuple[str, ...]:
+    """The identities of the corpora of people's text that a file's weights were trained on."""
+    metadata, _ = _read(Path(path), with_tensors=False)
+    try:
+        return tuple(map(str, json.loads(metadata).get("trained_on", ())))
+    except (ValueError, AttributeError, TypeError) as mistake:
+        raise ValueError(f"{path} has metadata that cannot be read") from mistake
 
 
 def _tensors(model: LanguageModel) -> dict[str, Tensor]:
@@ -138,11 +160,14 @@ def _few(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def _to_json(config: ModelConfig) -> str:
+def _to_json(config: ModelConfig, trained_on: Sequence[str]) -> str:
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, OwnConfig):
         fields["options"] = dict(config.options)
-    return json.dumps({"model": config.kind, "config": fields}, sort_keys=True)
+    content = {"model": config.kind, "config": fields}
+    if trained_on:
+        content["trained_on"] = sorted(set(trained_on))
+    return json.dumps(content, sort_keys=True)
 
 
 def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:

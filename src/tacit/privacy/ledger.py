@@ -124,12 +124,14 @@ class Ledger:
         *,
         run_id: str,
         epsilon_of: EpsilonOf | None = None,
+        declared: Header | None = None,
     ) -> Self:
         """Start the ledger of a branch with the first `upto` entries of another ledger.
 
         They are chained anew under a header that names the other run and its head at that point, so
         the branch pays for everything that its starting model has cost.  A branch id keys the
-        randomness; one that was used on the way here is refused.
+        randomness; one that was used on the way here is refused.  The branch has the population,
+        the delta and the budget of `declared`, by default those of the other ledger.
         """
         if not 0 <= upto <= len(from_ledger._entries):
             raise ValueError(
@@ -140,7 +142,9 @@ class Ledger:
         if branch_id in {from_ledger.header.branch, *(entry.branch for entry in inherited)}:
             raise ValueError(f"branch_id must be a new one, and {branch_id!r} is taken")
         parent = Parent(from_ledger.header.run_id, Head(upto, from_ledger._hashes[upto]))
-        header = replace(from_ledger.header, run_id=run_id, branch=branch_id, parent=parent)
+        header = replace(
+            declared or from_ledger.header, run_id=run_id, branch=branch_id, parent=parent
+        )
         return cls._create(Path(path), header, inherited, epsilon_of)
 
     @classmethod

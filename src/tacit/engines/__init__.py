@@ -1,0 +1,1 @@
+"""How a cohort is computed: in this process, or in several."""

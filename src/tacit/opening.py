@@ -1,0 +1,327 @@
+"""How a session begins: a new run, one that goes on, or a branch of another."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit import assembly
+from tacit.assembly import Tell
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import Source, UserCorpus
+from tacit.engines.engine import Engine
+from tacit.engines.serial import SerialEngine
+from tacit.evaluation.held_out import held_out_sequences
+from tacit.federated.cohort import CachedUsers, Task
+from tacit.federated.local_sgd import local_sgd_for
+from tacit.mechanisms.schedules import ClipState
+from tacit.models import weights
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import to_vector
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.events import Composition, NonPrivate
+from tacit.privacy.ledger import Budget, EpsilonOf, Header, Ledger
+from tacit.privacy.randomness import RunKey
+from tacit.runs import files
+from tacit.runs.checkpoints import Checkpoint
+from tacit.runs.directory import RunDirectory
+from tacit.runs.experiment import Experiment
+from tacit.runs.register import Register
+from tacit.session import HeldOut, Session
+from tacit.tokenizers.cache import TokenCache
+from tacit.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Text:
+    """The users of an experiment."""
+
+    corpus: UserCorpus
+    users: Source
+
+
+def created(
+    experiment: Experiment, run: str | Path, engine: Engine | None = None, tell: Tell | None = None
+) -> Session:
+    """A new run directory with its first checkpoint, and the session that goes on from it."""
+    path = Path(run)
+    RunDirectory.check_free(path)
+    text = _text(experiment)
+    tokenizer = assembly.tokenizer_of(experiment, text.users)
+    start = assembly.starting_model(experiment, tokenizer, text.corpus, tell)
+    experiment = _resolved(experiment, text, start.model)
+    key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
+    header = _header(experiment, key)
+    trained_on = (text.corpus.identity, *start.trained_on)
+
+    def fill(made: RunDirectory) -> None:
+        with Ledger.create(made.ledger_file, header, epsilon_of=_epsilon_of(experiment)) as ledger:
+            if why := tokenizer.why_void:
+                event = NonPrivate(f"the tokenizer voids the guarantee: {why}")
+                ledger.append(kind="tokenizer", round=0, attempt=0, event=event, plan_hash="-")
+            head = ledger.head
+        _fill(made, experiment, tokenizer, key)
+        plan = assembly.round_plans(experiment, assembly.layers_of(start.model))[0]
+        clip = plan.initial_clip_state()
+        vector = to_vector(start.model)
+        made.checkpoints.write(
+            weights.to_bytes(start.model, trained_on=trained_on),
+            Checkpoint(
+                round=0,
+                model_file=made.checkpoints.model_file(0),
+                optimizer=dict(assembly.server_optimizer(experiment).initial(len(vector))),
+                clip_norms=clip.norms,
+                clip_round=clip.round,
+                head=head,
+                tokenizer=tokenizer.fingerprint,
+            ),
+        )
+
+    directory = RunDirectory.create(path, fill)
+    return _session(directory, experiment, text, tokenizer, engine, tell)
+
+
+def resumed(
+    experiment: Experiment | None,
+    run: str | Path,
+    engine: Engine | None = None,
+    tell: Tell | None = None,
+) -> Session:
+    """The session of a run that was interrupted, at its last checkpoint.
+
+    `experiment`, if given, must be the one that the run was started with.
+    """
+    directory = RunDirectory.open(run)
+    there = directory.experiment()
+    if (result := directory.result()) is not None:
+        if not result.get("key_kept"):
+            RunKey.destroy(directory.key_file)  # in case the end was cut short
+        raise ValueError(
+            f"the run {directory.path} is complete after {result['rounds']} rounds; to train"
+            f" further, branch from it with --from {directory.path}@{result['rounds']} --run OTHER"
+        )
+    text = _text(there)
+    if text.corpus.identity != there.corpus.identity:
+        raise ValueError(
+            f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
+            " run cannot go on with it; ingest gives every corpus an identity of its own"
+        )
+    tokenizer = Tokenizer.load(directory.tokenizer_file)
+    if experiment is not None:
+        file = directory.checkpoints.read().model_file
+        _refuse_another(
+            _resolved(experiment, text, weights.load(file, own_factory=_own(there))),
+            there,
+            directory,
+        )
+    return _session(directory, there, text, tokenizer, engine, tell)
+
+
+def branched(
+    experiment: Experiment | None,
+    run: str | Path,
+    parent: str | Path,
+    round: int,
+    engine: Engine | None = None,
+    tell: Tell | None = None,
+) -> Session:
+    """A new run that starts with another one's model after a round, and pays for it.
+
+    Guarantee: the branch has its own key and branch id, so no noise is shared with the parent, and
+    its ledger begins with all that the parent had charged by then.
+    """
+    path, origin = Path(run), RunDirectory.open(parent)
+    RunDirectory.check_free(path)
+    before = origin.checkpoints.read(round)
+    there = origin.experiment()
+    experiment = (experiment or there).changed(
+        corpus=there.corpus.model_dump(),
+        tokenizer=there.tokenizer.model_dump(),
+        model=there.model.model_dump(),
+    )
+    if experiment.rounds <= round:
+        raise ValueError(
+            f"the branch starts after round {round}, so rounds must be more than that, got"
+            f" {experiment.rounds}; add --rounds"
+        )
+    text = _text(experiment)
+    if text.corpus.identity != there.corpus.identity:
+        raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
+    tokenizer = Tokenizer.load(origin.tokenizer_file)
+    model = weights.load(before.model_file, own_factory=_own(there))
+    experiment = _resolved(experiment, text, model)
+    if experiment.server.optimizer != there.server.optimizer:
+        optimizer = dict(
+            assembly.server_optimizer(experiment).initial(sum(assembly.layers_of(model)))
+        )
+    else:
+        optimizer = before.optimizer
+    key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
+    header = _header(experiment, key)
+    old = Ledger.read(origin.ledger_file, before.head)
+    plan = assembly.round_plans(experiment, assembly.layers_of(model))[experiment.phase_of(round)]
+
+    def fill(made: RunDirectory) -> None:
+        ledger = Ledger.branch(
+            made.ledger_file,
+            old,
+            before.head.entries,
+            f"{header.run_id}-{round}",
+            run_id=header.run_id,
+            epsilon_of=_epsilon_of(experiment),
+            declared=header,
+        )
+        head = ledger.head
+        ledger.close()
+        _fill(made, experiment, tokenizer, key)
+        made.checkpoints.write(
+            before.model_file.read_bytes(),
+            Checkpoint(
+                round=round,
+                model_file=made.checkpoints.model_file(round),
+                optimizer=optimizer,
+                clip_norms=plan.initial_clip_state().norms,
+                clip_round=0,
+                head=head,
+                tokenizer=tokenizer.fingerprint,
+            ),
+        )
+
+    directory = RunDirectory.create(path, fill)
+    return _session(directory, experiment, text, tokenizer, engine, tell)
+
+
+def _session(
+    directory: RunDirectory,
+    experiment: Experiment,
+    text: Text,
+    tokenizer: Tokenizer,
+    engine: Engine | None,
+    tell: Tell | None,
+) -> Session:
+    """Everything that the rounds need, from the last checkpoint."""
+    last = directory.checkpoints.read()
+    if last.tokenizer != tokenizer.fingerprint:
+        raise ValueError(
+            f"{directory.tokenizer_file} is not the tokenizer that the run was started with"
+            f" (fingerprint {tokenizer.fingerprint[:12]}, not {last.tokenizer[:12]})"
+        )
+    model = weights.load(
+        last.model_file, vocab_size=tokenizer.vocab_size, own_factory=_own(experiment)
+    )
+    cache = TokenCache.open_or_build(
+        text.users,
+        tokenizer,
+        _cache_folder(text.corpus, directory),
+        max_tokens_per_user=experiment.corpus.max_tokens_per_user,
+        progress=(lambda done, of: tell("tokenizing", done, of)) if tell else None,
+    )
+    users = CachedUsers(cache, text.users)
+    update = assembly.user_update(experiment)
+    plans = assembly.round_plans(experiment, assembly.layers_of(model))
+    directory.forget_after(last.round)
+    ledger = Ledger.open(
+        directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
+    )
+    Register(assembly.corpus_folder(text.corpus)).add(
+        ledger.header.run_id, directory.path, simulation=experiment.seed is not None
+    )
+    sequences = held_out_sequences(text.corpus.test, tokenizer, experiment.evaluation.max_tokens)
+    return Session(
+        directory=directory,
+        experiment=experiment,
+        tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in plans),
+        server=assembly.server_optimizer(experiment),
+        model=model,
+        held_out=HeldOut(sequences, tokenizer.bos, tokenizer.unk),
+        engine=engine or SerialEngine(local_sgd_for(model)),
+        ledger=ledger,
+        key=directory.key(),
+        trained_on=weights.trained_on(last.model_file),
+        tokenizer=tokenizer.fingerprint,
+        weights=to_vector(model),
+        optimizer=last.optimizer,
+        clip_state=ClipState(last.clip_norms, last.clip_round),
+        round=last.round,
+    )
+
+
+def _text(experiment: Experiment) -> Text:
+    corpus = load_corpus(experiment.corpus.source)
+    users = assembly.training_users(experiment, corpus)
+    if len(corpus.test) == 0:
+        raise ValueError(
+            f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it with"
+            " a larger --test-fraction"
+        )
+    return Text(corpus, users)
+
+
+def _resolved(experiment: Experiment, text: Text, model: LanguageModel) -> Experiment:
+    named = experiment.changed(corpus={"identity": text.corpus.identity})
+    return assembly.resolved(named, text.users, assembly.layers_of(model))
+
+
+def _header(experiment: Experiment, key: RunKey) -> Header:
+    plan, privacy = experiment.plan, experiment.privacy
+    assert plan.population is not None
+    assert privacy.delta is not None
+    budget = None
+    if privacy.budget_epsilon is not None:
+        assert privacy.accountant is not None
+        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant)
+    run_id = key.hmac(b"run id", experiment.to_toml().encode()).hex()[:16]
+    return Header(run_id, "user", plan.population, privacy.delta, budget)
+
+
+def _epsilon_of(experiment: Experiment) -> EpsilonOf:
+    """What the budget is measured by."""
+    assert experiment.privacy.accountant is not None
+    accountant = accountant_named(experiment.privacy.accountant)
+
+    def epsilon(composition: Composition, delta: float) -> float:
+        return accountant.epsilon(composition, delta)
+
+    return epsilon
+
+
+def _cache_folder(corpus: UserCorpus, directory: RunDirectory) -> Path:
+    """Beside the corpus, or in the run's private folder where that cannot be written to."""
+    folder = assembly.corpus_folder(corpus)
+    return folder if folder is not None and os.access(folder, os.W_OK) else directory.private
+
+
+def _fill(made: RunDirectory, experiment: Experiment, tokenizer: Tokenizer, key: RunKey) -> None:
+    files.replace(made.experiment_file, experiment.to_toml().encode())
+    tokenizer.save(made.tokenizer_file)
+    key.save(made.key_file)
+
+
+def _own(experiment: Experiment) -> str | None:
+    name = experiment.model.name
+    return name if ":" in name else None
+
+
+def _refuse_another(wanted: Experiment, there: Experiment, directory: RunDirectory) -> None:
+    """A run goes on with the experiment it was started with, or not at all."""
+    ours, theirs = _flat(wanted.model_dump()), _flat(there.model_dump())
+    for key in sorted(ours.keys() | theirs.keys()):
+        free = key == "name" or key.startswith("about.") or (key == "seed" and wanted.seed is None)
+        if not free and ours.get(key) != theirs.get(key):
+            raise ValueError(
+                f"{directory.path} holds another experiment: {key} is {theirs.get(key)!r} there and"
+                f" {ours.get(key)!r} here; resume it unchanged, or branch from it with --from"
+            )
+
+
+def _flat(tables: dict[str, Any], below: str = "") -> dict[str, Any]:
+    """Values by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{below}{key}.")
+        else:
+            flat[f"{below}{key}"] = value
+    return flat

@@ -1,0 +1,1 @@
+"""Experiments as TOML files, one per published setting; `tacit recipes list` shows them."""

@@ -1,0 +1,106 @@
+"""A run to read: its experiment, its models, its metrics, and what it may claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.assembly import corpus_folder, has_synthetic_users, layers_of, round_plans
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import UserCorpus
+from tacit.guarantee import Guarantee, guarantee
+from tacit.mechanisms.plan import RoundPlan
+from tacit.models import weights
+from tacit.models.base import LanguageModel
+from tacit.privacy.ledger import Ledger
+from tacit.runs.directory import RunDirectory
+from tacit.runs.experiment import Experiment
+from tacit.runs.register import Register
+from tacit.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory, finished or not.  `Run.open` checks that its parts belong together."""
+
+    directory: RunDirectory
+    experiment: Experiment
+    tokenizer: Tokenizer
+    ledger: Ledger
+    round: int  # rounds done
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """The run at `path`; a damaged or shortened part is refused."""
+        directory = RunDirectory.open(path)
+        last = directory.checkpoints.read()
+        tokenizer = Tokenizer.load(directory.tokenizer_file)
+        if tokenizer.fingerprint != last.tokenizer:
+            raise ValueError(
+                f"{directory.tokenizer_file} is not the tokenizer that the run was trained with"
+                f" (fingerprint {tokenizer.fingerprint[:12]}, not {last.tokenizer[:12]})"
+            )
+        ledger = Ledger.read(directory.ledger_file, last.head)
+        return cls(directory, directory.experiment(), tokenizer, ledger, last.round)
+
+    @property
+    def path(self) -> Path:
+        return self.directory.path
+
+    @property
+    def is_complete(self) -> bool:
+        return self.directory.result() is not None
+
+    @property
+    def is_simulation(self) -> bool:
+        return self.experiment.seed is not None
+
+    def model(self, round: int | None = None) -> LanguageModel:
+        """The model after a round, by default the last one."""
+        file = self.directory.checkpoints.read(round).model_file
+        return weights.load(file, vocab_size=self.tokenizer.vocab_size, own_factory=self._own)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Held-out metrics by round."""
+        return self.directory.metrics()
+
+    def plans(self) -> tuple[RoundPlan, ...]:
+        """The plan of each phase."""
+        return round_plans(self.experiment, layers_of(self.model()))
+
+    def corpus(self) -> UserCorpus:
+        """The corpus it was trained on, if that is still where it was."""
+        return load_corpus(self.experiment.corpus.source)
+
+    def guarantee(self) -> Guarantee:
+        """What may be claimed for the model."""
+        file = self.directory.checkpoints.read().model_file
+        try:
+            corpus: UserCorpus | None = self.corpus()
+        except (ValueError, OSError):  # the claim does not need it, the count of other runs does
+            corpus = None
+        own = self.experiment.corpus.identity
+        return guarantee(
+            self.experiment,
+            self.plans(),
+            self.ledger,
+            register=Register(corpus_folder(corpus)) if corpus is not None else None,
+            synthetic_users=has_synthetic_users(self.experiment),
+            trained_on=[name for name in weights.trained_on(file) if name != own],
+        )
+
+    def summary(self, ending: str = "") -> dict[str, Any]:
+        """The figures that `train --json` prints and result.json keeps."""
+        measured = dict(self.metrics()[-1]) if self.metrics() else {}
+        measured["tokens"] = measured.pop("targets", None)
+        for name in ("round", "epsilon"):
+            measured.pop(name, None)
+        claimed = self.guarantee().as_row() | {"charged_rounds": self.guarantee().rounds}
+        facts = {"rounds": self.round, "intact": True, "simulation": self.is_simulation}
+        return {"run": str(self.path), "ending": ending, **claimed, **measured, **facts}
+
+    @property
+    def _own(self) -> str | None:
+        name = self.experiment.model.name
+        return name if ":" in name else None

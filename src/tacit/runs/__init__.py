@@ -1,0 +1,1 @@
+"""What a training is to be (an experiment) and what it leaves behind (a run directory)."""

@@ -1,0 +1,128 @@
+"""A run directory: the unit of everything that a training leaves behind.
+
+    experiment.toml   every value that decided about the run
+    ledger.jsonl      every release made from people's text
+    metrics.jsonl     held-out metrics by round
+    tokenizer.json
+    checkpoints/
+    result.json       how it ended; only a finished run has one
+    private/          mode 0700: the run key until the end, HMACs, internal diagnostics
+
+It is made beside its place and renamed, so it exists whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tacit.privacy.randomness import RunKey
+from tacit.runs import files
+from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.experiment import Experiment
+from tacit.runs.releases import Releases
+
+
+class RunDirectory:
+    """Where the files of a run are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.experiment_file = path / "experiment.toml"
+        self.ledger_file = path / "ledger.jsonl"
+        self.metrics_file = path / "metrics.jsonl"
+        self.tokenizer_file = path / "tokenizer.json"
+        self.result_file = path / "result.json"
+        self.private = path / "private"
+        self.key_file = self.private / "key"
+        self.diagnostics_file = self.private / "diagnostics.jsonl"
+        self.checkpoints = Checkpoints(path / "checkpoints")
+
+    @classmethod
+    def create(cls, path: Path | str, fill: Callable[[RunDirectory], None]) -> RunDirectory:
+        """A new run directory, filled before it can be seen; `fill` gets the one being made."""
+        path = Path(path)
+        cls.check_free(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        if partial.exists():
+            shutil.rmtree(partial)
+        made = cls(partial)
+        try:
+            made.checkpoints.folder.mkdir(parents=True)
+            made.private.mkdir(mode=0o700)
+            fill(made)
+            files.sync_folder(partial)
+            os.rename(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        files.sync_folder(path.parent)
+        return cls(path)
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Refuse a place where something is already."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(_taken(path))
+
+    @classmethod
+    def open(cls, path: Path | str) -> RunDirectory:
+        """A run directory that exists."""
+        path = Path(path)
+        if not path.is_dir():
+            raise ValueError(f"there is no run at {path}; tacit train --run {path} starts one")
+        found = cls(path)
+        if not found.experiment_file.is_file():
+            raise ValueError(f"{path} is not a run directory: it has no experiment.toml")
+        return found
+
+    def experiment(self) -> Experiment:
+        """What the run was started with."""
+        text = self.experiment_file.read_text(encoding="utf-8")
+        return Experiment.from_toml(text, str(self.experiment_file))
+
+    def key(self) -> RunKey:
+        """The run's key, while there is one."""
+        if not self.key_file.exists():
+            raise ValueError(f"{self.path} has no run key any more, so it cannot go on")
+        return RunKey.load(self.key_file)
+
+    def releases(self) -> Releases:
+        return Releases(self.private / "releases.jsonl")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Held-out metrics, one row per evaluated round."""
+        return files.read_lines(self.metrics_file)
+
+    def forget_after(self, round: int) -> None:
+        """Drop what was measured after a checkpoint: those rounds are going to be repeated."""
+        for path in (self.metrics_file, self.diagnostics_file):
+            files.keep_lines(path, lambda row: row["round"] <= round)
+
+    def result(self) -> dict[str, Any] | None:
+        """How the run ended, or None while it has not."""
+        if not self.result_file.exists():
+            return None
+        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        return result
+
+    def finish(self, result: dict[str, Any], *, keep_key: bool) -> None:
+        """Write how it ended; then the key goes, and with it the way to repeat any noise."""
+        text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+        files.replace(self.result_file, text.encode())
+        if not keep_key:
+            RunKey.destroy(self.key_file)
+
+
+def _taken(path: Path) -> str:
+    if (path / "experiment.toml").is_file():
+        return (
+            f"{path} holds a run already: add --resume to go on with it, branch from it with"
+            f" --from {path}@ROUND --run OTHER, or name another directory"
+        )
+    return f"{path} exists and is not empty; name a new directory for the run"

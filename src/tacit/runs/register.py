@@ -1,0 +1,80 @@
+"""The register of a corpus: every run that was made on it (design rule 7).
+
+Two models from the same people's text tell more about them than either alone.  So a corpus
+directory lists its runs, and a claim says how many there are and what they cost together.  The
+register names run directories; what they cost is in their ledgers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.privacy.events import Composition, NonPrivate
+from tacit.privacy.ledger import Ledger
+from tacit.runs import files
+
+FILE_NAME = "runs.jsonl"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the private runs of a corpus released together, and what cannot be counted."""
+
+    composition: Composition
+    private: int  # runs in the composition
+    without_noise: int  # runs without privacy: their models must not be released
+    simulations: int  # seeded runs: their noise is known, so they must not be released either
+    missing: int  # runs whose ledger is gone, so that nobody knows what they cost
+
+
+class Register:
+    """The list of runs beside a corpus; without a folder (a synthetic corpus) it stays empty."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = folder / FILE_NAME if folder is not None else None
+
+    def add(self, run_id: str, directory: Path, *, simulation: bool) -> None:
+        """Before the first round; a run that is there already is not added twice."""
+        if self.path is None or run_id in {row["run_id"] for row in files.read_lines(self.path)}:
+            return
+        row = {"run_id": run_id, "directory": str(directory.resolve()), "simulation": simulation}
+        with self.path.with_name(f".{FILE_NAME}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            files.append_line(self.path, row, mode=0o600)
+
+    def others(self, run_id: str) -> int:
+        """How many runs besides this one are on record."""
+        return sum(row["run_id"] != run_id for row in self._rows())
+
+    def spent(self) -> Spent:
+        """All releases of all runs; what a branch inherited is counted once."""
+        composition = Composition.of([])
+        private = without_noise = simulations = missing = 0
+        known = {row["run_id"] for row in self._rows()}
+        for row in self._rows():
+            if row.get("simulation"):
+                simulations += 1
+                continue
+            try:
+                ledger = Ledger.read(Path(str(row["directory"])) / "ledger.jsonl")
+            except (ValueError, OSError):
+                missing += 1
+                continue
+            if ledger.header.run_id != row["run_id"]:  # another run took its place
+                missing += 1
+                continue
+            parent = ledger.header.parent
+            inherited = parent.head.entries if parent and parent.run_id in known else 0
+            own = [entry.event for entry in ledger.entries[inherited:]]
+            if any(isinstance(event, NonPrivate) for event in own):
+                without_noise += 1
+                continue
+            private += 1
+            for event in own:
+                composition = composition.then(event)
+        return Spent(composition, private, without_noise, simulations, missing)
+
+    def _rows(self) -> list[dict[str, object]]:
+        return files.read_lines(self.path) if self.path is not None else []

@@ -1,0 +1,241 @@
+"""A run while it is being trained: the state that a round changes, and how it gets to the disk.
+
+What has to happen in which order (design rule 6) is in `train.step`; each part of it is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.assembly import ServerOptimizer
+from tacit.engines.engine import Engine
+from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.federated.cohort import Diagnostics, Job, Task
+from tacit.federated.server import normalised
+from tacit.mechanisms.contribution import Contribution, Release
+from tacit.mechanisms.schedules import ClipState
+from tacit.models import weights as model_files
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import from_vector_
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.events import canonical_json
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.randomness import RunKey, Stream
+from tacit.runs import files
+from tacit.runs.checkpoints import Checkpoint
+from tacit.runs.directory import RunDirectory
+from tacit.runs.experiment import Experiment
+
+SMOOTHED = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Test users' texts as tokens, and which tokens are special."""
+
+    sequences: Sequence[Sequence[int]]
+    bos: int
+    unk: int | None
+
+    def metrics(self, model: LanguageModel) -> Metrics:
+        return evaluate(model, self.sequences, bos=self.bos, unk=self.unk)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an observer is told, while a cohort is computed and after each round."""
+
+    round: int  # rounds done
+    rounds: int
+    users: int  # of the cohort being computed; private, for the operator's eyes only
+    cohort: int
+    metrics: dict[str, Any] | None  # the last ones
+
+
+Observer = Callable[[Progress], None]
+
+
+@dataclass
+class Session:
+    """One run, open for training."""
+
+    directory: RunDirectory
+    experiment: Experiment
+    tasks: tuple[Task, ...]  # one per phase
+    server: ServerOptimizer
+    model: LanguageModel
+    held_out: HeldOut
+    engine: Engine
+    ledger: Ledger
+    key: RunKey
+    trained_on: tuple[str, ...]
+    tokenizer: str
+    weights: NDArray[np.float32]
+    optimizer: dict[str, NDArray[Any]]
+    clip_state: ClipState
+    round: int
+    observer: Observer | None = None
+
+    def __post_init__(self) -> None:
+        self._releases = self.directory.releases()
+        self._accountant = accountant_named(self.experiment.privacy.accountant or "pld")
+        self._rows = self.directory.metrics()
+
+    @property
+    def task(self) -> Task:
+        """What the current round computes."""
+        return self.tasks[self.experiment.phase_of(self.round)]
+
+    @property
+    def is_done(self) -> bool:
+        return self.round >= self.experiment.rounds
+
+    def job(self, attempt: int) -> Job:
+        """What this round's users are given."""
+        branch = self.ledger.header.branch
+        return Job(self.weights, self.clip_state, self.key, branch, self.round, attempt)
+
+    def stream(self, attempt: int, purpose: str) -> Stream:
+        """This round's stream for a purpose."""
+        return self.key.stream(
+            branch=self.ledger.header.branch, round=self.round, attempt=attempt, purpose=purpose
+        )
+
+    def cohort(self, attempt: int) -> list[int]:
+        """Who takes part in this round."""
+        drawn = self.task.plan.cohort(len(self.task.users), self.stream(attempt, "cohort"))
+        return [int(user) for user in drawn]
+
+    def last_attempt(self) -> int:
+        """The latest attempt at this round that was charged, or 0: where a resumed run looks."""
+        return max((attempt for attempt in self._charged()), default=0)
+
+    def may_release(self, attempt: int, total: Contribution) -> bool:
+        """Whether noise may be drawn for this sum; if so, the release is charged and on the disk.
+
+        Guarantee: True only if the attempt was never charged, or was charged for exactly this
+        plan, model, clip norms and sum: then the noise is the same, and so is the release.
+        """
+        proof = self._proof(total)
+        if attempt in self._charged():
+            return self._releases.proof(self.round, attempt) == proof
+        plan = self.task.plan
+        self._releases.record(self.round, attempt, proof)
+        self.ledger.append(
+            kind="round",
+            round=self.round,
+            attempt=attempt,
+            event=plan.event(),
+            plan_hash=plan.hash(),
+        )
+        return True
+
+    def _charged(self) -> list[int]:
+        branch = self.ledger.header.branch
+        return [
+            entry.attempt
+            for entry in reversed(self.ledger.entries)
+            if entry.kind == "round" and entry.branch == branch and entry.round == self.round
+        ]
+
+    def _proof(self, total: Contribution) -> str:
+        """HMAC over all that the release is made from."""
+        model = hashlib.sha256(self.weights.tobytes()).hexdigest()
+        public = [self.task.plan.hash(), self.engine.kernel, model, asdict(self.clip_state)]
+        return self.key.hmac(
+            canonical_json(public).encode(),
+            np.ascontiguousarray(total.update).tobytes(),
+            str(total.weight).encode(),
+            total.bits.tobytes(),
+        ).hex()
+
+    def apply(self, release: Release) -> None:
+        """The server's step, and unit norms after the noise; then the next round begins."""
+        moved, self.optimizer = self.server.apply(self.weights, release.average, self.optimizer)
+        self.weights = normalised(self.model, moved)
+        phase = self.experiment.phase_of(self.round)
+        self.round += 1
+        self.clip_state = release.clip_state
+        if not self.is_done and self.experiment.phase_of(self.round) != phase:
+            self.clip_state = self.task.plan.initial_clip_state()
+
+    def save(self) -> None:
+        """A checkpoint of this moment; those that nobody needs any more go."""
+        from_vector_(self.model, self.weights)
+        try:
+            data = model_files.to_bytes(self.model, trained_on=self.trained_on)
+        except ValueError as error:
+            raise ValueError(
+                f"the training diverged in round {self.round}: {error}; lower a learning rate"
+            ) from error
+        checkpoints = self.directory.checkpoints
+        checkpoints.write(
+            data,
+            Checkpoint(
+                round=self.round,
+                model_file=checkpoints.model_file(self.round),
+                optimizer=self.optimizer,
+                clip_norms=self.clip_state.norms,
+                clip_round=self.clip_state.round,
+                head=self.ledger.head,
+                tokenizer=self.tokenizer,
+            ),
+        )
+        checkpoints.prune(self.experiment.evaluation.every)
+
+    def note(self, attempt: int, cohort: Sequence[int], diagnostics: Diagnostics) -> None:
+        """Internal diagnostics of the round just done: private, and never in a release."""
+        row = {
+            "round": self.round,
+            "attempt": attempt,
+            "cohort": len(cohort),
+            **asdict(diagnostics),
+        }
+        finite = {k: v if math.isfinite(v) else None for k, v in row.items()}
+        files.append_line(self.directory.diagnostics_file, finite, mode=0o600)
+
+    def evaluate_if_due(self, *, now: bool = False) -> None:
+        """Held-out metrics of this round, once."""
+        due = now or self.is_done or self.round % self.experiment.evaluation.every == 0
+        if not due or any(row["round"] == self.round for row in self._rows):
+            return
+        from_vector_(self.model, self.weights)
+        row: dict[str, Any] = {"round": self.round, **self.held_out.metrics(self.model).as_row()}
+        recent = [*self._rows, row][-self.experiment.evaluation.smooth :]
+        for name in SMOOTHED:
+            values = [past[name] for past in recent if past[name] is not None]
+            row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
+        row["epsilon"] = self.epsilon()
+        row["clip_norm"] = _finite(self.clip_state.total_norm)
+        files.append_line(self.directory.metrics_file, row)
+        self._rows.append(row)
+
+    def epsilon(self) -> float | None:
+        """What the rounds so far have cost; None if that is infinite."""
+        composition = self.ledger.composition()
+        if not composition.is_private:
+            return None
+        if not composition.costly():
+            return 0.0
+        return _finite(self._accountant.epsilon(composition, self.ledger.header.delta))
+
+    def tell(self, cohort: int, users: int) -> None:
+        """Let the observer know where we are."""
+        if self.observer is not None:
+            last = self._rows[-1] if self._rows else None
+            self.observer(Progress(self.round, self.experiment.rounds, users, cohort, last))
+
+    @property
+    def last_metrics(self) -> dict[str, Any]:
+        return self._rows[-1] if self._rows else {}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,91 @@
+"""THE loop: an experiment in, a run directory out (McMahan et al. 2018, Algorithm 1).
+
+    from tacit.train import Experiment, Run, train
+
+    run = train(Experiment(...), "runs/first")
+    print(run.guarantee().claim)
+
+A round is: draw the cohort; let each user train, clip and quantise; sum the integers; charge the
+ledger; add noise; take the server's step; save.  A run that was killed at any point of this goes
+on with `resume=True` and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from tacit.assembly import Tell
+from tacit.engines.engine import Engine
+from tacit.opening import branched, created, resumed
+from tacit.privacy.ledger import BudgetExceeded
+from tacit.run import Run
+from tacit.runs.experiment import Experiment
+from tacit.session import Observer, Session
+
+__all__ = ["Experiment", "Run", "train"]
+
+
+def train(
+    experiment: Experiment | None,
+    run: str | Path,
+    *,
+    resume: bool = False,
+    branch_from: tuple[str | Path, int] | None = None,
+    engine: Engine | None = None,
+    observer: Observer | None = None,
+    tell: Tell | None = None,
+    keep_key: bool = False,
+) -> Run:
+    """Train to the end, and return the run.
+
+    `resume` goes on with the run that is there; `branch_from` starts from the model of another
+    run after a round, and inherits what that has cost.  With these, `experiment` may be None for
+    the one that the run directory holds.
+    """
+    if resume:
+        session = resumed(experiment, run, engine, tell)
+    elif branch_from is not None:
+        session = branched(experiment, run, *branch_from, engine, tell)
+    else:
+        session = created(experiment or Experiment(), run, engine, tell)
+    session.observer = observer
+    try:
+        ending = loop(session)
+    finally:
+        session.ledger.close()
+        session.engine.close()
+    done = Run.open(run)
+    session.directory.finish(done.summary(ending) | {"key_kept": keep_key}, keep_key=keep_key)
+    return Run.open(run)
+
+
+def loop(session: Session) -> str:
+    """All rounds; says why it ended."""
+    while True:
+        session.evaluate_if_due()
+        session.tell(0, 0)
+        if session.is_done:
+            return "complete"
+        try:
+            step(session)
+        except BudgetExceeded as stop:
+            session.evaluate_if_due(now=True)
+            return str(stop)
+
+
+def step(session: Session) -> None:
+    """One round.  The order is design rule 6: sum, HMAC and ledger, noise, checkpoint."""
+    plan = session.task.plan
+    attempt = session.last_attempt()
+    while True:
+        cohort = session.cohort(attempt)
+        tell = partial(session.tell, len(cohort))
+        summed = session.engine.sum(session.task, session.job(attempt), cohort, tell)
+        if session.may_release(attempt, summed.total):
+            break
+        attempt += 1  # something changed since that attempt was charged: all is drawn afresh
+    release = plan.release(summed.total, session.clip_state, partial(session.stream, attempt))
+    session.apply(release)
+    session.save()
+    session.note(attempt, cohort, summed.diagnostics)
