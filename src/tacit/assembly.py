@@ -17,7 +17,7 @@ from tacit.central import pretrain as pretraining
 from tacit.central.public_text import read_public_text
 from tacit.corpus.source import Source, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.corpus.views import IID, Subset
+from tacit.corpus.views import IID, Subset, kept
 from tacit.federated import server as servers
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.mechanisms import clippers, estimators, samplers, schedules
@@ -42,8 +42,8 @@ ServerOptimizer = servers.ServerSGD | servers.ServerMomentum | servers.ServerAda
 
 
 def training_users(experiment: Experiment, corpus: UserCorpus) -> Source:
-    """The users to train on, as the experiment looks at them."""
-    users = corpus.train
+    """The users to train on, without their held-out texts, as the experiment looks at them."""
+    users = kept(corpus.train)
     wanted = experiment.corpus.users
     if wanted is not None:
         if wanted > len(users):

@@ -9,6 +9,9 @@ the library has no event for one.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import dp_accounting
@@ -63,8 +66,21 @@ def rdp_curve(composition: Composition) -> NDArray[np.float64]:
         if isinstance(event, PureDP):
             pure += count * _pure_dp_curve(event.epsilon)
         else:
-            accountant.compose(_library_event(event), count)
+            with _without_warnings():
+                accountant.compose(_library_event(event), count)
     return np.asarray(accountant.rdp + pure)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """The library warns of each order that it leaves out, which only makes epsilon larger."""
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _library_event(event: Event) -> dp_accounting.DpEvent:

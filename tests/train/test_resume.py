@@ -1,0 +1,259 @@
+"""A run that dies anywhere goes on as if it had not, and never draws the same noise twice."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.privacy.ledger import Ledger
+from tacit.runs import files
+from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.directory import RunDirectory
+from tacit.runs.releases import Releases
+from tacit.session import Session
+from tacit.train import train
+from tests.train.small import experiment, files_of, make_corpus, texts_of
+
+
+class Died(BaseException):
+    """What a killed process would have left undone is left undone."""
+
+
+def dies(monkeypatch, owner, name, *, call, after):
+    """The `call`-th call of a method never returns: it ends before or after doing its work."""
+    original, count = getattr(owner, name), [0]
+
+    def wrapper(*args, **kwargs):
+        count[0] += 1
+        if count[0] != call:
+            return original(*args, **kwargs)
+        if after:
+            original(*args, **kwargs)
+        raise Died
+
+    monkeypatch.setattr(owner, name, wrapper)
+
+
+POINTS = {
+    "before the HMAC": (Releases, "record", 3, False),
+    "between HMAC and ledger": (Releases, "record", 3, True),
+    "between ledger and noise": (Ledger, "append", 3, True),
+    "before the server's step": (Session, "apply", 3, False),
+    "before the checkpoint": (Checkpoints, "write", 4, False),
+    "between the checkpoint's two files": (files, "replace", 12, True),
+    "after the checkpoint": (Checkpoints, "write", 4, True),
+    "before old checkpoints go": (Checkpoints, "prune", 4, False),
+    "before the diagnostics": (Session, "note", 4, False),
+    "before a round is evaluated": (Session, "evaluate_if_due", 5, False),
+    "before the result": (RunDirectory, "finish", 1, False),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_that_dies_at_any_point_ends_with_the_same_bits(
+    point, folder, finished, tmp_path, monkeypatch
+):
+    owner, name, call, after = POINTS[point]
+    with monkeypatch.context() as patch:
+        dies(patch, owner, name, call=call, after=after)
+        with pytest.raises(Died):
+            train(experiment(folder), tmp_path / "run")
+    train(None, tmp_path / "run", resume=True)
+    assert files_of(tmp_path / "run") == finished[1]
+
+
+def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        dies(patch, files, "replace", call=1, after=True)
+        with pytest.raises(Died):
+            train(experiment(folder), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "kills", [5, pytest.param(50, marks=pytest.mark.slow)], ids=["5-kills", "50-kills"]
+)
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(kills, folder, finished, tmp_path):
+    """SIGKILL, at moments that no code has a say in."""
+    script = Path(__file__).with_name("killer.py")
+    done = subprocess.run(
+        [sys.executable, script, folder, tmp_path / "run", str(kills)],
+        capture_output=True,
+        text=True,
+        timeout=540,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kills"] == kills
+    assert report["undercounts"] == 0
+    assert report["kills_during_rounds"] > 0
+    assert files_of(tmp_path / "run") == finished[1]
+
+
+def interrupted(folder, run, monkeypatch):
+    """A run with two rounds done and the third charged, its noise drawn, but not saved."""
+    with monkeypatch.context() as patch:
+        dies(patch, Checkpoints, "write", call=4, after=False)
+        with pytest.raises(Died):
+            train(experiment(folder), run)
+    assert Checkpoints(run / "checkpoints").rounds()[-1] == 2
+    return rounds_charged(run)
+
+
+def rounds_charged(run):
+    entries = Ledger.read(run / "ledger.jsonl").entries
+    return [(entry.round, entry.attempt) for entry in entries if entry.kind == "round"]
+
+
+def test_resuming_with_changed_text_is_charged_again_with_fresh_noise(
+    folder, finished, tmp_path, monkeypatch
+):
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    before = interrupted(own, own / "run", monkeypatch)
+    assert before == [(0, 0), (1, 0), (2, 0)]
+    shutil.rmtree(own / "corpus")
+    make_corpus(own / "corpus", {n: ["the dog sleeps", *texts_of(n)] for n in range(60)})
+    drawn = []
+    original = Session.stream
+
+    def recorded(self, attempt, purpose):
+        drawn.append((self.round, attempt, purpose))
+        return original(self, attempt, purpose)
+
+    monkeypatch.setattr(Session, "stream", recorded)
+    train(None, own / "run", resume=True)
+    assert rounds_charged(own / "run")[:4] == [(0, 0), (1, 0), (2, 0), (2, 1)]
+    assert (2, 0, "update-noise") not in drawn
+    assert (2, 1, "update-noise") in drawn
+    assert len(rounds_charged(own / "run")) == 7
+
+
+def test_resuming_with_the_same_text_is_not_charged_again(folder, tmp_path, monkeypatch):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    train(None, tmp_path / "run", resume=True)
+    assert rounds_charged(tmp_path / "run") == [(n, 0) for n in range(6)]
+
+
+@pytest.mark.parametrize("lost", ["HMACs", "a changed HMAC"])
+def test_a_charge_whose_hmac_is_not_there_needs_a_new_attempt(lost, folder, tmp_path, monkeypatch):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    proofs = tmp_path / "run" / "private" / "releases.jsonl"
+    if lost == "HMACs":
+        proofs.unlink()
+    else:
+        rows = [json.loads(line) for line in proofs.read_text().splitlines()]
+        rows[-1]["hmac"] = "0" * 64
+        proofs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train(None, tmp_path / "run", resume=True)
+    assert (2, 1) in rounds_charged(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "message"),
+    [
+        ({"plan": {"clip_norm": 0.4}}, None, "plan.clip_norm is 0.3 there and 0.4 here"),
+        ({"plan": {"noise_multiplier": 1.1}}, None, "plan.noise_multiplier is 1.0 there and 1.1"),
+        ({"update": {"learning_rate": 0.6}}, None, "update.learning_rate is 0.5 there and 0.6"),
+        ({"rounds": 7}, None, "rounds is 6 there and 7 here"),
+        ({"seed": 6}, None, "seed is 5 there and 6 here"),
+    ],
+    ids=["clip", "noise", "rate", "rounds", "seed"],
+)
+def test_resuming_with_another_value_is_refused(
+    section, value, message, folder, tmp_path, monkeypatch
+):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    before = files_of(tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        train(experiment(folder, **section), tmp_path / "run", resume=True)
+    assert files_of(tmp_path / "run") == before
+
+
+def test_resuming_with_another_corpus_is_refused(folder, tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    interrupted(own, own / "run", monkeypatch)
+    meta = json.loads((own / "corpus" / "corpus.json").read_text())
+    meta["salt"] = "11" * 16
+    (own / "corpus" / "corpus.json").write_text(json.dumps(meta))
+    with pytest.raises(ValueError, match=r"is not the corpus that .* was started on"):
+        train(None, own / "run", resume=True)
+
+
+def test_resuming_with_another_tokenizer_is_refused(folder, tmp_path, monkeypatch):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    other = json.loads((tmp_path / "run" / "tokenizer.json").read_text())
+    vocabulary = other["model"]["vocab"]
+    vocabulary["dog"], vocabulary["cat"] = vocabulary["cat"], vocabulary["dog"]
+    (tmp_path / "run" / "tokenizer.json").write_text(json.dumps(other))
+    with pytest.raises(ValueError, match="tokenizer"):
+        train(None, tmp_path / "run", resume=True)
+
+
+def test_a_ledger_shorter_than_its_checkpoint_is_refused(folder, tmp_path, monkeypatch):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    path = tmp_path / "run" / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    with pytest.raises(ValueError, match="ledger ends after 1 entries, and the checkpoint has 2"):
+        train(None, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("file", ["round-000002.safetensors", "round-000002.state.safetensors"])
+def test_a_truncated_checkpoint_is_refused_and_an_earlier_one_goes_on(
+    file, folder, finished, tmp_path, monkeypatch
+):
+    interrupted(folder, tmp_path / "run", monkeypatch)
+    path = tmp_path / "run" / "checkpoints" / file
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"truncated or damaged.*delete round 2's files to go on"):
+        train(None, tmp_path / "run", resume=True)
+    for damaged in path.parent.glob("round-000002.*"):
+        damaged.unlink()
+    train(None, tmp_path / "run", resume=True)
+    assert rounds_charged(tmp_path / "run") == [(n, 0) for n in range(6)]
+    # What was measured in between is told with the charges that were on record by then.
+    same = ("ledger.jsonl", "checkpoints/round-000006.safetensors")
+    ours = files_of(tmp_path / "run")
+    assert {name: ours[name] for name in same} == {name: finished[1][name] for name in same}
+
+
+def test_a_full_disk_ends_in_a_run_that_resumes(folder, finished, tmp_path, monkeypatch):
+    original, calls = files.replace, [0]
+
+    def full(path, data, **options):
+        calls[0] += 1
+        if calls[0] == 10:
+            raise OSError(28, "No space left on device", str(path))
+        original(path, data, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            train(experiment(folder), tmp_path / "run")
+    train(None, tmp_path / "run", resume=True)
+    assert files_of(tmp_path / "run") == finished[1]
+
+
+def test_a_complete_run_is_refused_and_stays_as_it_is(folder, finished):
+    run, contents = finished
+    with pytest.raises(ValueError, match=r"is complete after 6 rounds.*--from .*@6"):
+        train(None, run.path, resume=True)
+    with pytest.raises(ValueError, match="holds a run already: add --resume"):
+        train(experiment(folder), run.path)
+    assert files_of(run.path) == contents
+
+
+def test_runs_with_a_secret_key_differ(folder, tmp_path):
+    one = train(experiment(folder, seed=None), tmp_path / "one")
+    two = train(experiment(folder, seed=None), tmp_path / "two")
+    weights = [
+        np.concatenate([p.detach().ravel() for p in run.model().parameters()]) for run in (one, two)
+    ]
+    assert not np.array_equal(*weights)
+    assert not one.is_simulation
