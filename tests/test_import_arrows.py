@@ -25,7 +25,15 @@ ARROWS: dict[str, set[str]] = {
     "engines": {"federated"},
 }
 # What `train` is made of: modules beside it, each about one thing.
-PARTS_OF_TRAIN = ("assembly", "guarantee", "run", "session", "opening")
+PARTS_OF_TRAIN = (
+    "assembly",
+    "guarantee",
+    "run",
+    "session",
+    "opening",
+    "stored_model",
+    "personalization",
+)
 for _part in PARTS_OF_TRAIN:
     ARROWS[_part] = set(ARROWS)
 ARROWS["audit"] = set(ARROWS)

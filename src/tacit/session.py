@@ -188,7 +188,7 @@ class Session:
                 tokenizer=self.tokenizer,
             ),
         )
-        checkpoints.prune(self.experiment.evaluation.every)
+        checkpoints.prune(self.experiment.keeps_checkpoint)
 
     def note(self, attempt: int, cohort: Sequence[int], diagnostics: Diagnostics) -> None:
         """Internal diagnostics of the round just done: private, and never in a release."""

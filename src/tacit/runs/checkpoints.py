@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,11 +106,10 @@ class Checkpoints:
             raise ValueError(_damaged(found.model_file, rounds, "its digest is another"))
         return found
 
-    def prune(self, keep_every: int) -> None:
-        """Remove all but the first, the last and those of every `keep_every` rounds."""
-        rounds = self.rounds()
-        for round in rounds[:-1]:
-            if round % keep_every:
+    def prune(self, is_kept: Callable[[int], bool]) -> None:
+        """Remove all but the last and those to keep."""
+        for round in self.rounds()[:-1]:
+            if not is_kept(round):
                 self.state_file(round).unlink(missing_ok=True)
                 self.model_file(round).unlink(missing_ok=True)
 

@@ -170,6 +170,7 @@ class Evaluation(Section):
     every: Whole = 20
     smooth: Whole = 5
     max_tokens: Whole = 75_000
+    snapshot_every: Whole | None = None  # checkpoints to keep; None: about twenty of a run
 
 
 class Phase(Section):
@@ -220,6 +221,15 @@ class Experiment(Section):
     def phase_start(self, number: int) -> int:
         """The first round of a phase."""
         return sum(phase.rounds for phase in self.phases[:number])
+
+    def keeps_checkpoint(self, round: int) -> bool:
+        """Whether the model after a round is kept: at even intervals, and where a phase begins."""
+        every = self.evaluation.snapshot_every
+        if every is None:
+            steps = -(-self.rounds // self.evaluation.every)
+            every = self.evaluation.every * max(1, -(-steps // 20))
+        starts = [self.phase_start(number) for number in range(len(self.phases))]
+        return round % every == 0 or round in starts
 
     def phase_plan(self, number: int) -> Plan:
         """The plan of a phase: the experiment's, with what the phase changes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,12 +12,16 @@ from pydantic import BaseModel, ValidationError
 def sentence(error: ValidationError, where: str, model: type[BaseModel]) -> str:
     """The first mistake: which key of which file, what was given, what would be right."""
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
+    place = _place(model, first["loc"])
     if first["type"] == "extra_forbidden":
+        if len(place) == 1 and (home := _sections_with(model, place[0])):
+            return f"{where} has the unknown key {place[0]!r}; did you mean {home[0]!r}?"
         return unknown_key(where, place, _keys_at(model, place[:-1]))
     given, message = first.get("input"), first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     key = ".".join(place)
+    if first["type"] == "missing":
+        return f"{where}: {key} is missing"
     if first["type"] == "value_error":
         return f"{where}: {f'{key}: ' if key else ''}{message}"
     return f"{where}: {key} cannot be {given!r}: {message}"
@@ -31,6 +35,35 @@ def unknown_key(where: str, place: list[str], known: Iterable[str]) -> str:
     return (
         f"{where} has the unknown key {'.'.join(place)!r}; {hint or 'known: ' + ', '.join(known)}"
     )
+
+
+def _place(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """The keys that lead to a mistake, without the names of types that pydantic adds to them."""
+    place: list[str] = []
+    for part in loc:
+        place.append(str(part))
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            return place
+        found = next(_models_in(field.annotation), None)
+        if found is None:  # a value, or a table or list of values
+            below = loc[len(place) : len(place) + 1]
+            is_container = get_origin(field.annotation) is dict or isinstance((*below, "")[0], int)
+            return place + [str(key) for key in below if is_container]
+        model = found
+    return place
+
+
+def _sections_with(model: type[BaseModel], key: str) -> list[str]:
+    """Where a key belongs that stands outside of its section."""
+    sections = {
+        name: next(_models_in(f.annotation), None) for name, f in model.model_fields.items()
+    }
+    return [
+        f"{name}.{key}" for name, found in sections.items() if found and key in found.model_fields
+    ]
 
 
 def _keys_at(model: Any, place: list[str]) -> list[str]:

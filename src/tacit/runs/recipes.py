@@ -5,16 +5,19 @@
     clip_norm = 10.0
 
 Tables are merged key by key.  Of values that contradict each other (noise_multiplier and
-noise_stddev, for instance) the one that is set last takes the place of the other.
+noise_stddev, for instance) the one of the later file takes the place of the other.  Within one file
+they stay a contradiction, and the experiment is refused.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,17 @@ from tacit.runs.experiment import Experiment
 
 Tables = dict[str, Any]
 
-# In the plan: what setting the one says about the other.
+# In the plan: what setting the one takes the place of.
 _REPLACES = {
     "noise_multiplier": ("noise_stddev",),
     "noise_stddev": ("noise_multiplier",),
     "clip_norm": ("layer_clip_norms",),
     "layer_clip_norms": ("clip_norm",),
+    "schedule": ("adaptive",),
+    "adaptive": ("schedule",),
 }
+# Each variant is a directory of its own in that of a run.
+_VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,12 @@ def names() -> list[str]:
     return sorted(path.stem for path in found if not path.name.startswith("_"))
 
 
-def load(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or from a file, with `key=value` settings on top of it."""
-    tables, where = _merged(name_or_path, ())
+def load(name_or_path: str, settings: Sequence[str] = (), variant: str | None = None) -> Recipe:
+    """A recipe by name or from a file, with `key=value` settings on top of it.
+
+    With a `variant` only that one is made, so that the settings need not suit the others.
+    """
+    tables, where = _merged(_beside("", name_or_path), ())
     for setting in settings:
         tables = merge(tables, _setting(setting))
     variants = tables.pop("variants", {})
@@ -72,15 +82,23 @@ def load(name_or_path: str, settings: Sequence[str] = ()) -> Recipe:
     tables.setdefault("name", name)
     if not isinstance(variants, dict) or not all(isinstance(v, dict) for v in variants.values()):
         raise ValueError(f"{where}: variants must be tables, such as [variants.NAME.plan]")
+    if odd := [variant for variant in variants if not _VARIANT.fullmatch(variant)]:
+        raise ValueError(f"{where}: a variant's name has letters, digits and _.- only: {odd[0]!r}")
     if not variants:
         return Recipe(name, {"": Experiment.from_data(tables, where)})
+    if variant is not None:
+        if variant not in variants:
+            known = ", ".join(variants)
+            raise ValueError(f"the recipe {name} has no variant {variant!r}; it has {known}")
+        variants = {variant: variants[variant]}
     made = {}
-    for variant, changes in variants.items():
+    for label, changes in variants.items():
         data = merge(tables, changes)
-        for setting in settings:  # what the caller says wins over the variant too
-            data = merge(data, _setting(setting))
-        data["name"] = f"{name}/{variant}"
-        made[variant] = Experiment.from_data(data, f"{where}, variant {variant}")
+        for setting in map(_setting, settings):  # what the caller says wins over the variant too
+            if "variants" not in setting:
+                data = merge(data, setting)
+        data["name"] = f"{name}/{label}"
+        made[label] = Experiment.from_data(data, f"{where}, variant {label}")
     return Recipe(name, made)
 
 
@@ -91,13 +109,13 @@ def source(name: str) -> str:
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tables:
     """The tables of both; where both have a value, that of `changes`."""
-    merged = dict(base)
+    replaced = {other for key in changes for other in _REPLACES.get(key, ())}
+    if changes.get("clipping") == "none":
+        replaced |= {"clip_norm", "layer_clip_norms"}
+    elif base.get("clipping") == "none" and {"clip_norm", "layer_clip_norms"} & set(changes):
+        replaced.add("clipping")
+    merged = {key: value for key, value in base.items() if key not in replaced}
     for key, value in changes.items():
-        for other in _REPLACES.get(key, ()):
-            merged.pop(other, None)
-        if key == "clipping" and value == "none":
-            for norm in ("clip_norm", "layer_clip_norms"):
-                merged.pop(norm, None)
         if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
             merged[key] = merge(merged[key], value)
         else:
@@ -109,7 +127,7 @@ def _merged(name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
     """A recipe's tables with those that it extends under them."""
     if name in below:
         raise ValueError(f"the recipe {name} extends itself: {' -> '.join([*below, name])}")
-    text, where = _read(name, below)
+    text, where = _read(name)
     try:
         own = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -120,23 +138,28 @@ def _merged(name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
         raise ValueError(f"{where}: extends must be a recipe's name or a list of names")
     tables: Tables = {}
     for parent in parents:
-        tables = merge(tables, _merged(parent, (*below, name))[0])
+        tables = merge(tables, _merged(_beside(name, parent), (*below, name))[0])
         tables.pop("name", None)
     return merge(tables, own), where
 
 
-def _read(name: str, below: tuple[str, ...] = ()) -> tuple[str, str]:
+def _beside(name: str, parent: str) -> str:
+    """What a recipe extends: a name, or a file whose path starts at the recipe's own folder."""
+    return normpath(Path(name).parent / parent) if parent.endswith(".toml") else parent
+
+
+def _read(name: str) -> tuple[str, str]:
     """The text of a recipe and how to call it in a message."""
     if name.endswith(".toml"):
         path = Path(name)
-        if below and not path.is_absolute():  # beside the file that extends it
-            path = Path(below[-1]).parent / path
         try:
             return path.read_text(encoding="utf-8"), str(path)
         except FileNotFoundError:
             raise ValueError(f"there is no recipe at {path}") from None
         except UnicodeDecodeError:
             raise ValueError(f"{path} is not UTF-8") from None
+        except OSError as error:
+            raise ValueError(f"the recipe {path} cannot be read: {error.strerror}") from None
     file = files("tacit.recipes") / f"{name}.toml"
     if not name or "/" in name or not file.is_file():
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)

@@ -37,11 +37,12 @@ def _table(data: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> 
 def _is_table(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
+    is_list = isinstance(value, list | tuple) and bool(value)
+    return is_list and all(isinstance(item, Mapping) for item in value)
 
 
 def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else json.dumps(key)
+    return key if _BARE_KEY.fullmatch(key) else _string(key)
 
 
 def _value(value: Any) -> str:
@@ -56,6 +57,8 @@ def _value(value: Any) -> str:
             return _string(value)
         case list() | tuple():
             return f"[{', '.join(map(_value, value))}]"
+        case Mapping():  # inside a list of other things
+            return f"{{{', '.join(f'{_key(key)} = {_value(v)}' for key, v in value.items())}}}"
     raise ValueError(f"TOML has no place for {value!r}")
 
 

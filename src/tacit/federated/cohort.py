@@ -1,0 +1,218 @@
+"""The sum over a cohort: the part of a round that users' text goes into.
+
+Guarantee (isolation): what a user adds to the sum is a function of that user's tokens, the job's
+released weights and clip norms, the task's public constants, and a stream keyed by the user's own
+id.  Neither other users, nor the order, nor the number of processes has a part in it, and integers
+are summed, so that any partition of a cohort gives the same bits on the same kind of machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.corpus.source import UserSource
+from tacit.federated.local_sgd import LocalSGD
+from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
+from tacit.mechanisms.contribution import Contribution
+from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
+from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.schedules import ClipState
+from tacit.privacy.randomness import RunKey, Stream
+from tacit.tokenizers.cache import TokenCache
+
+
+class Users(Protocol):
+    """Users by number."""
+
+    def __len__(self) -> int: ...
+
+    def tokens(self, index: int) -> Tokens:
+        """All that the user trains on."""
+        ...
+
+    def key(self, index: int) -> str:
+        """What names the user's stream, whoever else is there: the hashed id."""
+        ...
+
+
+@dataclass(frozen=True)
+class CachedUsers:
+    """The users of a source, with their tokens from its cache."""
+
+    cache: TokenCache
+    source: UserSource
+
+    def __post_init__(self) -> None:
+        if len(self.cache) != len(self.source):
+            raise ValueError(
+                f"the token cache must be of the source's {len(self.source)} users, got"
+                f" {len(self.cache)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.cache)
+
+    def tokens(self, index: int) -> Tokens:
+        return self.cache.tokens(index)
+
+    def key(self, index: int) -> str:
+        return self.source.user_id(index)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What stays the same over all rounds of a phase."""
+
+    plan: RoundPlan
+    update: FedAvg | FedSGD
+    bos: int
+    users: Users
+
+
+@dataclass(frozen=True)
+class Job:
+    """What belongs to one attempt at one round: released values, and the key of the streams."""
+
+    weights: NDArray[np.float32]
+    clip_state: ClipState
+    key: RunKey
+    branch: str
+    round: int
+    attempt: int = 0
+
+    def stream(self, user_key: str) -> Stream:
+        """The user's own stream of this round."""
+        return self.key.stream(
+            branch=self.branch,
+            round=self.round,
+            attempt=self.attempt,
+            purpose=f"user {user_key}",
+        )
+
+
+@dataclass
+class Diagnostics:
+    """Private sums about a cohort, for `private/` alone: they never enter a release.
+
+    Norms are those before the clip, in float32 precision.  `loss_sum` over `examples` is the mean
+    training loss.  A user whose update is not finite is in `users` and `not_finite` only.
+    """
+
+    users: float = 0.0
+    examples: float = 0.0
+    clipped: float = 0.0
+    norm_sum: float = 0.0
+    loss_sum: float = 0.0
+    not_finite: float = 0.0
+
+    def __add__(self, other: Diagnostics) -> Diagnostics:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Diagnostics(*(mine + theirs for mine, theirs in pairs))
+
+
+@dataclass
+class CohortSum:
+    """What a cohort, or a part of one, adds up to."""
+
+    total: Contribution
+    diagnostics: Diagnostics
+
+    def __add__(self, other: CohortSum) -> CohortSum:
+        return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
+
+
+def sum_over(
+    task: Task,
+    job: Job,
+    users: Iterable[int],
+    sgd: LocalSGD,
+    progress: Callable[[int], None] | None = None,
+) -> CohortSum:
+    """The summed contributions of these users; `progress` is told how many are done."""
+    result = CohortSum(task.plan.empty(len(job.weights)), Diagnostics())
+    with _one_thread():
+        for done, user in enumerate(users, start=1):
+            computed = user_result(task, job, user, sgd)
+            result.total += task.plan.contribution(
+                computed.update, computed.examples, job.clip_state
+            )
+            result.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
+            if progress is not None:
+                progress(done)
+    return result
+
+
+def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
+    """One user's update, not yet clipped."""
+    tokens = task.users.tokens(user)
+    return task.update.run(
+        sgd,
+        job.weights,
+        tokens,
+        bos=task.bos,
+        stream=job.stream(task.users.key(user)),
+        clip=_clip_function(task.plan, job.clip_state, int((tokens[1:] != task.bos).sum())),
+    )
+
+
+def _clip_function(plan: RoundPlan, clip_state: ClipState, examples: int) -> Clip:
+    """The ClipFn of greedy clipping, for a user with so many examples."""
+    clipper = plan.clipper.with_norms(clip_state.norms)
+    share = plan.weighting.weigh(examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
+
+    def clip(update: NDArray[np.float64]) -> NDArray[np.float64]:
+        if share == 1:
+            return clipper.clip(update, plan.layers).values
+        # The plan bounds the weighted update; without any weight there is nothing to bound.
+        clipped = clipper.clip(update * share, plan.layers)
+        return update if all(clipped.within) else clipped.values / share
+
+    return clip
+
+
+def _diagnosed(plan: RoundPlan, clip_state: ClipState, result: UserResult) -> Diagnostics:
+    square = _squares(result.update)
+    if not math.isfinite(square) and not np.isfinite(result.update).all():
+        return Diagnostics(users=1, not_finite=1)
+    layers = plan.layers if len(clip_state.norms) > 1 else None
+    blocks = [result.update] if layers is None else _split(result.update, layers)
+    weight = plan.weighting.weigh(result.examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
+    clipped = any(
+        weight * math.sqrt(_squares(block)) > norm
+        for block, norm in zip(blocks, clip_state.norms, strict=False)
+    )
+    return Diagnostics(
+        users=1,
+        examples=result.examples,
+        clipped=clipped,
+        norm_sum=math.sqrt(square),
+        loss_sum=result.loss * result.examples,
+    )
+
+
+def _squares(block: NDArray[Any]) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.dot(block, block))
+
+
+def _split(update: NDArray[Any], layers: tuple[int, ...]) -> list[NDArray[Any]]:
+    return np.split(update, np.cumsum(layers)[:-1])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums inside a product depend on the number of threads, and bits have to repeat."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

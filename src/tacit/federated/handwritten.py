@@ -1,0 +1,125 @@
+"""Local SGD of the recurrent models with a forward and backward pass written by hand.
+
+The same mathematics as autograd on `models.recurrent`, less what autograd spends on it: every
+buffer is made once per batch shape, every parameter is a view of one flat vector, and gradients go
+straight into the parameters.  Positions that are masked are left out of the softmax rather than
+computed and ignored, and steps after the last one that counts are left out of everything.
+
+There are two forms, which agree to rounding: `torch_step`, in plain torch operations, and `kernel`,
+a small C++ kernel where there is a compiler to build it and where it is faster.
+
+Guarantee: a step is a function of its arguments and of the weights and anchor last set; whatever
+ran before leaves no trace, so nothing of one user reaches the next (design rule 8).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.federated import kernel
+from tacit.federated.batch import Batch
+from tacit.federated.gated_steps import LAYERS
+from tacit.federated.parameters import Parameters
+from tacit.federated.rows import Rows
+from tacit.federated.torch_step import TorchStep
+from tacit.models.base import LanguageModel
+from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+
+Form = Literal["chosen", "torch", "c++"]
+
+
+def serves(model: LanguageModel) -> bool:
+    """Is it one of the recurrent models with one layer and no context, in float32 on the CPU?"""
+    if type(model) not in LAYERS:
+        return False
+    config = cast(RecurrentConfig, model.config)
+    vectors = model.parameter_vectors()
+    return (
+        config.layers == 1
+        and config.context_size == 0
+        and len(vectors) == len(list(model.parameters()))  # none is frozen
+        and all(v.dtype == torch.float32 and v.device.type == "cpu" for _, v in vectors)
+    )
+
+
+def kernel_name() -> str:
+    """The form that is chosen here: "torch", or "c++" and what its bits may depend on."""
+    found = kernel.chosen_kernel()
+    return TorchStep.name if found is None else found.name
+
+
+class HandwrittenSGD:
+    """`LocalSGD` for the models that `serves` names."""
+
+    serves = staticmethod(serves)
+
+    def __init__(self, model: LanguageModel, form: Form = "chosen") -> None:
+        if not serves(model):
+            raise ValueError(
+                f"model must be an LSTM, CIFG or GRU of one layer and context_size 0, in float32 on"
+                f" the CPU with no parameter frozen, got {type(model).__name__}: {model.config}"
+            )
+        self.config = cast(RecurrentConfig, model.config)
+        recurrent = cast(RecurrentModel, model)
+        self._parameters = Parameters(self.config, len(recurrent.layer.gates))
+        self._step = _step_in(form, self._parameters, self.config, type(recurrent))
+
+    @property
+    def name(self) -> str:
+        """Which arithmetic this is: equal names on equal machines give equal bits."""
+        return self._step.name
+
+    def load(self, weights: NDArray[np.float32]) -> None:
+        """Start from these weights; the penalty pulls towards them."""
+        self.set_weights(weights)
+        self._parameters.anchor.copy_(self._parameters.flat)
+
+    def set_weights(self, weights: NDArray[Any]) -> None:
+        """Go on from these weights; the penalty's anchor stays."""
+        flat = self._parameters.flat
+        if weights.shape != (len(flat),):
+            raise ValueError(
+                f"weights must be one flat vector of {len(flat)} values, got {weights.shape}"
+            )
+        flat.numpy()[:] = weights
+
+    def weights(self) -> NDArray[np.float32]:
+        """A copy of the weights as they are now."""
+        return self._parameters.flat.numpy().copy()
+
+    def step(
+        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+    ) -> float:
+        """One step on the mean loss of what counts in these rows; returns the summed loss."""
+        batch = Batch.of(rows, self.config.vocab_size)
+        pull = learning_rate * penalty
+        project = project and self.config.unit_norm
+        with torch.inference_mode():
+            if len(batch.targets):
+                return self._step.step(batch, learning_rate, pull, project)
+            if pull:
+                self._parameters.pull_back(pull)
+                if project:
+                    self._parameters.normalise_()
+        return 0.0
+
+
+def _step_in(
+    form: Form, parameters: Parameters, config: RecurrentConfig, model: type[RecurrentModel]
+) -> kernel.Step:
+    if form not in get_args(Form):
+        raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
+    found = None
+    if form == "chosen":
+        found = kernel.chosen_kernel()
+    elif form == "c++":
+        found = kernel.built_kernel()
+        if found is None:
+            raise ValueError("form is 'c++', but no compiler here builds the kernel")
+    if found is None:
+        return TorchStep(parameters, config, model)
+    return kernel.KernelStep(found, parameters, config, model)

@@ -1,0 +1,145 @@
+"""What a user computes in a round (McMahan et al. 2018, Algorithm 1: the two UserUpdates).
+
+Guarantee: an update is a function of the user's own tokens, the released weights, public constants
+and the user's own stream.  It is not bounded yet: the plan's `contribution` clips it, also after
+greedy clipping, whose last float32 rounding may exceed S.  An update that is not finite is handed
+on as it is, and the plan counts it as zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.federated.local_sgd import LocalSGD, Weights
+from tacit.federated.rows import Layout, Rows, check_layout, rows_of
+from tacit.privacy import checks
+from tacit.privacy.randomness import Stream
+
+Tokens = NDArray[np.integer[Any]]
+Clip = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class UserResult:
+    """Private to the user: the update, n_k, the mean loss over all steps, how many there were."""
+
+    update: NDArray[np.float32]
+    examples: int
+    loss: float
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg:
+    """E epochs of SGD over batches of B rows; the update is theta - theta^0.
+
+    `clip_each_step` is "greedy" clipping: theta <- theta^0 + ClipFn(theta - theta^0) after every
+    step, as Algorithm 1 prints it; otherwise the update is clipped once, at the end.
+    `update_penalty` is lambda in a local loss with lambda/2 |theta - theta^0|^2 added to it.
+    With `shuffle` every epoch has an order of rows of its own, otherwise that of the text.
+    """
+
+    learning_rate: float
+    local_epochs: int = 1
+    batch_size: int = 8
+    unroll: int = 10
+    clip_each_step: bool = False
+    update_penalty: float = 0.0
+    rows: Layout = "stream"
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        checks.positive("learning_rate", self.learning_rate)
+        checks.whole("local_epochs", self.local_epochs, at_least=1)
+        checks.whole("batch_size", self.batch_size, at_least=1)
+        checks.whole("unroll", self.unroll, at_least=1)
+        _check_flag("clip_each_step", self.clip_each_step)
+        checks.non_negative("update_penalty", self.update_penalty)
+        check_layout("rows", self.rows)
+        _check_flag("shuffle", self.shuffle)
+
+    def run(
+        self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
+    ) -> UserResult:
+        """This user's update from the released weights `start`; `clip` is the round's ClipFn."""
+        rows = rows_of(tokens, unroll=self.unroll, bos=bos, layout=self.rows)
+        examples, steps, seen, loss_sum = rows.examples, 0, 0, 0.0
+        room = np.empty(start.shape) if self.clip_each_step else None
+        sgd.load(start)
+        for batch in self._batches(rows, stream):
+            loss = sgd.step(batch, self.learning_rate, penalty=self.update_penalty)
+            steps, seen, loss_sum = steps + 1, seen + batch.examples, loss_sum + loss
+            # Once theta is not finite nothing brings it back, and a clip would hide it.
+            if not math.isfinite(loss) and not np.isfinite(sgd.weights()).all():
+                break
+            if room is not None and not _clip_in_place(sgd, start, clip, room):
+                break
+        update = sgd.weights() - start if steps else np.zeros_like(start)
+        return UserResult(update, examples, loss_sum / max(seen, 1), steps)
+
+    def _batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
+        for _ in range(self.local_epochs if len(rows) else 0):
+            order = stream.permutation(len(rows)) if self.shuffle else None
+            for first in range(0, len(rows), self.batch_size):
+                places = slice(first, first + self.batch_size)
+                yield rows.take(places if order is None else order[places])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSGD:
+    """One gradient at theta^0: the update is -eta times the gradient of the mean loss of a batch.
+
+    The batch is all of the user's rows, or `batch_size` of them drawn from the user's stream.  The
+    user counts by all of its examples either way.  Nothing is projected: the server does that.
+    """
+
+    learning_rate: float
+    batch_size: int | None = None
+    unroll: int = 10
+    rows: Layout = "stream"
+
+    def __post_init__(self) -> None:
+        checks.positive("learning_rate", self.learning_rate)
+        if self.batch_size is not None:
+            checks.whole("batch_size", self.batch_size, at_least=1)
+        checks.whole("unroll", self.unroll, at_least=1)
+        check_layout("rows", self.rows)
+
+    def run(
+        self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
+    ) -> UserResult:
+        """This user's update from the released weights `start`."""
+        rows = rows_of(tokens, unroll=self.unroll, bos=bos, layout=self.rows)
+        if not len(rows):
+            return UserResult(np.zeros_like(start), 0, 0.0, 0)
+        batch = rows
+        if self.batch_size is not None and len(rows) > self.batch_size:
+            batch = rows.take(stream.subset(len(rows), self.batch_size))
+        sgd.load(start)
+        loss = sgd.step(batch, self.learning_rate, project=False)
+        return UserResult(sgd.weights() - start, rows.examples, loss / batch.examples, 1)
+
+
+def _clip_in_place(sgd: LocalSGD, start: Weights, clip: Clip, room: NDArray[np.float64]) -> bool:
+    """theta <- theta^0 + ClipFn(theta - theta^0); false, and theta left alone, if not finite.
+
+    `room` is where the difference is computed: fresh memory for every step would double the time.
+    """
+    update = np.subtract(sgd.weights(), start, out=room)
+    if not np.isfinite(update).all():
+        return False
+    clipped = clip(update)
+    if clipped is not update:  # a clipper hands back what is within its bound
+        sgd.set_weights(start + clipped.astype(np.float32))
+    return True
+
+
+def _check_flag(name: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
