@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from tacit.runs import toml_text
 from tacit.runs.mistakes import sentence
+from tacit.runs.tables import merge
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
 class Section(BaseModel):
@@ -235,21 +236,11 @@ class Experiment(Section):
         """The plan of a phase: the experiment's, with what the phase changes."""
         if not self.phases:
             return self.plan
-        changed = self.phases[number].plan
-        kept = self.plan.model_dump()
-        if "noise_stddev" in changed:  # one replaces the other
-            kept["noise_multiplier"] = None
-        if "noise_multiplier" in changed:
-            kept["noise_stddev"] = None
-        return Plan.model_validate(kept | changed)
+        return Plan.model_validate(merge(self.plan.model_dump(), self.phases[number].plan))
 
     def changed(self, **values: Any) -> Experiment:
         """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
-        data = self.model_dump()
-        for name, value in values.items():
-            is_table = isinstance(value, dict) and isinstance(data[name], dict)
-            data[name] = data[name] | value if is_table else value
-        return Experiment.from_data(data, "the changed experiment")
+        return Experiment.from_data(merge(self.model_dump(), values), "the changed experiment")
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Experiment:

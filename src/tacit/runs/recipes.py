@@ -22,18 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.runs.experiment import Experiment
+from tacit.runs.tables import Tables, merge
 
-Tables = dict[str, Any]
-
-# In the plan: what setting the one takes the place of.
-_REPLACES = {
-    "noise_multiplier": ("noise_stddev",),
-    "noise_stddev": ("noise_multiplier",),
-    "clip_norm": ("layer_clip_norms",),
-    "layer_clip_norms": ("clip_norm",),
-    "schedule": ("adaptive",),
-    "adaptive": ("schedule",),
-}
 # Each variant is a directory of its own in that of a run.
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -94,9 +84,9 @@ def load(name_or_path: str, settings: Sequence[str] = (), variant: str | None = 
     made = {}
     for label, changes in variants.items():
         data = merge(tables, changes)
-        for setting in map(_setting, settings):  # what the caller says wins over the variant too
-            if "variants" not in setting:
-                data = merge(data, setting)
+        for said in map(_setting, settings):  # what the caller says wins over the variant too
+            if "variants" not in said:
+                data = merge(data, said)
         data["name"] = f"{name}/{label}"
         made[label] = Experiment.from_data(data, f"{where}, variant {label}")
     return Recipe(name, made)
@@ -105,22 +95,6 @@ def load(name_or_path: str, settings: Sequence[str] = (), variant: str | None = 
 def source(name: str) -> str:
     """The text of a recipe, as it was written."""
     return _read(name)[0]
-
-
-def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tables:
-    """The tables of both; where both have a value, that of `changes`."""
-    replaced = {other for key in changes for other in _REPLACES.get(key, ())}
-    if changes.get("clipping") == "none":
-        replaced |= {"clip_norm", "layer_clip_norms"}
-    elif base.get("clipping") == "none" and {"clip_norm", "layer_clip_norms"} & set(changes):
-        replaced.add("clipping")
-    merged = {key: value for key, value in base.items() if key not in replaced}
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
-            merged[key] = merge(merged[key], value)
-        else:
-            merged[key] = value
-    return merged
 
 
 def _merged(name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
