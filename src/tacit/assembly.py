@@ -7,7 +7,7 @@ void the guarantee that it asks for, is refused here, before anything is written
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +52,25 @@ def training_users(experiment: Experiment, corpus: UserCorpus) -> Source:
     return IID(users) if experiment.corpus.view == "iid" else users
 
 
-def resolved(experiment: Experiment, users: UserSource, layers: tuple[int, ...]) -> Experiment:
+@dataclass(frozen=True)
+class Inherited:
+    """What a branch has from its parent: rounds that are done, and all that they released."""
+
+    rounds: int = 0
+    spent: Composition = field(default_factory=Composition)
+
+
+def resolved(
+    experiment: Experiment,
+    users: UserSource,
+    layers: tuple[int, ...],
+    inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
+) -> Experiment:
     """The experiment with every value filled in that the guarantee depends on.
 
     A population that nobody declared is the number of training users: who trains without naming
     one declares that number public, and the claim says so.  A target epsilon becomes the noise
-    that meets it.
+    that meets it, together with what was inherited.
     """
     K = experiment.plan.population or len(users)
     if len(users) == 0:
@@ -78,14 +91,16 @@ def resolved(experiment: Experiment, users: UserSource, layers: tuple[int, ...])
         plan={"population": K, "population_is_counted": is_counted}, privacy={"delta": delta}
     )
     if experiment.privacy.target_epsilon is not None:
-        experiment = _calibrated(experiment, layers)
+        experiment = _calibrated(experiment, layers, inherited)
     event = round_plans(experiment, layers)[0].event()
     name = experiment.privacy.accountant or default_accountant(Composition.of([event])).name
     return experiment.changed(privacy={"accountant": name})
 
 
-def _calibrated(experiment: Experiment, layers: tuple[int, ...]) -> Experiment:
-    """With the noise multiplier that meets the target over all rounds."""
+def _calibrated(
+    experiment: Experiment, layers: tuple[int, ...], inherited: Inherited
+) -> Experiment:
+    """With the noise multiplier that meets the target over all rounds that are left."""
     target, delta = experiment.privacy.target_epsilon, experiment.privacy.delta
     assert target is not None
     assert delta is not None
@@ -102,8 +117,19 @@ def _calibrated(experiment: Experiment, layers: tuple[int, ...]) -> Experiment:
         return round_plans(with_noise(z), layers)[0].event()
 
     by = accountant_of(experiment, event_at(1.0))
+    spent = inherited.spent
+    if not spent.is_private or (spent.costly() and by.epsilon(spent, delta) >= target):
+        raise ValueError(
+            f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
+            f" {inherited.rounds} rounds before it have spent as much or more already"
+        )
     found = calibration.noise_for_epsilon(
-        event_at, rounds=experiment.rounds, delta=delta, target_epsilon=target, accountant=by
+        event_at,
+        rounds=experiment.rounds - inherited.rounds,
+        delta=delta,
+        target_epsilon=target,
+        accountant=by,
+        spent=spent,
     )
     return with_noise(found)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tacit import assembly
-from tacit.assembly import Tell
+from tacit.assembly import Inherited, Tell
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import Source, UserCorpus
 from tacit.engines.engine import Engine
@@ -33,6 +34,9 @@ from tacit.session import HeldOut, Session
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 
+# An engine, or what makes one for the model that the run turns out to have.
+EngineChoice = Engine | Callable[[LanguageModel], Engine]
+
 
 @dataclass(frozen=True)
 class Text:
@@ -43,7 +47,10 @@ class Text:
 
 
 def created(
-    experiment: Experiment, run: str | Path, engine: Engine | None = None, tell: Tell | None = None
+    experiment: Experiment,
+    run: str | Path,
+    engine: EngineChoice | None = None,
+    tell: Tell | None = None,
 ) -> Session:
     """A new run directory with its first checkpoint, and the session that goes on from it."""
     path = Path(run)
@@ -60,7 +67,13 @@ def created(
         with Ledger.create(made.ledger_file, header, epsilon_of=_epsilon_of(experiment)) as ledger:
             if why := tokenizer.why_void:
                 event = NonPrivate(f"the tokenizer voids the guarantee: {why}")
-                ledger.append(kind="tokenizer", round=0, attempt=0, event=event, plan_hash="-")
+                ledger.append(
+                    kind="tokenizer",
+                    round=0,
+                    attempt=0,
+                    event=event,
+                    plan_hash=tokenizer.fingerprint,
+                )
             head = ledger.head
         _fill(made, experiment, tokenizer, key)
         plan = assembly.round_plans(experiment, assembly.layers_of(start.model))[0]
@@ -86,7 +99,7 @@ def created(
 def resumed(
     experiment: Experiment | None,
     run: str | Path,
-    engine: Engine | None = None,
+    engine: EngineChoice | None = None,
     tell: Tell | None = None,
 ) -> Session:
     """The session of a run that was interrupted, at its last checkpoint.
@@ -111,11 +124,9 @@ def resumed(
     tokenizer = Tokenizer.load(directory.tokenizer_file)
     if experiment is not None:
         file = directory.checkpoints.read().model_file
-        _refuse_another(
-            _resolved(experiment, text, weights.load(file, own_factory=_own(there))),
-            there,
-            directory,
-        )
+        model = weights.load(file, own_factory=_own(there))
+        inherited = _inherited(Ledger.read(directory.ledger_file))
+        _refuse_another(_resolved(experiment, text, model, inherited), there, directory)
     return _session(directory, there, text, tokenizer, engine, tell)
 
 
@@ -124,7 +135,7 @@ def branched(
     run: str | Path,
     parent: str | Path,
     round: int,
-    engine: Engine | None = None,
+    engine: EngineChoice | None = None,
     tell: Tell | None = None,
 ) -> Session:
     """A new run that starts with another one's model after a round, and pays for it.
@@ -136,6 +147,8 @@ def branched(
     RunDirectory.check_free(path)
     before = origin.checkpoints.read(round)
     there = origin.experiment()
+    if experiment is not None and experiment.seed is None:
+        experiment = experiment.changed(seed=there.seed)  # a branch of a simulation is one too
     experiment = (experiment or there).changed(
         corpus=there.corpus.model_dump(),
         tokenizer=there.tokenizer.model_dump(),
@@ -151,7 +164,10 @@ def branched(
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
     tokenizer = Tokenizer.load(origin.tokenizer_file)
     model = weights.load(before.model_file, own_factory=_own(there))
-    experiment = _resolved(experiment, text, model)
+    old = Ledger.read(origin.ledger_file, before.head)
+    released = (entry.event for entry in old.entries[: before.head.entries])
+    inherited = Inherited(round, Composition.of(released))
+    experiment = _resolved(experiment, text, model, inherited)
     if experiment.server.optimizer != there.server.optimizer:
         optimizer = dict(
             assembly.server_optimizer(experiment).initial(sum(assembly.layers_of(model)))
@@ -160,7 +176,6 @@ def branched(
         optimizer = before.optimizer
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     header = _header(experiment, key)
-    old = Ledger.read(origin.ledger_file, before.head)
     plan = assembly.round_plans(experiment, assembly.layers_of(model))[experiment.phase_of(round)]
 
     def fill(made: RunDirectory) -> None:
@@ -198,7 +213,7 @@ def _session(
     experiment: Experiment,
     text: Text,
     tokenizer: Tokenizer,
-    engine: Engine | None,
+    engine: EngineChoice | None,
     tell: Tell | None,
 ) -> Session:
     """Everything that the rounds need, from the last checkpoint."""
@@ -236,7 +251,7 @@ def _session(
         server=assembly.server_optimizer(experiment),
         model=model,
         held_out=HeldOut(sequences, tokenizer.bos, tokenizer.unk),
-        engine=engine or SerialEngine(local_sgd_for(model)),
+        engine=_engine(engine, model),
         ledger=ledger,
         key=directory.key(),
         trained_on=weights.trained_on(last.model_file),
@@ -246,6 +261,12 @@ def _session(
         clip_state=ClipState(last.clip_norms, last.clip_round),
         round=last.round,
     )
+
+
+def _engine(chosen: EngineChoice | None, model: LanguageModel) -> Engine:
+    if chosen is None:
+        return SerialEngine(local_sgd_for(model))
+    return chosen(model) if callable(chosen) else chosen
 
 
 def _text(experiment: Experiment) -> Text:
@@ -259,9 +280,23 @@ def _text(experiment: Experiment) -> Text:
     return Text(corpus, users)
 
 
-def _resolved(experiment: Experiment, text: Text, model: LanguageModel) -> Experiment:
+def _resolved(
+    experiment: Experiment,
+    text: Text,
+    model: LanguageModel,
+    inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
+) -> Experiment:
     named = experiment.changed(corpus={"identity": text.corpus.identity})
-    return assembly.resolved(named, text.users, assembly.layers_of(model))
+    return assembly.resolved(named, text.users, assembly.layers_of(model), inherited)
+
+
+def _inherited(ledger: Ledger) -> Inherited:
+    """What the run began with; its branch id ends in the round that it left its parent at."""
+    header = ledger.header
+    if header.parent is None:
+        return Inherited()
+    events = (entry.event for entry in ledger.entries[: header.parent.head.entries])
+    return Inherited(int(header.branch.rpartition("-")[2]), Composition.of(events))
 
 
 def _header(experiment: Experiment, key: RunKey) -> Header:

@@ -96,7 +96,8 @@ class Run:
         measured["tokens"] = measured.pop("targets", None)
         for name in ("round", "epsilon"):
             measured.pop(name, None)
-        claimed = self.guarantee().as_row() | {"charged_rounds": self.guarantee().rounds}
+        guarantee = self.guarantee()
+        claimed = guarantee.as_row() | {"charged_rounds": guarantee.rounds}
         facts = {"rounds": self.round, "intact": True, "simulation": self.is_simulation}
         return {"run": str(self.path), "ending": ending, **claimed, **measured, **facts}
 

@@ -147,6 +147,14 @@ def test_a_branch_inherits_the_ledger_and_shares_no_noise(folder, finished, tmp_
     assert ours.header.run_id != theirs.header.run_id or parent.is_simulation
 
 
+def test_a_branch_of_a_simulation_is_a_simulation_whatever_it_says(finished, tmp_path):
+    parent, _ = finished
+    hidden = parent.experiment.changed(seed=None, rounds=5)
+    branch = train(hidden, tmp_path / "branch", branch_from=(parent.path, 4))
+    assert branch.is_simulation
+    assert branch.guarantee().claim.startswith("Simulation, not for release")
+
+
 def test_a_branch_may_change_the_plan_and_go_further(folder, finished, tmp_path):
     parent, _ = finished
     changed = parent.experiment.changed(rounds=8, plan={"clip_norm": 0.1})

@@ -1,0 +1,67 @@
+"""The picture of a comparison: held-out figures of several runs, over rounds and over epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def held_out_curves(path: Path, curves: Mapping[str, Rows]) -> None:
+    """Smoothed accuracy and perplexity over rounds; accuracy over epsilon where it is finite."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+
+    figure = Figure(figsize=(12.8, 4.0), layout="constrained")
+    by_round, perplexity, by_epsilon = figure.subplots(1, 3)
+    for number, (name, rows) in enumerate(curves.items()):
+        style: dict[str, Any] = {"color": f"C{number % 10}", "marker": ".", "label": name}
+        style["linestyle"] = ("-", "--", ":")[number // 10 % 3]
+        rounds = [row["round"] for row in rows]
+        accuracy = [_percent(row["accuracy_top1_smoothed"]) for row in rows]
+        by_round.plot(rounds, accuracy, **style)
+        perplexity.plot(rounds, [_number(row["perplexity"]) for row in rows], **style)
+        costs = [row["epsilon"] for row in rows]
+        spent = [(cost, value) for cost, value in zip(costs, accuracy, strict=True) if cost]
+        if spent:  # without privacy, or before the first round, there is nothing to draw
+            by_epsilon.plot(*zip(*spent, strict=True), **style)
+    perplexity.set_yscale("log")
+    perplexity.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    low, high = perplexity.get_ylim()
+    between = StrMethodFormatter("{x:g}") if high < 50 * low else NullFormatter()
+    perplexity.yaxis.set_minor_formatter(between)  # on a narrow axis there is no decade to see
+    if by_epsilon.lines:
+        by_epsilon.set_xscale("log")
+        by_epsilon.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        by_epsilon.xaxis.set_minor_formatter(NullFormatter())
+    by_round.set_xlabel("rounds")
+    perplexity.set_xlabel("rounds")
+    by_epsilon.set_xlabel("epsilon so far")
+    by_round.set_ylabel("top-1 accuracy in %, smoothed")
+    perplexity.set_ylabel("perplexity")
+    by_epsilon.set_ylabel("top-1 accuracy in %, smoothed")
+    for axes in (by_round, perplexity, by_epsilon):
+        axes.grid(True, which="both", alpha=0.25)
+    by_round.legend(fontsize="small")
+    partial = path.with_name(f".{path.name}.part{path.suffix}")
+    try:
+        figure.savefig(partial, dpi=150)
+        partial.replace(path)  # nothing half-written is left under the name that was asked for
+    except OSError as error:
+        raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _percent(share: float | None) -> float:
+    return math.nan if share is None else 100 * share
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
