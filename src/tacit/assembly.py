@@ -390,7 +390,8 @@ def layers_of(model: LanguageModel) -> tuple[int, ...]:
 
 def has_synthetic_users(experiment: Experiment) -> bool:
     """Whether the users stand for nobody, so that no claim about people may be made."""
-    return experiment.corpus.view == "iid" or experiment.corpus.source.startswith("synthetic")
+    kind = experiment.corpus.source.partition(":")[0]
+    return experiment.corpus.view == "iid" or kind == "synthetic"
 
 
 def corpus_folder(corpus: UserCorpus) -> Path | None:

@@ -10,7 +10,23 @@ from typing import Annotated
 import typer
 
 from tacit import __version__
-from tacit.cli import corpus, demo, ingest, plan, pretrain
+from tacit.cli import (
+    compare,
+    corpus,
+    demo,
+    evaluate,
+    export,
+    ingest,
+    ledger,
+    personalize,
+    plan,
+    predict,
+    pretrain,
+    recipes,
+    suggest_clip,
+    train,
+)
+from tacit.cli.interruption import Interrupted
 
 app = typer.Typer(
     name="tacit",
@@ -24,6 +40,15 @@ app.command("demo")(demo.demo)
 app.command("ingest")(ingest.ingest)
 app.add_typer(corpus.app, name="corpus")
 app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
+app.command("train", epilog=train.EXAMPLES)(train.train)
+app.add_typer(recipes.app, name="recipes")
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
+app.command("export", epilog=export.EXAMPLES)(export.export)
+app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)
+app.command("suggest-clip", epilog=suggest_clip.EXAMPLES)(suggest_clip.suggest_clip)
 
 
 def _show_version(wanted: bool) -> None:
@@ -51,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except Interrupted as stop:
+        print(f"tacit: {stop}", file=sys.stderr)
+        sys.exit(130)
     except (typer.TyperException, ValueError, OSError) as mistake:
         if os.environ.get("TACIT_DEBUG"):
             raise

@@ -1,0 +1,123 @@
+"""`tacit export`: the one bundle that is meant for sharing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+from rich.console import Console
+
+from tacit.cli.outputs import new_directory
+from tacit.cli.values import whole_number
+
+if TYPE_CHECKING:
+    from tacit.guarantee import Guarantee
+    from tacit.run import Run
+    from tacit.runs.export import Facts
+
+EXAMPLES = """
+Examples:
+
+`tacit export runs/first --out shared/first`
+
+`tacit export runs/simulated --out here --not-for-release`
+"""
+
+
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+    ],
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="DIR", help="The directory to make.  [default: RUN-export]"),
+    ] = None,
+    round: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
+        ),
+    ] = None,
+    not_for_release: Annotated[
+        bool,
+        typer.Option(
+            "--not-for-release",
+            help="Export a simulation or a run without a guarantee; the card says what it is.",
+        ),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Write a model, its tokenizer, its ledger and a model card with the claim.
+
+    Nothing of the run's private folder is in it.  Everything else in a run directory is for its
+    owner only.
+    """
+    from tacit.personalization import refuse_personal
+    from tacit.run import Run
+    from tacit.runs import export as bundles
+
+    out = out or Path(f"{run}-export")
+    refuse_personal(run)
+    opened = Run.open(run)
+    claimed = opened.guarantee()
+    why_not = bundles.why_not_for_release(opened.experiment, claimed.epsilon[claimed.accountant])
+    if why_not and not not_for_release:
+        raise ValueError(
+            f"{run} is not for release: {why_not}; to export it all the same, marked as such, add"
+            " --not-for-release"
+        )
+    if not why_not and not_for_release:
+        why_not = "whoever exported it says so"
+    facts = _facts(opened, claimed, round)
+    with new_directory(out) as folder:
+        bundles.write(folder, opened.directory, facts, why_not)
+    if as_json:
+        row = {
+            "out": str(out),
+            "run": str(run),
+            "round": facts.round,
+            "files": list(bundles.FILES),
+            "not_for_release": why_not,
+            "complete": facts.is_complete,
+            "claim": facts.claim,
+        }
+        json.dump(row, sys.stdout, indent=2, allow_nan=False)
+        print()
+        return
+    console = Console(highlight=False, markup=False)
+    console.print(f"In {out}: {', '.join(bundles.FILES)}, of the model after round {facts.round}.")
+    if why_not:
+        console.print(f"Not for release: {why_not}.")
+    if not facts.is_complete:
+        console.print("The training is not finished: further rounds that are released cost more.")
+    console.print(facts.claim)
+
+
+def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
+    from tacit.models import weights
+    from tacit.models.vectors import parameter_count
+    from tacit.personalization import refuse_personal_weights
+    from tacit.runs.export import Facts
+
+    checkpoint = run.directory.checkpoints.read(round)
+    refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
+    model, words = run.model(checkpoint.round), run.tokenizer
+    measured = [row for row in run.metrics() if row["round"] == checkpoint.round]
+    return Facts(
+        round=checkpoint.round,
+        rounds_charged=claimed.rounds,
+        is_complete=run.is_complete,
+        key_exists=run.directory.key_file.exists(),
+        claim=claimed.claim,
+        others=claimed.others,
+        delta=claimed.delta,
+        epsilon=claimed.epsilon,
+        accountant=claimed.accountant,
+        head=run.ledger.head,
+        model=f"{run.experiment.model.name} with {parameter_count(model):,} parameters",
+        tokenizer=f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}",
+        metrics=measured[-1] if measured else None,
+    )

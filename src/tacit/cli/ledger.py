@@ -1,0 +1,209 @@
+"""`tacit ledger`: what a run has released from people's text, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tacit.privacy.claims import format_delta, format_epsilon
+
+if TYPE_CHECKING:
+    from tacit.guarantee import Guarantee
+    from tacit.privacy.ledger import Ledger
+
+EXAMPLES = """
+Examples:
+
+`tacit ledger runs/first`
+
+`tacit ledger runs/first --json`
+
+`tacit ledger runs/first --plot epsilon.png`
+"""
+
+
+def ledger(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run directory or an exported bundle.", show_default=False
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    plot: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(metavar="FILE", help="Draw epsilon over releases: .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Verify a run's ledger and say what the run costs, in figures and in words.
+
+    A ledger that was changed, or is shorter than the last checkpoint says, is refused.
+    """
+    from tacit.cli import plotting
+    from tacit.privacy.ledger import LedgerError
+
+    if plot is not None:
+        plotting.check_target(plot)
+    try:
+        book = _opened(run)
+    except LedgerError as fault:
+        if as_json:
+            json.dump({"run": str(run), "intact": False, "why": str(fault)}, sys.stdout, indent=2)
+            print()
+        raise
+    if plot is not None:
+        from tacit.cli.ledger_plot import epsilon_over_releases
+
+        epsilon_over_releases(book.ledger, plot)
+    row = _as_row(run, book)
+    if as_json:
+        json.dump(row, sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        _print(row)
+
+
+@dataclass(frozen=True)
+class _Book:
+    """A verified ledger and what may be claimed with it."""
+
+    ledger: Ledger
+    guarantee: Guarantee
+    checked_against: str | None  # what says how long it has to be
+    is_simulation: bool
+    is_complete: bool | None
+
+
+def _opened(path: Path) -> _Book:
+    """A run's ledger, or that of a bundle, which has no checkpoint to be held against."""
+    from tacit.assembly import has_synthetic_users, layers_of, round_plans
+    from tacit.guarantee import guarantee
+    from tacit.privacy.ledger import Ledger
+    from tacit.run import Run
+    from tacit.runs.directory import RunDirectory
+    from tacit.stored_model import StoredModel
+
+    if (path / "checkpoints").is_dir() or not (path / "model.safetensors").is_file():
+        last = RunDirectory.open(path).checkpoints.read()
+        Ledger.read(path / "ledger.jsonl", last.head)  # before anything else can be found wrong
+        run = Run.open(path)
+        return _Book(
+            run.ledger,
+            run.guarantee(),
+            f"the checkpoint of round {run.round}",
+            run.is_simulation,
+            run.is_complete,
+        )
+    if not (path / "ledger.jsonl").is_file():
+        raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
+    book = Ledger.read(path / "ledger.jsonl")
+    found = StoredModel.open(path)
+    if found.experiment is None:
+        raise ValueError(f"{path} has a ledger, but no experiment.toml that says what it is of")
+    claimed = guarantee(
+        found.experiment,
+        round_plans(found.experiment, layers_of(found.model)),
+        book,
+        synthetic_users=has_synthetic_users(found.experiment),
+        trained_on=[x for x in found.trained_on if x != found.experiment.corpus.identity],
+    )
+    return _Book(book, claimed, None, found.experiment.seed is not None, None)
+
+
+def _as_row(path: Path, book: _Book) -> dict[str, Any]:
+    entries, header = book.ledger.entries, book.ledger.header
+    attempts = Counter((e.branch, e.round) for e in entries if e.kind == "round")
+    parent = header.parent
+    row = {"run": str(path), "run_id": header.run_id, "intact": True}
+    row |= book.guarantee.as_row()
+    return row | {
+        "unit": header.unit,
+        "population": header.population,
+        "entries": dict(Counter(entry.kind for entry in entries)),
+        "charged_again": [
+            {"round": round, "attempts": count}
+            for (_, round), count in sorted(attempts.items())
+            if count > 1
+        ],
+        "budget": _budget(book.ledger),
+        "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
+        "branch": header.branch,
+        "head": book.ledger.head.to_json(),
+        "checked_against": book.checked_against,
+        "simulation": book.is_simulation,
+        "complete": book.is_complete,
+    }
+
+
+def _budget(book: Ledger) -> dict[str, Any] | None:
+    """What was declared, spent and is left, by the accountant that the budget names."""
+    from tacit.privacy.accountants import accountant_named
+
+    budget, composition = book.header.budget, book.composition()
+    if budget is None:
+        return None
+    spent = math.inf
+    if not composition.costly():
+        spent = 0.0
+    elif composition.is_private:
+        spent = accountant_named(budget.accountant).epsilon(composition, budget.delta)
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "accountant": budget.accountant,
+        "spent": spent if math.isfinite(spent) else None,
+        "left": max(budget.epsilon - spent, 0.0),
+    }
+
+
+def _print(row: dict[str, Any]) -> None:
+    console = Console(highlight=False, markup=False)
+    table = Table(title=f"the ledger of {row['run']}", show_header=False)
+    table.add_column("what")
+    table.add_column("value")
+    against = row["checked_against"]
+    table.add_row(
+        "intact",
+        f"yes, and as long as {against} says"
+        if against
+        else "yes, as far as it goes: a bundle cannot tell if its end is missing",
+    )
+    table.add_row("rounds charged", f"{row['rounds']:,}")
+    for kind, count in row["entries"].items():
+        if kind != "round":
+            table.add_row(f"other entries: {kind}", f"{count:,}")
+    for name, epsilon in row["epsilon"].items():
+        shown = format_epsilon(math.inf if epsilon is None else epsilon)
+        table.add_row(
+            f"epsilon by {name}", shown, style="bold" if name == row["accountant"] else ""
+        )
+    table.add_row("delta", format_delta(row["delta"]))
+    table.add_row("population", f"{row['population']:,} {row['unit']}s, declared public")
+    if again := row["charged_again"]:
+        rounds = ", ".join(f"{one['round']} ({one['attempts']} times)" for one in again)
+        table.add_row("charged again", f"round {rounds}")
+    if budget := row["budget"]:
+        table.add_row(
+            "budget",
+            f"epsilon {budget['epsilon']:g} by {budget['accountant']}, of which"
+            f" {budget['left']:.4g} is left",
+        )
+    if parent := row["parent"]:
+        table.add_row(
+            "branch of", f"run {parent['run_id']}, with its first {parent['entries']:,} entries"
+        )
+    if row["complete"] is not None:
+        table.add_row("training", "complete" if row["complete"] else "not finished")
+    console.print(table)
+    console.print(row["claim"])
+    if row["other_runs"]:
+        console.print(row["other_runs"])

@@ -1,0 +1,249 @@
+"""Words to suggest after a typed text, whatever the tokenizer: the most probable whole words.
+
+What is asked for depends on how the text ends:
+
+- It is empty or ends in white space: the next word.
+- It ends in a word that is complete: the next word, too.  With a dictionary a word is complete if
+  it is in there.  With pieces of words it is if the model finds it at least as probable as every
+  longer word that begins like it.
+- It ends in anything else: words that begin with what was typed of the last one.  Where there are
+  none, the next word.
+
+The probability of a word is that of its tokens after the text before it, times that of whatever
+ends a word (a space, a symbol, EOS) after them; several ways to write a word add up.  It is not
+made relative to the words that begin with what was typed.  Words of several tokens are found by a
+beam over tokens, so that a word can be missed, but what is found has its true probability or, if
+one of its spellings fell out of the beam, a little less.  BOS, EOS and UNK are never suggested.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tacit.evaluation.network import evaluating
+from tacit.models.base import LanguageModel, State
+from tacit.tokenizers.normalisation import WHITE_SPACE
+from tacit.tokenizers.tokenizer import Tokenizer
+
+BEAM = 64
+LONGEST_WORD = 24  # tokens
+_PIECE_MARK = "##"  # WordPiece: goes on with the word before it
+_ASCII_SPACE = b"\t\n\x0b\x0c\r "
+_HALF = "\ufffd"  # what decoding makes of half a character
+_INSIDE = f"_'’{_HALF}"
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A word and the model's probability of it."""
+
+    word: str
+    probability: float
+
+    def as_row(self) -> dict[str, str | float]:
+        return {"word": self.word, "probability": self.probability}
+
+
+class Suggester:
+    """A model and its tokenizer, ready for one text after the other."""
+
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, beam: int = BEAM) -> None:
+        if model.config.vocab_size != tokenizer.vocab_size:
+            raise ValueError(
+                f"the model has a vocabulary of {model.config.vocab_size} tokens and the tokenizer"
+                f" one of {tokenizer.vocab_size}: use the tokenizer that it was trained with"
+            )
+        self._model, self._tokenizer, self._beam = model, tokenizer, beam
+        special = {tokenizer.bos, tokenizer.eos, tokenizer.unk}
+        self._pieces = [
+            b"" if id in special else _piece(tokenizer, id) for id in range(tokenizer.vocab_size)
+        ]
+        words = [id not in special for id in range(tokenizer.vocab_size)]
+        begins = [_begins_a_word(piece, tokenizer.kind) for piece in self._pieces]
+        self._begins = torch.tensor([w and b for w, b in zip(words, begins, strict=True)])
+        self._continues = torch.tensor([w and not b for w, b in zip(words, begins, strict=True)])
+        self._ends = self._begins.clone()
+        self._ends[tokenizer.eos] = True
+        if tokenizer.kind == "wordpiece" and tokenizer.unk is not None:
+            self._ends[tokenizer.unk] = True  # stands for a whole word
+        spaced = [_stripped(piece) != piece for piece in self._pieces]
+        self._after_space = (self._begins | self._continues) & ~torch.tensor(spaced)
+
+    def suggest(self, text: str, top: int = 3) -> list[Suggestion]:
+        """The `top` most probable words; see the module for which."""
+        if top < 1:
+            raise ValueError(f"top must be at least 1, got {top}")
+        typed = text.rstrip(WHITE_SPACE)
+        ids, owners = self._tokenizer.word_ids(typed)
+        ids, owners = ids[:-1], owners[:-1]  # EOS is not typed
+        words = self._tokenizer.words(typed)
+        if words and typed == text:
+            last = len(words) - 1
+            before = [id for id, owner in zip(ids, owners, strict=True) if owner != last]
+            if completions := self._completions(before, words[last], top):
+                return completions
+        return _best(self._words(ids, "", top), top)
+
+    def _completions(self, before: list[int], typed: str, top: int) -> list[Suggestion]:
+        """Words that begin with what was typed; none if that is complete itself."""
+        is_dictionary = self._tokenizer.kind == "word"
+        if is_dictionary and self._tokenizer.token_id(typed) is not None:
+            return []
+        found = self._words(before, typed, top + 1)
+        own = found.pop(typed, 0.0)
+        return [] if own >= max(found.values(), default=0.0) else _best(found, top)
+
+    def _words(self, before: list[int], prefix: str, top: int) -> dict[str, float]:
+        """Probabilities of whole words after some tokens; those that begin with the prefix."""
+        with evaluating(self._model), torch.no_grad():
+            return self._search(before, prefix, top)
+
+    def _search(self, before: list[int], prefix: str, top: int) -> dict[str, float]:
+        beam = max(self._beam, 2 * top)
+        log_probs, state = self._after(torch.tensor([before]), None)
+        first = self._begins | self._continues if len(before) == 1 else self._begins
+        found: dict[str, float] = defaultdict(float)
+        wanted = prefix.encode()
+        alive = _Alive([b""], torch.zeros(1, dtype=torch.float64), torch.tensor([before]), state)
+        allowed = first.unsqueeze(0)
+        for _ in range(LONGEST_WORD):
+            allowed = allowed & self._fitting(alive.spelled, wanted)
+            alive = self._extended(alive, log_probs, allowed, beam)
+            if not alive.spelled:
+                break
+            log_probs, alive.state = self._after(alive.tokens, alive.state)
+            ended = alive.log_prob + _log_sum(log_probs, self._ends)
+            for row, spelled in enumerate(alive.spelled):
+                word = spelled.decode(errors="replace")
+                if spelled.startswith(wanted) and self._is_word(word):
+                    score = ended[row] if self._can_go_on(spelled) else alive.log_prob[row]
+                    found[word] += math.exp(float(score))
+            allowed = torch.stack([self._going_on(spelled) for spelled in alive.spelled])
+            best = sorted(found.values(), reverse=True)[:top]
+            # Nothing that is still to come can be more probable than its beginning.
+            if len(best) == top and math.exp(float(alive.log_prob.max())) < best[-1]:
+                break
+        return {word: probability for word, probability in found.items() if probability > 0}
+
+    def _is_word(self, word: str) -> bool:
+        """One word that can be shown: no control characters, no half of a character."""
+        shown = word.isprintable() and _HALF not in word
+        return shown and self._tokenizer.words(word) == [word]
+
+    def _going_on(self, word: bytes) -> Tensor:
+        """The tokens that go on with a word that is not over."""
+        if not word:  # a lone space so far
+            return self._after_space
+        return self._continues if self._can_go_on(word) else torch.zeros_like(self._continues)
+
+    def _can_go_on(self, word: bytes) -> bool:
+        """Whether a word may become longer: a symbol is always whole, and so is a dictionary's."""
+        return self._tokenizer.kind != "word" and _is_inside(word.decode(errors="replace")[0])
+
+    def _fitting(self, spelled: list[bytes], prefix: bytes) -> Tensor:
+        """For each beginning, the tokens after which it still agrees with the prefix."""
+        masks: dict[bytes, Tensor] = {}  # many beginnings lack the same end
+        for begun in set(spelled):
+            rest = prefix[len(begun) :]
+            if rest not in masks:
+                ends = [piece if begun else _stripped(piece) for piece in self._pieces]
+                masks[rest] = torch.tensor(
+                    [end.startswith(rest) or rest.startswith(end) for end in ends]
+                )
+        return torch.stack([masks[prefix[len(begun) :]] for begun in spelled])
+
+    def _extended(self, alive: _Alive, log_probs: Tensor, allowed: Tensor, beam: int) -> _Alive:
+        """The most probable beginnings that are one token longer."""
+        scores = (alive.log_prob.unsqueeze(1) + log_probs).masked_fill(~allowed, -torch.inf)
+        values, places = torch.topk(scores.flatten(), min(beam, scores.numel()))
+        kept = values > -torch.inf
+        values, places = values[kept], places[kept]
+        rows, tokens = places // scores.shape[1], places % scores.shape[1]
+        spelled = [
+            _stripped(alive.spelled[row] + self._pieces[token])
+            for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
+        ]
+        column = tokens.unsqueeze(1)
+        if self._model.carries_state:
+            assert alive.state is not None
+            return _Alive(spelled, values, column, tuple(part[rows] for part in alive.state))
+        return _Alive(spelled, values, torch.cat([alive.tokens[rows], column], dim=1), None)
+
+    def _after(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """log p(. | text) in float64 for each row, and the state after it."""
+        if not len(tokens):
+            return torch.empty(0, len(self._pieces), dtype=torch.float64), state
+        logits, state = self._model(tokens, state)
+        return torch.log_softmax(logits[:, -1].to(torch.float64), dim=1), state
+
+
+@dataclass
+class _Alive:
+    """Beginnings of words: how they are spelled, how probable they are, what the model gets."""
+
+    spelled: list[bytes]  # without the space before
+    log_prob: Tensor
+    tokens: Tensor
+    state: State = field(default=None)
+
+
+def _piece(tokenizer: Tokenizer, id: int) -> bytes:
+    """What a token adds to a text, with the space before it if it brings one.
+
+    In bytes, because a token of byte-level BPE may be half a character.
+    """
+    token = tokenizer.token(id)
+    match tokenizer.kind:
+        case "bpe":
+            return bytes(_BYTES[character] for character in token)
+        case "char":
+            return token.encode()
+        case "wordpiece" if token.startswith(_PIECE_MARK) and token != _PIECE_MARK:
+            return token.removeprefix(_PIECE_MARK).encode()
+    return f" {token}".encode()
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE writes a byte that shows as itself, and the n-th of the others as 256 + n."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {
+        chr(256 + place): byte for place, byte in enumerate(unseen)
+    }
+
+
+_BYTES = _byte_alphabet()
+
+
+def _stripped(piece: bytes) -> bytes:
+    """Without the space before it; bytes of a character that is not whole are left alone."""
+    return piece.lstrip(_ASCII_SPACE)
+
+
+def _begins_a_word(piece: bytes, kind: str) -> bool:
+    """Whether a token cannot be the inside of a word: it has a space first, or is a symbol."""
+    if kind == "wordpiece":
+        return piece.startswith(b" ")
+    text = piece.decode(errors="replace")
+    return not text or text[0] in WHITE_SPACE or not _is_inside(text[0])
+
+
+def _is_inside(character: str) -> bool:
+    """Letters, digits, marks, the underscore, the apostrophe; and half of a character's bytes."""
+    return unicodedata.category(character)[0] in "LNM" or character in _INSIDE
+
+
+def _log_sum(log_probs: Tensor, chosen: Tensor) -> Tensor:
+    return torch.logsumexp(log_probs.masked_fill(~chosen, -torch.inf), dim=1)
+
+
+def _best(found: dict[str, float], top: int) -> list[Suggestion]:
+    """The most probable; equal ones in the order of the alphabet."""
+    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:top]
+    return [Suggestion(word, probability) for word, probability in ranked]

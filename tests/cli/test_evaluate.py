@@ -1,0 +1,126 @@
+"""`tacit evaluate`: figures of test users, from a run or from a folder with a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from tacit.corpus.builtin import load_corpus
+from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.baselines import Bigram
+from tacit.evaluation.held_out import held_out_sequences
+from tacit.run import Run
+from tests.train.small import make_corpus
+
+FIGURES = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "tokens"]
+
+
+@pytest.fixture
+def tacit(command):
+    return command("evaluate")
+
+
+def last_row(run, round):
+    [row] = [row for row in Run.open(run).metrics() if row["round"] == round]
+    return row
+
+
+@pytest.mark.parametrize("round", [None, 0, 2, 6])
+def test_figures_are_those_that_training_measured(tacit, private_run, round):
+    found = tacit.json(private_run, *([] if round is None else ["--round", round]))
+    expected = last_row(private_run, 6 if round is None else round)
+    assert set(FIGURES) | {"unknown_rate", "run", "round"} <= set(found)
+    assert found["round"] == expected["round"]
+    assert found["tokens"] == expected["targets"]
+    for name in FIGURES[:4]:
+        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+
+
+def test_only_test_users_are_read(tacit, private_run, monkeypatch):
+    from tacit.corpus.store import Corpus
+
+    def read(self):
+        raise AssertionError("the training users' text was opened")
+
+    monkeypatch.setattr(Corpus, "train", property(read))
+    assert tacit.json(private_run)["tokens"] > 0
+
+
+def test_fewer_tokens_can_be_asked_for(tacit, private_run):
+    assert tacit.json(private_run, "--tokens", 50)["tokens"] == 50
+
+
+def test_baselines_are_fitted_on_the_training_users_and_labelled(tacit, private_run):
+    found = tacit.json(private_run, "--baselines")["baselines"]
+    assert "without privacy" in found["fitted"]
+    run = Run.open(private_run)
+    corpus, words = run.corpus(), run.tokenizer
+    texts = [words.encode(t) for user in range(len(corpus.train)) for t in corpus.train.texts(user)]
+    bigram = Bigram.fit(texts, words.vocab_size, bos=words.bos)
+    sequences = held_out_sequences(corpus.test, words, run.experiment.evaluation.max_tokens)
+    for name, predictor in (("bigram", bigram), ("unigram", bigram.unigram)):
+        expected = evaluate(predictor, sequences, bos=words.bos, unk=words.unk)
+        assert found[name]["perplexity"] == pytest.approx(expected.perplexity)
+        assert found[name]["tokens"] == expected.targets
+    printed = tacit.says(private_run, "--baselines")
+    assert "unigram (not private)" in printed
+    assert "without privacy, for comparison only" in printed
+
+
+def test_head_words_count_every_target_once(tacit, private_run):
+    found = tacit.json(private_run, "--head-words")
+    assert list(found["head_words"]) == ["10"]  # the dictionary has 17 words
+    assert len(found["head_words"]["10"]) == 11
+    assert sum(found["head_words"]["10"]) == found["tokens"]
+    assert "percent" in tacit.says(private_run, "--head-words")
+
+
+def test_a_folder_with_a_model_needs_a_corpus(tacit, private_run, tmp_path):
+    folder = tmp_path / "pretrained"
+    folder.mkdir()
+    shutil.copy(
+        private_run / "checkpoints" / "round-000006.safetensors", folder / "model.safetensors"
+    )
+    shutil.copy(private_run / "tokenizer.json", folder)
+    assert "add --corpus CORPUS" in tacit.refused(folder)
+    found = tacit.json(folder, "--corpus", private_run.parent / "corpus", "--tokens", 200)
+    assert found["round"] is None
+    assert found["perplexity"] == pytest.approx(tacit.json(private_run)["perplexity"], rel=1e-9)
+
+
+def test_people_who_do_not_exist_can_be_measured_on(tacit, synthetic_run):
+    found = tacit.json(synthetic_run)
+    assert found["unknown_rate"] > 0.5  # their words are not in this dictionary
+    assert found["tokens"] > 0
+
+
+def test_another_corpus_in_the_place_of_the_run_s_own_is_refused(tacit, private_run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(private_run, copied)
+    moved = make_corpus(tmp_path / "moved")
+    info = load_corpus(moved)
+    text = (copied / "experiment.toml").read_text()
+    text = text.replace(str(private_run.parent / "corpus"), str(moved))
+    (copied / "experiment.toml").write_text(text.replace(info.identity, "0" * len(info.identity)))
+    assert "is another corpus than the one" in tacit.refused(copied)
+    assert json.dumps(tacit.json(copied, "--corpus", moved))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--round", "5"], "there is no checkpoint of round 5; the nearest is"),
+        (["--tokens", "0"], "--tokens must be at least 1, got 0"),
+        (["--corpus", "nowhere"], "there is no corpus 'nowhere'"),
+        (["--tokens", "many"], "is not a whole number"),
+    ],
+)
+def test_mistakes_are_one_sentence(tacit, private_run, arguments, message):
+    assert message in tacit.refused(private_run, *arguments)
+
+
+def test_a_place_without_a_model_is_refused(tacit, tmp_path):
+    assert "there is no run and no model at" in tacit.refused(tmp_path / "nothing")
+    assert "holds no model" in tacit.refused(tmp_path)

@@ -1,0 +1,239 @@
+"""`tacit export`: the bundle holds what it should, and nothing that is private."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tacit import personalization
+from tacit.corpus.builtin import load_corpus
+from tacit.models import weights
+from tacit.opening import created
+from tacit.privacy.ledger import Ledger
+from tacit.run import Run
+from tacit.runs.export import FILES, without_folders
+from tacit.stored_model import StoredModel
+from tacit.train import step, train
+from tests.train.small import experiment
+
+
+@pytest.fixture
+def tacit(command):
+    return command("export")
+
+
+@pytest.fixture
+def unfinished(small, tmp_path):
+    """A run that was stopped after two rounds; its key is still there."""
+    path = tmp_path / "unfinished"
+    session = created(experiment(small, seed=None), path)
+    step(session)
+    step(session)
+    session.ledger.close()
+    return path
+
+
+def everything(folder) -> bytes:
+    return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_a_bundle_holds_these_files_and_no_others(tacit, private_run, tmp_path):
+    found = tacit.json(private_run, "--out", tmp_path / "bundle")
+    names = sorted(path.name for path in (tmp_path / "bundle").iterdir())
+    assert names == sorted(FILES) == sorted(found["files"])
+    assert found["not_for_release"] is None
+    run, bundle = Run.open(private_run), StoredModel.open(tmp_path / "bundle")
+    for (_, ours), (_, theirs) in zip(
+        run.model().named_parameters(), bundle.model.named_parameters(), strict=True
+    ):
+        assert ours.equal(theirs)
+    assert bundle.tokenizer == run.tokenizer
+    assert Ledger.read(tmp_path / "bundle" / "ledger.jsonl").head == run.ledger.head
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_nothing_private_is_in_it(tacit, small, unfinished, tmp_path):
+    """An unfinished run, because its key still exists."""
+    tacit.says(unfinished, "--out", tmp_path / "bundle")
+    shared = everything(tmp_path / "bundle")
+    private = unfinished / "private"
+    key = (private / "key").read_bytes()[-32:]
+    secrets = [key, key.hex().encode()]
+    for line in (private / "releases.jsonl").read_text().splitlines():
+        proof = json.loads(line)["hmac"]
+        secrets += [proof.encode(), bytes.fromhex(proof)]
+    corpus = load_corpus(small / "corpus")
+    secrets += [corpus.user_id(user).encode() for user in range(len(corpus))]
+    secrets += [bytes.fromhex(corpus.user_id(user)) for user in range(len(corpus))]
+    secrets += [f"user {number}".encode() for number in range(60)]
+    secrets += [corpus.texts(user)[0].encode() for user in range(len(corpus))]
+    diagnostics = (private / "diagnostics.jsonl").read_bytes().splitlines()
+    assert len(diagnostics) == 2
+    secrets += diagnostics
+    secrets += [b"diagnostics", b"norm_sum", b"loss_sum", b"not_finite", b"hmac"]
+    assert len(secrets) > 200
+    assert [secret for secret in secrets if secret in shared] == []
+
+
+def test_diagnostics_of_a_finished_run_stay_out(tacit, private_run, tmp_path):
+    tacit.says(private_run, "--out", tmp_path / "bundle")
+    shared = everything(tmp_path / "bundle")
+    diagnostics = (private_run / "private" / "diagnostics.jsonl").read_text()
+    rows = [json.loads(line) for line in diagnostics.splitlines()]
+    figures = [str(row[name]) for row in rows for name in ("norm_sum", "loss_sum")]
+    assert len(figures) == 12
+    assert [figure for figure in figures if figure.encode() in shared] == []
+
+
+def test_no_file_is_linked_to_the_run(tacit, private_run, tmp_path):
+    tacit.says(private_run, "--out", tmp_path / "bundle")
+    inside = {os.stat(p).st_ino for p in private_run.rglob("*") if p.is_file()}
+    for path in (tmp_path / "bundle").iterdir():
+        assert path.is_file()
+        assert not path.is_symlink()
+        assert path.stat().st_nlink == 1
+        assert path.stat().st_ino not in inside
+
+
+def test_the_private_folder_is_not_read(tacit, private_run, tmp_path):
+    copied = tmp_path / "run"
+    shutil.copytree(private_run, copied)
+    shutil.rmtree(copied / "private")
+    tacit.says(copied, "--out", tmp_path / "bundle")
+    assert (tmp_path / "bundle" / "README.md").exists()
+
+
+def test_the_card_says_everything(tacit, private_run, tmp_path):
+    tacit.says(private_run, "--out", tmp_path / "bundle")
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    run = Run.open(private_run)
+    assert card.startswith("# small\n")
+    assert run.guarantee().claim in card
+    assert "excluded" in card
+    assert "after round 6" in card
+    assert f"{run.metrics()[-1]['accuracy_top1']:.2%}" in card
+    assert run.ledger.head.hash in card
+    for section in ("Privacy", "Figures", "How it was trained", "limits", "Loading it", "Files"):
+        assert re.search(rf"^## .*{section}", card, re.MULTILINE)
+    assert "Not for release" not in card
+    assert "may go on" not in card
+    assert str(private_run.parent) not in everything(tmp_path / "bundle").decode(errors="ignore")
+
+
+def test_the_card_s_python_runs(tacit, private_run, tmp_path):
+    tacit.says(private_run, "--out", tmp_path / "bundle")
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    assert len(blocks) == 2
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=tmp_path / "bundle",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Suggestion(word=" in done.stdout
+    assert "embedding" in done.stdout
+
+
+def test_an_earlier_round_still_has_the_claim_of_the_whole_run(tacit, private_run, tmp_path):
+    found = tacit.json(private_run, "--out", tmp_path / "bundle", "--round", 2)
+    assert found["round"] == 2
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    assert "the model after round 2" in card
+    assert "covers all 6 rounds" in card
+    assert Run.open(private_run).guarantee().claim in card
+
+
+@pytest.mark.parametrize(
+    ("which", "why"),
+    [("simulated_run", "follows from a seed"), ("plain_run", "no privacy guarantee")],
+)
+def test_what_is_not_for_release_needs_to_be_called_so(tacit, request, tmp_path, which, why):
+    run = request.getfixturevalue(which)
+    assert why in tacit.refused(run, "--out", tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+    found = tacit.json(run, "--out", tmp_path / "bundle", "--not-for-release")
+    assert why in found["not_for_release"]
+    first = (tmp_path / "bundle" / "README.md").read_text().splitlines()[0]
+    assert first.startswith("**Not for release: ")
+    assert why in first
+
+
+def test_mixed_users_have_no_guarantee_for_people(tacit, small, tmp_path):
+    train(experiment(small, seed=None, rounds=1, corpus={"view": "iid"}), tmp_path / "mixed")
+    assert "no guarantee for people" in tacit.refused(tmp_path / "mixed", "--out", tmp_path / "b")
+
+
+def test_people_who_do_not_exist_need_no_guarantee(tacit, synthetic_run, tmp_path):
+    tacit.says(synthetic_run, "--out", tmp_path / "bundle")
+    assert "No claim about people" in (tmp_path / "bundle" / "README.md").read_text()
+
+
+def test_an_unfinished_run_says_that_it_may_go_on(tacit, unfinished, tmp_path):
+    found = tacit.json(unfinished, "--out", tmp_path / "bundle")
+    assert (found["round"], found["complete"]) == (2, False)
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    assert "may go on" in card
+    assert "costs more" in card
+    assert "key still existed" in card
+
+
+def test_a_personalised_model_is_refused_in_every_disguise(tacit, small, private_run, tmp_path):
+    found = StoredModel.open(private_run)
+    made = personalization.personalize(found, ["the red dog"] * 10, epochs=1)
+    personalization.save(made, found, tmp_path / "mine")
+    assert "one person's private data" in tacit.refused(tmp_path / "mine", "--out", tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+    # Without its marker the weights still say what they were trained on.
+    assert personalization.PERSONAL in weights.trained_on(tmp_path / "mine" / "model.safetensors")
+    copied = tmp_path / "run"
+    shutil.copytree(private_run, copied)
+    (copied / "PRIVATE").touch()
+    assert "one person's private data" in tacit.refused(copied, "--out", tmp_path / "b")
+    with pytest.raises(ValueError, match="started from a personalised model"):
+        personalization.refuse_personal_weights(copied, [personalization.PERSONAL])
+
+
+def test_mistakes_are_one_sentence_and_leave_nothing(tacit, private_run, tmp_path):
+    (tmp_path / "there").mkdir()
+    assert "exists already" in tacit.refused(private_run, "--out", tmp_path / "there")
+    assert "does not exist" in tacit.refused(private_run, "--out", tmp_path / "no" / "where")
+    assert "no checkpoint of round 3" in tacit.refused(
+        private_run, "--out", tmp_path / "b", "--round", 3
+    )
+    assert "there is no run" in tacit.refused(tmp_path / "none", "--out", tmp_path / "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_a_failure_while_writing_leaves_nothing(tacit, private_run, tmp_path, monkeypatch):
+    from tacit.runs import export as bundles
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundles, "card", full)
+    assert "No space left" in tacit.refused(private_run, "--out", tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_of_a_machine_are_shortened(small):
+    given = experiment(small).changed(
+        model={"start": "/home/somebody/model.safetensors", "pretrain": None}
+    )
+    shown = without_folders(given)
+    assert shown.corpus.source == "corpus"
+    assert shown.tokenizer.source == "tokenizer.json"
+    assert shown.model.start == "model.safetensors"
+    named = given.changed(
+        corpus={"source": "corpora/chats"}, tokenizer={"source": "sotu+chatterbot"}
+    )
+    assert without_folders(named).corpus.source == "corpora/chats"
+    assert without_folders(named).tokenizer.source == "sotu+chatterbot"
