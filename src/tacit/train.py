@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from tacit.assembly import Tell
-from tacit.engines.engine import Engine
-from tacit.opening import branched, created, resumed
+from tacit.engines.place import Place
+from tacit.engines.processes import engine_for
+from tacit.engines.torchrun import serve_rank_0
+from tacit.opening import EngineChoice, branched, created, resumed
 from tacit.privacy.ledger import BudgetExceeded
 from tacit.run import Run
 from tacit.runs.experiment import Experiment
@@ -32,7 +34,8 @@ def train(
     *,
     resume: bool = False,
     branch_from: tuple[str | Path, int] | None = None,
-    engine: Engine | None = None,
+    workers: int = 1,
+    engine: EngineChoice | None = None,
     observer: Observer | None = None,
     tell: Tell | None = None,
     keep_key: bool = False,
@@ -42,7 +45,17 @@ def train(
     `resume` goes on with the run that is there; `branch_from` starts from the model of another
     run after a round, and inherits what that has cost.  With these, `experiment` may be None for
     the one that the run directory holds.
+
+    `workers` is how many processes compute a cohort; the result is the same for any number.  Under
+    torchrun all of its processes do: rank 0 trains, and on the others this call does not return.
     """
+    place = Place.of_this_process()
+    if place.rank > 0:
+        serve_rank_0()
+    if place.restarts and (Path(run) / "experiment.toml").is_file():
+        resume = True  # torchrun repeats its command as it was
+    if engine is None or place.size > 1:
+        engine = partial(engine_for, workers=workers)
     if resume:
         session = resumed(experiment, run, engine, tell)
     elif branch_from is not None:

@@ -19,8 +19,7 @@ class SerialEngine:
 
     @property
     def kernel(self) -> str:
-        name = getattr(self._sgd, "kernel_name", None)
-        return f"torch {torch.__version__}, {name() if callable(name) else 'autograd'}"
+        return f"torch {torch.__version__}, {getattr(self._sgd, 'name', 'autograd')}"
 
     def sum(
         self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None

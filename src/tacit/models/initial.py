@@ -23,13 +23,18 @@ def seeded(seed: int | Generator) -> Generator:
 def glorot(outputs: int, inputs: int, generator: Generator, *, scale: float = 1.0) -> nn.Parameter:
     """Uniform within sqrt(6 / (inputs + outputs)), which keeps variances level (Glorot 2010)."""
     bound = scale * math.sqrt(6 / (inputs + outputs))
-    return nn.Parameter(_empty(outputs, inputs).uniform_(-bound, bound, generator=generator))
+    values = _empty(outputs, inputs)
+    if not values.is_meta:  # nothing to draw; and trying imports half of torch
+        values.uniform_(-bound, bound, generator=generator)
+    return nn.Parameter(values)
 
 
 def unit_rows(rows: int, columns: int, generator: Generator) -> nn.Parameter:
     """Uniformly random directions."""
-    values = _empty(rows, columns).normal_(generator=generator)
-    return nn.Parameter(normalise_rows_(values))
+    values = _empty(rows, columns)
+    if not values.is_meta:
+        normalise_rows_(values.normal_(generator=generator))
+    return nn.Parameter(values)
 
 
 def constant(size: int, value: float = 0.0) -> nn.Parameter:

@@ -1,0 +1,117 @@
+"""A cohort over several processes: of this machine, or of all that torchrun started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tacit.engines.balance import balanced
+from tacit.engines.children import Children
+from tacit.engines.engine import Engine, Progress
+from tacit.engines.exchange import Assignment, Ranks
+from tacit.engines.place import Place
+from tacit.engines.serial import SerialEngine
+from tacit.engines.torchrun import Torchrun
+from tacit.federated.cohort import CohortSum, Job, Task
+from tacit.federated.local_sgd import local_sgd_for
+
+# What a user costs besides its tokens, in tokens: loading the weights, the clip, the integers.
+OVERHEAD = 100
+
+
+class Team(Protocol):
+    """Where the other processes come from."""
+
+    def ranks(self) -> Ranks:
+        """All of them, once they are there."""
+        ...
+
+    def check(self) -> None:
+        """Raises if it is known that one has ended."""
+        ...
+
+    def end(self) -> None:
+        """Let go of them."""
+        ...
+
+
+class ProcessEngine:
+    """Rank 0 of several processes, each with one thread and its share of every cohort.
+
+    Guarantee: the same bits as `SerialEngine`, whatever the number of processes.  If one of them
+    is lost, `sum` raises, and nothing of the round is left but what a killed run leaves.
+    """
+
+    def __init__(self, model: Any, workers: int = 1, *, team: Team | None = None) -> None:
+        """With `workers` processes of this machine, this one among them; or with another team."""
+        self._model = model
+        self._team: Team = Children(workers) if team is None else team
+        self._mine = SerialEngine(local_sgd_for(model))
+        self._ranks: Ranks | None = None
+        self._told_model = False
+        self._told_task: Task | None = None
+
+    @classmethod
+    def from_environment(cls, model: Any) -> ProcessEngine:
+        """With those that torchrun started; to be called by rank 0."""
+        return cls(model, team=Torchrun())
+
+    @property
+    def kernel(self) -> str:
+        return self._mine.kernel
+
+    def sum(
+        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+    ) -> CohortSum:
+        if self._ranks is None:
+            self._ranks = self._team.ranks()
+        ranks = self._ranks
+        places = balanced([OVERHEAD + len(task.users.tokens(u)) for u in users], ranks.size)
+        parts = [np.array([users[place] for place in part], np.int64) for part in places]
+        empty = task.plan.empty(len(job.weights))
+        values, bits = len(empty.update), len(empty.bits)
+        assignment = Assignment(
+            kernel=self.kernel,
+            model=None if self._told_model else self._model,
+            task=None if task is self._told_task else task,
+            job=job,
+            parts=parts,
+        )
+        ranks.send(assignment, values, bits)
+
+        def done(count: int) -> None:
+            self._team.check()
+            if progress is not None:
+                progress(min(count * ranks.size, len(users)))
+
+        mine = self._mine.sum(task, job, parts[0].tolist(), done)
+        try:
+            vector = ranks.join(mine, values, bits)
+        except ValueError:  # a process failed, perhaps before it had unpacked what it was told
+            self._told_model, self._told_task = False, None
+            raise
+        self._told_model, self._told_task = True, task
+        return ranks.joined(vector, task, values, bits)
+
+    def close(self) -> None:
+        self._team.end()
+        self._ranks = None
+
+
+def engine_for(model: Any, workers: int = 1) -> Engine:
+    """What trains the model: under torchrun all of its processes, otherwise so many of our own."""
+    if Place.of_this_process().size > 1:
+        return ProcessEngine.from_environment(model)
+    if workers == 1:
+        return SerialEngine(local_sgd_for(model))
+    return ProcessEngine(model, workers)
+
+
+def available_cores() -> int:
+    """How many processes this one may keep busy."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

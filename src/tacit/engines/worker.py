@@ -1,0 +1,102 @@
+"""A process that computes its part of every cohort, until rank 0 has nothing more for it.
+
+`python -m tacit.engines.worker` is what `engines.children` starts; under torchrun every process
+but rank 0 serves in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.engines.exchange import Message, Ranks
+    from tacit.federated.cohort import CohortSum, Task
+    from tacit.federated.local_sgd import LocalSGD
+
+
+class Worker:
+    """What it was told last: a model and a task."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._sgd: LocalSGD | None = None
+        self._task: Task | None = None
+
+    def compute(self, message: Message) -> CohortSum:
+        """This rank's part of a round."""
+        from tacit.engines.serial import SerialEngine
+        from tacit.federated.local_sgd import local_sgd_for
+
+        told = message.read()
+        if told.model is not None:
+            self._sgd = local_sgd_for(told.model)
+        self._task = told.task or self._task
+        assert self._sgd is not None
+        assert self._task is not None
+        engine = SerialEngine(self._sgd)
+        if engine.kernel != told.kernel:
+            raise ValueError(
+                f"it computes with {engine.kernel!r} and rank 0 with {told.kernel!r}, so the result"
+                " would depend on who computes whom; install the same on all machines, or set"
+                " TACIT_KERNEL=torch for all"
+            )
+        return engine.sum(self._task, told.job, told.parts[self.rank].tolist())
+
+
+def serve(ranks: Ranks) -> None:
+    """Compute until rank 0 says that it is done; `WorkerLost` if that never comes."""
+    worker = Worker(ranks.rank)
+    while (message := ranks.receive()) is not None:
+        computed, mistake = None, ""
+        try:
+            computed = worker.compute(message)
+        except Exception as error:  # whatever it is, the others must not wait for us
+            mistake = " ".join(str(error).split()) or type(error).__name__
+            if not isinstance(error, (ValueError, OSError)):
+                mistake = f"{type(error).__name__}: {mistake}"
+        ranks.join(computed, message.values, message.bits, mistake)
+
+
+def main() -> None:
+    """Serve the process that started this one, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
+    told = json.loads(_line(0))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Importing torch takes seconds, and nobody should wait for it to end a worker.
+    import torch
+
+    from tacit.engines.exchange import Ranks, WorkerLost, group_of_file
+
+    torch.set_num_threads(1)
+    print("ready", flush=True)
+    os.dup2(2, 1)  # from now on nobody reads what is printed here
+    rank, size = told["rank"], told["size"]
+    try:
+        serve(Ranks(group_of_file(told["store"], rank, size), rank, size))
+    except WorkerLost:
+        sys.exit(1)  # rank 0 is gone: it has said why, or nobody is there to read it
+
+
+def _line(fd: int) -> bytes:
+    """One line, and not a byte more."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (byte := os.read(fd, 1)):
+            os._exit(1)
+        line += byte
+    return line
+
+
+def _end_with_parent() -> None:
+    """The parent never writes again, so that a pipe that can be read has been closed."""
+    os.read(0, 1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
