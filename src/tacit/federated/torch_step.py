@@ -7,7 +7,7 @@ only then is any parameter changed.
 Logits are kept as [vocabulary, positions], and their exponentials P are not divided by their sums
 Z.  With one-hot targets Y, output vectors O and n positions,
 
-    d loss / d logits = (P / Z - Y) / n,
+    d loss / d logits = (P / Z - Y) / n = (P - Y Z) / (n Z),
 
 so 1 / (n Z) is a factor of each position and goes into the positions' vectors rather than into P.
 Where Z is near the end of float32's range, the largest logit is taken off first.  Where P would be
@@ -79,12 +79,11 @@ class TorchStep:
             P = self._buffer(tile, n)
             if not self._keeps(n):
                 _exponentials(table, tile, outputs, most, P)
+            own = (targets >= tile.start) & (targets < tile.stop)
+            P[targets[own] - tile.start, own.nonzero().squeeze(1)] -= Z[own]
             p.embedding[tile].addmm_(P, scaled, alpha=-eta)
             if p.output_bias is not None:
                 p.output_bias[tile].addmv_(P, factor.squeeze(1), alpha=-eta)
-        p.embedding.index_add_(0, targets, outputs, alpha=eta / n)
-        if p.output_bias is not None:
-            p.output_bias.index_add_(0, targets, torch.full([n], eta / n))
         p.projection.addmm_(d_outputs.t(), hidden, alpha=-eta)
         p.projection_bias.sub_(d_outputs.sum(0), alpha=eta)
         layer.descend(batch.inputs, eta)
