@@ -19,6 +19,7 @@ from tacit.corpus.source import Source, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.corpus.views import IID, Subset, kept
 from tacit.federated import server as servers
+from tacit.federated.sampled_softmax import SampledSoftmax
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.mechanisms import clippers, estimators, samplers, schedules
 from tacit.mechanisms.adaptive import QuantileClip
@@ -246,12 +247,15 @@ def _schedule(plan: Plan) -> schedules.ClipSchedule:
 def user_update(experiment: Experiment) -> UserUpdate:
     """What users compute."""
     given = experiment.update
+    negatives = given.sampled_negatives
+    sampled = None if negatives is None else SampledSoftmax(negatives)
     if given.algorithm == "fedsgd":
         return FedSGD(
             batch_size=given.batch_size,
             unroll=given.unroll,
             learning_rate=given.learning_rate,
             rows=given.rows,
+            sampled_softmax=sampled,
         )
     return FedAvg(
         local_epochs=given.local_epochs,
@@ -262,6 +266,7 @@ def user_update(experiment: Experiment) -> UserUpdate:
         update_penalty=given.update_penalty,
         rows=given.rows,
         shuffle=given.shuffle,
+        sampled_softmax=sampled,
     )
 
 

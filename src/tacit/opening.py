@@ -240,9 +240,8 @@ def _session(
     ledger = Ledger.open(
         directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
     )
-    Register(assembly.corpus_folder(text.corpus)).add(
-        ledger.header.run_id, directory.path, simulation=experiment.seed is not None
-    )
+    register = Register(assembly.corpus_folder(text.corpus))
+    register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
     sequences = held_out_sequences(text.corpus.test, tokenizer, experiment.evaluation.max_tokens)
     return Session(
         directory=directory,
@@ -260,6 +259,7 @@ def _session(
         optimizer=last.optimizer,
         clip_state=ClipState(last.clip_norms, last.clip_round),
         round=last.round,
+        register=register,
     )
 
 

@@ -32,6 +32,7 @@ from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
+from tacit.runs.register import Register
 
 SMOOTHED = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
 
@@ -81,6 +82,7 @@ class Session:
     optimizer: dict[str, NDArray[Any]]
     clip_state: ClipState
     round: int
+    register: Register
     observer: Observer | None = None
 
     def __post_init__(self) -> None:
@@ -231,6 +233,12 @@ class Session:
         if self.observer is not None:
             last = self._rows[-1] if self._rows else None
             self.observer(Progress(self.round, self.experiment.rounds, users, cohort, last))
+
+    def close(self) -> None:
+        """Whatever happened: the corpus remembers what was charged, and nothing is held any more."""
+        self.register.keep(self.ledger)
+        self.ledger.close()
+        self.engine.close()
 
     @property
     def last_metrics(self) -> dict[str, Any]:

@@ -66,8 +66,7 @@ def train(
     try:
         ending = loop(session)
     finally:
-        session.ledger.close()
-        session.engine.close()
+        session.close()
     done = Run.open(run)
     session.directory.finish(done.summary(ending) | {"key_kept": keep_key}, keep_key=keep_key)
     return Run.open(run)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import stat
 
 import numpy as np
@@ -196,6 +197,8 @@ def test_the_corpus_knows_its_runs_and_the_claim_counts_them(tmp_path):
     assert "1 with a seed, which must not be released" in others
     together = Register(own / "corpus").spent().composition
     assert sum(count for _, count in together.counts) == 12
+    shutil.rmtree(own / "two")  # deleting a run does not delete what it has told
+    assert Register(own / "corpus").spent().composition == together
     branch = train(None, own / "branch", branch_from=(own / "one", 4))
     assert not branch.is_simulation
     # Rounds 0 to 3 of the branch are those of its parent, and are counted once.

@@ -1,95 +1,360 @@
-"""`tacit demo`: the main job on one screen.  Until training exists, that is planning."""
+"""`tacit demo`: the main job on one screen, on chat that comes with the package."""
 
 from __future__ import annotations
 
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tacit.privacy.claims import format_epsilon
+from tacit.cli.interruption import Interrupted
+from tacit.cli.live import Display
+from tacit.cli.progress import bar, tracked
+from tacit.cli.values import whole_number
+from tacit.privacy.claims import format_delta, format_epsilon
 
-# McMahan et al. 2018, Table 2: clip norm, noise on the average, cohort, printed epsilon.
-TABLE_2 = (
-    (763_430, 15.0, 0.003, 5000, "4.634"),
-    (763_430, 10.0, 0.006, 1667, "2.314"),
-    (763_430, 15.0, 0.012, 1250, "2.038"),
-    (10**8, 15.0, 0.003, 5000, "1.152"),
-    (10**8, 10.0, 0.006, 1667, "0.991"),
-    (10**8, 15.0, 0.012, 1250, "0.987"),
+if TYPE_CHECKING:
+    from tacit.corpus.source import UserCorpus
+    from tacit.evaluation.accuracy import Metrics
+    from tacit.evaluation.predictors import Chunk, IntArray, Predictor
+    from tacit.models.base import LanguageModel
+    from tacit.runs.experiment import Experiment
+    from tacit.tokenizers.tokenizer import Tokenizer
+    from tacit.train import Run
+
+FEDAVG, PRIVATE = "fedavg", "dp-fedavg"
+LEVELS = ("unigram", "pre-trained")  # what the picture compares with
+PREFIXES = ("how are", "i like", "what is your", "nice to", "do you")
+QUICK = (  # a smoke test
+    "rounds=2",
+    "corpus.users=100",
+    "plan.cohort=25",
+    "model.pretrain.epochs=0.2",
+    "evaluation.every=1",
+    "evaluation.max_tokens=2000",
 )
+# What the same noise on the average would mean where more people take part.
+PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where the picture goes: .png, .svg or .pdf.")
-    ] = Path("demo-epsilon.png"),
+        Path, typer.Option(metavar="DIR", help="Each demo makes a folder of its own in DIR.")
+    ] = Path("demo"),
+    seed: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke test of seconds: its figures say nothing.")
+    ] = False,
 ) -> None:
-    """Plan a private next-word model: what a published training cost, and what it costs you."""
-    from tacit.cli import plotting
-    from tacit.cli.progress import tracked
+    """Train one model without privacy and one with it, on 1,171 people's chat, and compare them.
+
+    Takes a few minutes.  Both are ordinary runs, which the other commands can be tried on.
+    """
+    began = time.monotonic()
+    import torch
+
+    from tacit.engines.processes import available_cores
+    from tacit.runs import recipes
+
+    torch.set_num_threads(1)  # products this small are slower on two, and processes use the cores
+    given = [*(QUICK if quick else ()), *([f"seed={seed}"] if seed is not None else ())]
+    experiments = recipes.load("demo", given).experiments
+    folder = _new_folder(out)
+    try:
+        workers = 1 if quick else available_cores()  # starting one takes seconds
+        start, runs = _trained(folder, experiments[FEDAVG], experiments[PRIVATE], workers)
+    except KeyboardInterrupt:
+        raise Interrupted(_left_behind(folder)) from None
+    except BaseException:
+        _left_behind(folder)
+        raise
+    rows = _measured(start, runs)
+    console = Console(highlight=False)
+    _print_figures(console, start, rows, quick=quick)
+    _print_privacy(console, runs[PRIVATE])
+    _print_suggestions(console, start, runs)
+    picture = folder / "curves.png"
+    _draw(picture, rows, runs)
+    minutes, seconds = divmod(round(time.monotonic() - began), 60)
+    ending = f"Held-out curves are in {picture}.  Took {minutes} min {seconds} s.  Next:"
+    console.print(ending, markup=False, soft_wrap=True)
+    path = runs[PRIVATE].path
+    for command in (
+        f'tacit predict {path} "see you"',
+        f"tacit ledger {path}",
+        "tacit ingest messages.jsonl --out corpora/mine",
+        "tacit train demo --variant dp-fedavg --corpus corpora/mine --run runs/mine",
+    ):
+        console.print(f"  {command}", markup=False, soft_wrap=True)
+    console.print(f"The runs are in {folder}", markup=False, soft_wrap=True)
+
+
+def _new_folder(out: Path) -> Path:
+    """The next number in `out`.  Earlier demos stay: their ledgers say what they have cost."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {str(out)!r} is a file: name a directory")
+    out.mkdir(parents=True, exist_ok=True)
+    taken = [int(path.name) for path in out.iterdir() if path.name.isdecimal()]
+    number = max(taken, default=0) + 1
+    while True:
+        folder = out / str(number)
+        try:
+            folder.mkdir()
+        except FileExistsError:  # by another demo, meanwhile
+            number += 1
+        else:
+            return folder
+
+
+def _left_behind(folder: Path) -> str:
+    """A folder without a run goes; one with a run stays, because its ledger counts."""
+    if any((folder / name).exists() for name in (FEDAVG, PRIVATE)):
+        return (
+            f"interrupted; what was trained so far is in {folder}, and another demo starts afresh"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # there are other demos in it
+        folder.parent.rmdir()
+    return "interrupted before the first round; nothing is left behind"
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What both trainings have in common."""
+
+    experiment: Experiment
+    corpus: UserCorpus
+    tokenizer: Tokenizer
+    untrained: LanguageModel
+    pretrained: LanguageModel
+
+
+def _trained(
+    folder: Path, plain: Experiment, private: Experiment, workers: int
+) -> tuple[_Start, dict[str, Run]]:
+    """Pre-train once; then both trainings start from the same file."""
+    from tacit.models import weights
+    from tacit.train import train
+
+    start = _started(private)
+    file = folder / "pretrained.safetensors"
+    weights.save(start.pretrained, file)
+    model = {"start": str(file), "pretrain": None, "public_output_bias": False}
+    runs = {}
+    for name, experiment in ((FEDAVG, plain), (PRIVATE, private)):
+        with Display(name) as display:
+            runs[name] = train(
+                experiment.changed(model=model),
+                folder / name,
+                workers=workers,
+                observer=display.observe,
+                tell=display.tell,
+            )
+    return start, runs
+
+
+def _started(experiment: Experiment) -> _Start:
+    from tacit import assembly
+    from tacit.corpus.builtin import load_corpus
+    from tacit.models import registry
+
+    with bar("reading the chats") as show:
+        show("reading the chats", 0, None, "")
+        corpus = load_corpus(experiment.corpus.source)
+        tokenizer = assembly.tokenizer_of(experiment, corpus.train)
+        given = experiment.model
+        untrained = registry.build(
+            given.name, tokenizer.vocab_size, seed=given.seed, **given.options
+        )
+        pretrained = assembly.starting_model(
+            experiment,
+            tokenizer,
+            corpus,
+            tell=lambda what, done, of: show(what, done, of, "shared by both"),
+        ).model
+    return _Start(experiment, corpus, tokenizer, untrained, pretrained)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the table."""
+
+    name: str
+    trained_on: str
+    evaluated: Metrics  # as `tacit evaluate` counts
+    suggesting: Metrics  # without ever saying "unknown"
+
+
+class _NeverUnknown:
+    """A predictor that suggests words, as a keyboard does, and never says "unknown"."""
+
+    def __init__(self, predictor: Predictor, unk: int) -> None:
+        self._predictor, self._unk = predictor, unk
+
+    @property
+    def vocab_size(self) -> int:
+        return self._predictor.vocab_size
+
+    def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+        from tacit.evaluation.predictors import Chunk
+
+        for chunk in self._predictor.chunks(sequences):
+            logits = chunk.logits.clone()
+            logits[:, self._unk] = float("-inf")
+            yield Chunk(chunk.positions, logits)
+
+
+def _measured(start: _Start, runs: dict[str, Run]) -> list[_Row]:
+    """Every predictor on the same text of test users."""
+    from tacit.evaluation.accuracy import evaluate
+    from tacit.evaluation.held_out import held_out_sequences
+    from tacit.evaluation.network import as_predictor
+
+    tokenizer, limit = start.tokenizer, start.experiment.evaluation.max_tokens
+    bos, unk = tokenizer.bos, tokenizer.unk
+    assert unk is not None, "the demo's dictionary is closed"
+    held_out = held_out_sequences(start.corpus.test, tokenizer, limit)
+    predictors = {
+        ("untrained", "nothing"): as_predictor(start.untrained),
+        ("unigram", "users, no privacy"): _unigram(start, runs[FEDAVG]),
+        ("pre-trained", "public text"): as_predictor(start.pretrained),
+        ("FedAvg", "users, no privacy"): as_predictor(runs[FEDAVG].model()),
+        ("DP-FedAvg", "users, with privacy"): as_predictor(runs[PRIVATE].model()),
+    }
+    rows = []
+    for (name, text), predictor in tracked(list(predictors.items()), "measuring"):
+        evaluated = evaluate(predictor, held_out, bos=bos, unk=unk)
+        suggesting = evaluate(_NeverUnknown(predictor, unk), held_out, bos=bos, unk=unk)
+        rows.append(_Row(name, text, evaluated, suggesting))
+    return rows
+
+
+def _unigram(start: _Start, run: Run) -> Predictor:
+    """Word frequencies of all that the training users trained on."""
+    from tacit import assembly
+    from tacit.evaluation.baselines import Unigram
+    from tacit.tokenizers.cache import TokenCache
+
+    users = assembly.training_users(run.experiment, start.corpus)
+    cache = TokenCache.open_or_build(
+        users,
+        start.tokenizer,
+        assembly.corpus_folder(start.corpus) or run.directory.private,
+        max_tokens_per_user=run.experiment.corpus.max_tokens_per_user,
+    )
+    tokens = [cache.tokens(user) for user in range(len(users))]
+    return Unigram.fit(tokens, start.tokenizer.vocab_size, bos=start.tokenizer.bos)
+
+
+def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: bool) -> None:
+    from tacit.models.vectors import parameter_count
+
+    if quick:
+        console.print("A smoke test: these figures show that it runs, not what it can do.\n")
+    size, users = parameter_count(start.pretrained), len(start.corpus.test)
+    table = Table(
+        title=f"An LSTM of {size:,} parameters on the chat of {users} test users",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("next-word model")
+    table.add_column("trained on")
+    for name in ("top-1", "perplexity"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.trained_on,
+            f"{row.suggesting.accuracy_top1:.1%}",
+            f"{row.evaluated.perplexity:,.0f}",
+            style="bold" if row is rows[-1] else None,
+        )
+    console.print(table)
+    (_, unigram, *_, private), unknown = rows, rows[0].evaluated.unknown_rate
+    ours, theirs = private.suggesting.accuracy_top1, unigram.suggesting.accuracy_top1
+    console.print(
+        f"The private model {'beats' if ours > theirs else 'does not beat'} the unigram model: its"
+        f" first suggestion is right {ours:.1%} of the time, the other's {theirs:.1%}.  Words"
+        f" outside of the dictionary, {unknown:.0%} of the text, are never suggested and always"
+        " missed.  (tacit evaluate lets a model say “unknown” first, which is a miss as well:"
+        f" {private.evaluated.accuracy_top1:.1%} and {unigram.evaluated.accuracy_top1:.1%}.)\n"
+    )
+
+
+def _print_privacy(console: Console, run: Run) -> None:
+    """The actual claim, and beside it a projected one (design rule 10)."""
     from tacit.mechanisms.planning import Question, answers
     from tacit.privacy.projection import SmallExperiment
 
-    plotting.check_target(out)
-    console = Console()
-    table = Table(
-        title="McMahan et al. 2018, Table 2: 5,000 rounds, delta 1e-9, noise multiplier 1",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
+    found, plan = run.guarantee(), run.plans()[0]
+    small = SmallExperiment(
+        cohort=plan.expected_cohort,
+        noise_stddev=plan.noise_stddev(),
+        clip_norm=plan.initial_clip_state().total_norm,
+        population=plan.population,
+        rounds=found.rounds,
     )
-    for name in ("users", "cohort", "clip S", "sigma", "printed", "moments", "rdp", "pld"):
-        table.add_column(name, justify="right", style="bold" if name == "pld" else None)
-    for population, clip, sigma, cohort, printed in tracked(TABLE_2, "accounting"):
-        question = Question(
-            population=population,
-            cohort=cohort,
-            rounds=5000,
-            noise_multiplier=1.0,
-            delta=1e-9,
-        )
-        found, _ = answers(question, "all")
-        epsilon = {answer.accountant: answer.epsilon for answer in found}
-        figures = [f"{epsilon['moments']:.3f}"]
-        figures += [format_epsilon(epsilon[name]) for name in ("rdp", "pld")]
-        table.add_row(
-            f"{population:,}", f"{cohort:,}", f"{clip:g}", f"{sigma:g}", printed, *figures
-        )
+    question = Question(
+        population=PROJECTED_USERS,
+        cohort=PROJECTED_COHORT,
+        rounds=found.rounds,
+        noise_multiplier=None,
+        delta=PROJECTED_DELTA,
+        experiment=small,
+    )
+    (projected, *_), _ = answers(question)
+    console.print("What the private model may claim", style="bold")
+    console.print(f"Actual: {found.claim}", markup=False)
+    console.print(f"At the same noise on the average: {projected.claim}", markup=False)
+    console.print(
+        "The settings were chosen on training users held out for that, which epsilon does not"
+        " count.  The FedAvg model may claim nothing: do not release it."
+    )
+    if found.others:
+        console.print(f"Every demo is a training on the same people.  {found.others}", markup=False)
+    console.print()
+
+
+def _print_suggestions(console: Console, start: _Start, runs: dict[str, Run]) -> None:
+    from tacit.evaluation.suggestions import Suggester
+
+    models = {
+        "pre-trained": start.pretrained,
+        "FedAvg": runs[FEDAVG].model(),
+        "DP-FedAvg": runs[PRIVATE].model(),
+    }
+    table = Table(title="Suggestions", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("typed")
+    for name in models:
+        table.add_column(name, style="bold" if name == "DP-FedAvg" else None)
+    suggesters = [Suggester(model, start.tokenizer) for model in models.values()]
+    for prefix in PREFIXES:
+        found = (suggester.suggest(f"{prefix} ", 3) for suggester in suggesters)
+        table.add_row(prefix, *("  ".join(each.word for each in words) for words in found))
     console.print(table)
-    console.print(
-        "The moments column reproduces the paper; the privacy loss distribution (pld) gives the"
-        " same runs a smaller epsilon, because it is tight.\n"
-    )
 
-    project = Question(
-        population=763_430,
-        cohort=5000,
-        rounds=5000,
-        noise_multiplier=None,
-        delta=1e-9,
-        experiment=SmallExperiment(100, 0.003, 15.0),
-    )
-    (projected, actual), _ = answers(project)
-    console.print(
-        "An experiment with 100 users a round, as the papers ran it, and what it stands for:"
-    )
-    console.print(f"  actual     {actual.claim}", highlight=False)
-    console.print(f"  projected  {projected.claim}\n", highlight=False)
 
-    solve = Question(
-        population=10**8,
-        cohort=20_000,
-        rounds=5000,
-        noise_multiplier=None,
-        target_epsilon=2.0,
-        delta=1e-9,
+def _draw(path: Path, rows: list[_Row], runs: dict[str, Run]) -> None:
+    from tacit.cli.demo_curves import perplexity_over_rounds
+
+    found = runs[PRIVATE].guarantee()
+    epsilon, delta = format_epsilon(found.epsilon[found.accountant]), format_delta(found.delta)
+    perplexity_over_rounds(
+        path,
+        {"FedAvg": runs[FEDAVG].metrics(), "DP-FedAvg": runs[PRIVATE].metrics()},
+        {row.name: row.evaluated.perplexity for row in rows if row.name in LEVELS},
+        f"User-level epsilon {epsilon} at delta {delta}, or no privacy",
     )
-    (solved,), _ = answers(solve)
-    console.print("Your turn: which noise keeps 100 million users within epsilon = 2?")
-    console.print(f"  noise multiplier {solved.plan.noise_multiplier:.4f}: {solved.claim}\n")
-    plotting.epsilon_over_rounds(projected, out)
-    console.print(f"Epsilon over rounds, by accountant: {out}")

@@ -125,8 +125,18 @@ class CohortSum:
     total: Contribution
     diagnostics: Diagnostics
 
+    @classmethod
+    def empty(cls, task: Task, job: Job) -> CohortSum:
+        """Of nobody."""
+        return cls(task.plan.empty(len(job.weights)), Diagnostics())
+
     def __add__(self, other: CohortSum) -> CohortSum:
         return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
+
+    def add(self, task: Task, job: Job, computed: UserResult) -> None:
+        """One more user: clipped, weighed, quantised."""
+        self.total += task.plan.contribution(computed.update, computed.examples, job.clip_state)
+        self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
 
 
 def sum_over(
@@ -137,14 +147,10 @@ def sum_over(
     progress: Callable[[int], None] | None = None,
 ) -> CohortSum:
     """The summed contributions of these users; `progress` is told how many are done."""
-    result = CohortSum(task.plan.empty(len(job.weights)), Diagnostics())
-    with _one_thread():
+    result = CohortSum.empty(task, job)
+    with one_thread():
         for done, user in enumerate(users, start=1):
-            computed = user_result(task, job, user, sgd)
-            result.total += task.plan.contribution(
-                computed.update, computed.examples, job.clip_state
-            )
-            result.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
+            result.add(task, job, user_result(task, job, user, sgd))
             if progress is not None:
                 progress(done)
     return result
@@ -159,12 +165,14 @@ def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
         tokens,
         bos=task.bos,
         stream=job.stream(task.users.key(user)),
-        clip=_clip_function(task.plan, job.clip_state, int((tokens[1:] != task.bos).sum())),
+        clip=clip_function(task, job, tokens),
     )
 
 
-def _clip_function(plan: RoundPlan, clip_state: ClipState, examples: int) -> Clip:
-    """The ClipFn of greedy clipping, for a user with so many examples."""
+def clip_function(task: Task, job: Job, tokens: Tokens) -> Clip:
+    """The ClipFn of greedy clipping, for the user of these tokens."""
+    plan, clip_state = task.plan, job.clip_state
+    examples = int((tokens[1:] != task.bos).sum())
     clipper = plan.clipper.with_norms(clip_state.norms)
     share = plan.weighting.weigh(examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
 
@@ -208,7 +216,7 @@ def _split(update: NDArray[Any], layers: tuple[int, ...]) -> list[NDArray[Any]]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Sums inside a product depend on the number of threads, and bits have to repeat."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

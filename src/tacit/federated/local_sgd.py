@@ -10,6 +10,7 @@ import copy
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,14 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.federated.rows import Rows
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, ModelConfig
 from tacit.models.loss import loss as summed_loss
+from tacit.models.registry import build
 from tacit.models.vectors import layer_sizes
 
 Weights = NDArray[np.float32]
 
 
-class LocalSGD(Protocol):
+class LocalSteps(Protocol):
     """Weights theta as one flat vector, in the order of `models.vectors`."""
 
     def load(self, weights: Weights) -> None:
@@ -48,6 +50,23 @@ class LocalSGD(Protocol):
 
     def set_weights(self, weights: Weights) -> None:
         """Replace theta and leave theta^0 as it is."""
+        ...
+
+
+class LocalSGD(LocalSteps, Protocol):
+    """Local steps of a whole model."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's."""
+        ...
+
+    def set_part(self, first: int, values: Weights) -> None:
+        """Replace the values of theta from place `first` on, as many as are given."""
+        ...
+
+    def resized(self, vocab_size: int) -> LocalSGD:
+        """The same kind of steps for `resized_model`; the same object for the same size."""
         ...
 
 
@@ -87,6 +106,11 @@ class AutogradSGD:
         self._start.copy_(self._theta)
         self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         self._seed = 0
+        self._resized: dict[int, AutogradSGD] = {}
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._model.config
 
     def load(self, weights: Weights) -> None:
         self.set_weights(weights)
@@ -123,9 +147,18 @@ class AutogradSGD:
             )
         self._theta.copy_(_as_tensor(weights))
 
+    def set_part(self, first: int, values: Weights) -> None:
+        self._theta[first : first + len(values)] = _as_tensor(values)
+
+    def resized(self, vocab_size: int) -> AutogradSGD:
+        if vocab_size not in self._resized:
+            model = resized_model(self.config, vocab_size).to(self._device, self._theta.dtype)
+            self._resized[vocab_size] = AutogradSGD(model)
+        return self._resized[vocab_size]
+
     def _gradients(self, rows: Rows) -> tuple[float, list[Tensor]]:
         """The summed loss, and the gradient of the mean one."""
-        self._check_tokens(rows)
+        check_tokens(rows, self._model.config.vocab_size)
         inputs, targets, mask = (
             part.to(self._device) for part in (rows.inputs, rows.targets, rows.mask)
         )
@@ -136,16 +169,27 @@ class AutogradSGD:
             )
         return float(total.detach()), list(gradients)
 
-    def _check_tokens(self, rows: Rows) -> None:
-        """Ids that the model does not know: an index error, or worse, inside of it."""
-        known = self._model.config.vocab_size
-        for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
-            least, most = int(tokens.min()), int(tokens.max())
-            if not (least >= 0 and most < known):
-                raise ValueError(
-                    f"{name} must be tokens from 0 to {known - 1}, got {least} to {most}: the"
-                    " tokenizer does not fit the model"
-                )
+
+def check_tokens(rows: Rows, vocab_size: int) -> None:
+    """Ids that the model does not know: an index error, or worse, inside of it."""
+    for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
+        least, most = int(tokens.min()), int(tokens.max())
+        if not (least >= 0 and most < vocab_size):
+            raise ValueError(
+                f"{name} must be tokens from 0 to {vocab_size - 1}, got {least} to {most}: the"
+                " tokenizer does not fit the model"
+            )
+
+
+def resized_model(config: ModelConfig, vocab_size: int) -> LanguageModel:
+    """A model of the same shape with another number of words, and with an output bias."""
+    if not {"embedding_size", "output_bias"} <= {field.name for field in fields(config)}:
+        raise ValueError(
+            f"a model of kind {config.kind!r} has no table of words that is known here, which"
+            " sampled softmax needs; use one of the built-in models, or no sampling"
+        )
+    changes: dict[str, Any] = {"vocab_size": vocab_size, "output_bias": True}
+    return build(replace(config, **changes))
 
 
 def local_sgd_for(model: LanguageModel) -> LocalSGD:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.local_sgd import LocalSGD, Weights
+from tacit.federated.local_sgd import LocalSGD, LocalSteps, Weights
 from tacit.federated.rows import Layout, Rows, check_layout, rows_of
+from tacit.federated.sampled_softmax import SampledSoftmax
 from tacit.privacy import checks
 from tacit.privacy.randomness import Stream
 
@@ -43,6 +44,7 @@ class FedAvg:
     step, as Algorithm 1 prints it; otherwise the update is clipped once, at the end.
     `update_penalty` is lambda in a local loss with lambda/2 |theta - theta^0|^2 added to it.
     With `shuffle` every epoch has an order of rows of its own, otherwise that of the text.
+    With `sampled_softmax` the softmax of every step is over some of the words only.
     """
 
     learning_rate: float
@@ -53,6 +55,7 @@ class FedAvg:
     update_penalty: float = 0.0
     rows: Layout = "stream"
     shuffle: bool = False
+    sampled_softmax: SampledSoftmax | None = None
 
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
@@ -71,19 +74,21 @@ class FedAvg:
         rows = rows_of(tokens, unroll=self.unroll, bos=bos, layout=self.rows)
         examples, steps, seen, loss_sum = rows.examples, 0, 0, 0.0
         room = np.empty(start.shape) if self.clip_each_step else None
-        sgd.load(start)
-        for batch in self._batches(rows, stream):
-            loss = sgd.step(batch, self.learning_rate, penalty=self.update_penalty)
+        local = _steps(self.sampled_softmax, sgd, rows, stream)
+        local.load(start)
+        for batch in self.batches(rows, stream):
+            loss = local.step(batch, self.learning_rate, penalty=self.update_penalty)
             steps, seen, loss_sum = steps + 1, seen + batch.examples, loss_sum + loss
             # Once theta is not finite nothing brings it back, and a clip would hide it.
-            if not math.isfinite(loss) and not np.isfinite(sgd.weights()).all():
+            if not math.isfinite(loss) and not np.isfinite(local.weights()).all():
                 break
-            if room is not None and not _clip_in_place(sgd, start, clip, room):
+            if room is not None and not clip_in_place(local, start, clip, room):
                 break
-        update = sgd.weights() - start if steps else np.zeros_like(start)
+        update = local.weights() - start if steps else np.zeros_like(start)
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
-    def _batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
+    def batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
+        """What each local step is taken on."""
         for _ in range(self.local_epochs if len(rows) else 0):
             order = stream.permutation(len(rows)) if self.shuffle else None
             for first in range(0, len(rows), self.batch_size):
@@ -103,6 +108,7 @@ class FedSGD:
     batch_size: int | None = None
     unroll: int = 10
     rows: Layout = "stream"
+    sampled_softmax: SampledSoftmax | None = None
 
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
@@ -118,25 +124,42 @@ class FedSGD:
         rows = rows_of(tokens, unroll=self.unroll, bos=bos, layout=self.rows)
         if not len(rows):
             return UserResult(np.zeros_like(start), 0, 0.0, 0)
-        batch = rows
-        if self.batch_size is not None and len(rows) > self.batch_size:
-            batch = rows.take(stream.subset(len(rows), self.batch_size))
-        sgd.load(start)
-        loss = sgd.step(batch, self.learning_rate, project=False)
-        return UserResult(sgd.weights() - start, rows.examples, loss / batch.examples, 1)
+        batch = self.batch(rows, stream)
+        local = _steps(self.sampled_softmax, sgd, batch, stream)
+        local.load(start)
+        loss = local.step(batch, self.learning_rate, project=False)
+        return UserResult(local.weights() - start, rows.examples, loss / batch.examples, 1)
+
+    def batch(self, rows: Rows, stream: Stream) -> Rows:
+        """What the gradient is of."""
+        if self.batch_size is None or len(rows) <= self.batch_size:
+            return rows
+        return rows.take(stream.subset(len(rows), self.batch_size))
 
 
-def _clip_in_place(sgd: LocalSGD, start: Weights, clip: Clip, room: NDArray[np.float64]) -> bool:
+def _steps(sampled: SampledSoftmax | None, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
+    return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
+
+
+class Theta(Protocol):
+    """Weights that can be read and replaced."""
+
+    def weights(self) -> Weights: ...
+
+    def set_weights(self, weights: Weights) -> None: ...
+
+
+def clip_in_place(theta: Theta, start: Weights, clip: Clip, room: NDArray[np.float64]) -> bool:
     """theta <- theta^0 + ClipFn(theta - theta^0); false, and theta left alone, if not finite.
 
     `room` is where the difference is computed: fresh memory for every step would double the time.
     """
-    update = np.subtract(sgd.weights(), start, out=room)
+    update = np.subtract(theta.weights(), start, out=room)
     if not np.isfinite(update).all():
         return False
     clipped = clip(update)
     if clipped is not update:  # a clipper hands back what is within its bound
-        sgd.set_weights(start + clipped.astype(np.float32))
+        theta.set_weights(start + clipped.astype(np.float32))
     return True
 
 

@@ -88,6 +88,7 @@ class UserUpdate(Section):
     update_penalty: NotNegative = 0.0
     rows: Literal["stream", "texts"] = "stream"
     shuffle: bool = False
+    sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
 
 
 class ClipSchedule(Section):

@@ -1,8 +1,9 @@
 """The register of a corpus: every run that was made on it (design rule 7).
 
 Two models from the same people's text tell more about them than either alone.  So a corpus
-directory lists its runs, and a claim says how many there are and what they cost together.  The
-register names run directories; what they cost is in their ledgers.
+directory lists its runs, and a claim says how many there are and what they cost together.  What
+they cost is in their ledgers; a copy of each is kept beside the corpus whenever a run stops, so that
+deleting a run does not delete what it has told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs import files
 
 FILE_NAME = "runs.jsonl"
+COPIES = "ledgers"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,14 @@ class Register:
             fcntl.flock(lock, fcntl.LOCK_EX)
             files.append_line(self.path, row, mode=0o600)
 
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what a run has charged so far, in the place of an earlier copy."""
+        if self.path is not None and self.path.exists():
+            folder = self.path.with_name(COPIES)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            copy = folder / f"{ledger.header.run_id}.jsonl"
+            files.replace(copy, ledger.path.read_bytes(), mode=0o600)
+
     def others(self, run_id: str) -> int:
         """How many runs besides this one are on record."""
         return sum(row["run_id"] != run_id for row in self._rows())
@@ -57,12 +67,8 @@ class Register:
             if row.get("simulation"):
                 simulations += 1
                 continue
-            try:
-                ledger = Ledger.read(Path(str(row["directory"])) / "ledger.jsonl")
-            except (ValueError, OSError):
-                missing += 1
-                continue
-            if ledger.header.run_id != row["run_id"]:  # another run took its place
+            ledger = self._ledger(str(row["run_id"]), Path(str(row["directory"])))
+            if ledger is None:
                 missing += 1
                 continue
             parent = ledger.header.parent
@@ -75,6 +81,18 @@ class Register:
             for event in own:
                 composition = composition.then(event)
         return Spent(composition, private, without_noise, simulations, missing)
+
+    def _ledger(self, run_id: str, directory: Path) -> Ledger | None:
+        """The run's own ledger; if that is gone, damaged or another's, the copy."""
+        assert self.path is not None
+        for path in (directory / "ledger.jsonl", self.path.with_name(COPIES) / f"{run_id}.jsonl"):
+            try:
+                ledger = Ledger.read(path)
+            except (ValueError, OSError):
+                continue
+            if ledger.header.run_id == run_id:
+                return ledger
+        return None
 
     def _rows(self) -> list[dict[str, object]]:
         return files.read_lines(self.path) if self.path is not None else []

@@ -1,0 +1,244 @@
+"""Many users at once on one device: for accelerators, which one user's small products leave idle.
+
+Users take places.  In every step each place is given the next batch of its user; a place whose user
+is done goes to the next in the cohort, so that users of different sizes do not wait for each other.
+What a batch lacks of the full shape is padding that is masked, and so is a place without a user.
+
+Results agree with `SerialEngine` to rounding, not in every bit, which is why `kernel` differs.
+
+Guarantee (isolation): what is computed in a place depends on its user alone; weights, losses and
+batch are all set anew for the next one.  A product's last bits may depend on its shape, so shapes
+are made of public constants: the places of the memory and the expected cohort, the rows of the
+batch size, the time of the unroll.  Neither others' text nor the realised cohort has a part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.engines.engine import Progress
+from tacit.engines.stacked import StackedModel
+from tacit.federated.cohort import CohortSum, Job, Task, clip_function, one_thread
+from tacit.federated.local_sgd import Weights, check_tokens
+from tacit.federated.rows import Rows, rows_of
+from tacit.federated.user_update import FedAvg, FedSGD, UserResult, clip_in_place
+from tacit.models.base import LanguageModel
+from tacit.privacy import checks
+
+# Of FedSGD, which may take all rows of a user in one batch: this many at a time.
+LARGEST_PIECE = 32
+
+
+class VectorizedEngine:
+    """As many users at once as `memory_bytes` of the device hold, by an estimate."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        device: str | torch.device = "cpu",
+        memory_bytes: int = 2**30,
+    ) -> None:
+        checks.whole("memory_bytes", memory_bytes, at_least=1)
+        self._memory_bytes = memory_bytes
+        self._device = _usable(device)
+        self._model = StackedModel(model, self._device)
+        self._bytes_per_user: dict[tuple[int, int], int] = {}
+
+    @property
+    def kernel(self) -> str:
+        where = str(self._device)
+        if self._device.type == "cuda":
+            where = torch.cuda.get_device_name(self._device)
+        return f"torch {torch.__version__}, vectorized on {where}"
+
+    def sum(
+        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+    ) -> CohortSum:
+        result = CohortSum.empty(task, job)
+        with one_thread():
+            for done, computed in enumerate(self.results(task, job, users), start=1):
+                result.add(task, job, computed)
+                if progress is not None:
+                    progress(done)
+        return result
+
+    def close(self) -> None:
+        pass
+
+    def users_at_once(self, task: Task) -> int:
+        """How many places there are: no more than the memory holds, nor than a cohort needs."""
+        shape = _shape(task.update)
+        if shape not in self._bytes_per_user:
+            self._bytes_per_user[shape] = self._model.bytes_per_user(*shape)
+        each = self._bytes_per_user[shape]
+        if self._memory_bytes < each:
+            raise ValueError(
+                f"memory_bytes must be at least {each}, which one user of this model takes with"
+                f" batches of {shape[0]} rows, got {self._memory_bytes}"
+            )
+        return min(self._memory_bytes // each, max(1, math.ceil(task.plan.expected_cohort)))
+
+    def results(self, task: Task, job: Job, users: Sequence[int]) -> Iterator[UserResult]:
+        """One for each user, not yet clipped, in the order in which they are done."""
+        update, model = task.update, self._model
+        if update.sampled_softmax is not None:
+            raise ValueError(
+                "the vectorized engine has no sampled softmax; leave out update.sampled_negatives,"
+                " or use another engine"
+            )
+        if job.weights.shape != (sum(model.sizes),):
+            raise ValueError(
+                f"weights must be one flat vector of {sum(model.sizes)} values, got shape"
+                f" {list(job.weights.shape)}"
+            )
+        places = _Places(self.users_at_once(task), job.weights, model)
+        penalty = update.update_penalty if isinstance(update, FedAvg) else 0.0
+        waiting = (_User(task, job, user, model.vocab_size) for user in users)
+        while True:
+            batch = _Batch(len(places.users), *_shape(update), task.bos)
+            yield from places.fill(batch, waiting)
+            if not any(places.users):
+                return
+            places.losses += model.descend_(
+                places.theta,
+                *batch.on(self._device),
+                update.learning_rate,
+                at=places.start if isinstance(update, FedSGD) else None,
+                pull=(places.start, update.learning_rate * penalty) if penalty else None,
+            )
+            if isinstance(update, FedAvg):
+                model.project_(places.theta)
+                if update.clip_each_step:
+                    places.clip()
+
+
+class _Places:
+    """Who is trained where, at which weights, and the summed losses so far."""
+
+    def __init__(self, count: int, weights: Weights, model: StackedModel) -> None:
+        self.users: list[_User | None] = [None] * count
+        self.start = torch.from_numpy(weights.copy()).to(model.device, model.dtype)
+        self.theta = self.start.repeat(count, 1)
+        self.losses = torch.zeros(count, device=model.device)
+        self._weights, self._room = weights, np.empty(weights.shape)
+
+    def fill(self, batch: _Batch, waiting: Iterator[_User]) -> Iterator[UserResult]:
+        """Every place's next piece, of its user or of one who waits; results of those done."""
+        for place in range(len(self.users)):
+            user = self.users[place]
+            piece = None if user is None else next(user.pieces, None)
+            while piece is None:
+                if user is not None:
+                    yield user.result(self.theta[place], self.losses[place], self._weights)
+                user = self.users[place] = next(waiting, None)
+                if user is None:
+                    break
+                self.theta[place] = self.start
+                self.losses[place] = 0
+                piece = next(user.pieces, None)
+            if user is not None and piece is not None:
+                batch.put(place, piece, user.take(piece))
+
+    def clip(self) -> None:
+        """Greedy clipping: on the CPU and by the plan's own clipper, as everywhere."""
+        for user, row in zip(self.users, self.theta, strict=True):
+            if user is not None and not clip_in_place(
+                _Row(row), self._weights, user.clip, self._room
+            ):
+                user.pieces = iter(())  # it is not finite and ends here
+
+
+class _User:
+    """Batches that are still to come, and what is needed for the result."""
+
+    def __init__(self, task: Task, job: Job, index: int, vocab_size: int) -> None:
+        update = task.update
+        tokens = task.users.tokens(index)
+        stream = job.stream(task.users.key(index))
+        rows = rows_of(tokens, unroll=update.unroll, bos=task.bos, layout=update.rows)
+        self.examples, self.steps, self.seen = rows.examples, 0, 0
+        self.clip = clip_function(task, job, tokens)
+        self._whole: int | None = None  # targets of the one batch that comes in pieces
+        self.pieces: Iterator[Rows] = iter(())
+        if not len(rows):
+            return
+        check_tokens(rows, vocab_size)
+        if isinstance(update, FedAvg):
+            self.pieces = update.batches(rows, stream)
+        else:
+            batch = update.batch(rows, stream)
+            self._whole = batch.examples
+            firsts = range(0, len(batch), LARGEST_PIECE)
+            self.pieces = (batch.take(slice(first, first + LARGEST_PIECE)) for first in firsts)
+
+    def take(self, piece: Rows) -> int:
+        """Over how many targets the gradient of this piece, now to be trained on, is averaged."""
+        self.steps += 1
+        self.seen += piece.examples
+        return self._whole or max(piece.examples, 1)
+
+    def result(self, theta: Tensor, loss: Tensor, start: Weights) -> UserResult:
+        if not self.steps:
+            return UserResult(np.zeros_like(start), self.examples, 0.0, 0)
+        update = _Row(theta).weights() - start
+        steps = self.steps if self._whole is None else 1
+        return UserResult(update, self.examples, float(loss) / max(self.seen, 1), steps)
+
+
+class _Row:
+    """One user's row of theta, as greedy clipping reads and replaces it."""
+
+    def __init__(self, row: Tensor) -> None:
+        self._row = row
+
+    def weights(self) -> Weights:
+        return self._row.to("cpu", torch.float32, copy=True).numpy()
+
+    def set_weights(self, weights: Weights) -> None:
+        self._row.copy_(torch.from_numpy(weights))
+
+
+class _Batch:
+    """One batch for every place, made in the memory of the CPU and brought to the device whole."""
+
+    def __init__(self, places: int, rows: int, time: int, bos: int) -> None:
+        self._inputs = torch.full((places, rows, time), bos)
+        self._targets = torch.full((places, rows, time), bos)
+        self._mask = torch.zeros(places, rows, time, dtype=torch.bool)
+        self._counts = torch.ones(places)
+
+    def put(self, place: int, piece: Rows, count: int) -> None:
+        rows, time = piece.mask.shape
+        self._inputs[place, :rows, :time] = piece.inputs
+        self._targets[place, :rows, :time] = piece.targets
+        self._mask[place, :rows, :time] = piece.mask
+        self._counts[place] = count
+
+    def on(self, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        inputs, targets, mask = (
+            part.to(device) for part in (self._inputs, self._targets, self._mask)
+        )
+        return (inputs, targets, mask), self._counts.to(device)
+
+
+def _shape(update: FedAvg | FedSGD) -> tuple[int, int]:
+    """Rows and time of what a place is given in one step."""
+    if isinstance(update, FedAvg):
+        return update.batch_size, update.unroll
+    return min(update.batch_size or LARGEST_PIECE, LARGEST_PIECE), update.unroll
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    """The device, if this machine and this torch have it."""
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        why = str(error).splitlines()[0]
+        raise ValueError(f"device must be one that torch has here, got '{device}': {why}") from None
+    return found
