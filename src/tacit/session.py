@@ -235,14 +235,10 @@ class Session:
             self.observer(Progress(self.round, self.experiment.rounds, users, cohort, last))
 
     def close(self) -> None:
-        """Whatever happened: the corpus remembers what was charged, and nothing is held any more."""
+        """Whatever happened: the corpus remembers what was charged, and nothing is held."""
         self.register.keep(self.ledger)
         self.ledger.close()
         self.engine.close()
-
-    @property
-    def last_metrics(self) -> dict[str, Any]:
-        return self._rows[-1] if self._rows else {}
 
 
 def _finite(value: float) -> float | None:

@@ -29,13 +29,13 @@ def test_a_case_counted_by_hand():
         [BOS, 3, EOS],  # 3 is first; EOS is first
         [BOS, 5, 4, EOS],  # 5 is third; 4 is third; EOS is first
         [BOS, UNK, EOS],  # an unknown word is a mistake; EOS is first
-        [BOS, 4, BOS, 3, 5],  # 4 is second; BOS does not count; 3 is first; 5: ties 0, 2 before it
+        [BOS, 4, BOS, 3, 5],  # 4 is second; BOS does not count; 3 is first; 5 ties with 0, no UNK
         [BOS],
         [],
     ]
     found = evaluate(Table(table), texts, bos=BOS, unk=UNK)
     assert (found.targets, found.unknown) == (10, 1)
-    assert (found.top1, found.top3, found.top5) == (5, 8, 8)
+    assert (found.top1, found.top3, found.top5) == (5, 8, 9)
     assert found.accuracy_top1 == 0.5
     assert found.unknown_rate == 0.1
     after_bos = sum(math.exp(value) for value in (0, 0, 0, 3, 2, 1))
@@ -56,7 +56,8 @@ def test_a_case_counted_by_hand():
 def test_evaluation_equals_one_sequence_at_a_time(kind, sequences, rows, unk):
     model = tiny(kind)
     expected = scoring.metrics(scoring.logits_of(model), sequences, BOS, unk)
-    found = metrics(score(NetworkPredictor(model, rows), sequences), bos=BOS, unk=unk)
+    scores = score(NetworkPredictor(model, rows), sequences, never=unk)
+    found = metrics(scores, bos=BOS, unk=unk)
     for name in ("targets", "unknown", "top1", "top3", "top5"):
         assert getattr(found, name) == expected[name], name
     assert found.log_prob == pytest.approx(expected["log_prob"], abs=1e-9)
@@ -81,6 +82,10 @@ def test_an_unknown_target_is_a_mistake_even_if_unk_is_predicted():
     always_unk[:, UNK] = 9
     found = evaluate(Table(always_unk), [[BOS, UNK, UNK, 3]], bos=BOS, unk=UNK)
     assert (found.targets, found.unknown, found.top1) == (3, 2, 0)
+    suggested = always_unk.clone()
+    suggested[:, 3] = 5  # behind UNK, which nobody is shown
+    found = evaluate(Table(suggested), [[BOS, UNK, UNK, 3]], bos=BOS, unk=UNK)
+    assert (found.targets, found.unknown, found.top1) == (3, 2, 1)
     without_unk = evaluate(Table(always_unk), [[BOS, UNK, UNK, 3]], bos=BOS, unk=None)
     assert (without_unk.unknown, without_unk.top1) == (0, 2)
 

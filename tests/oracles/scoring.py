@@ -35,13 +35,16 @@ def order(logits: Sequence[float]) -> list[int]:
     return sorted(range(len(logits)), key=lambda token: (-logits[token], token))
 
 
-def scored(distribution: Distribution, sequence: Sequence[int]) -> list[tuple[int, float, int]]:
-    """(target, log-probability, rank) of every token but the first."""
+def scored(
+    distribution: Distribution, sequence: Sequence[int], never: int | None = None
+) -> list[tuple[int, float, int]]:
+    """(target, log-probability, rank) of every token but the first; `never` is no choice."""
     found = []
     for place in range(1, len(sequence)):
         logits = distribution(list(sequence[:place]))
         target = sequence[place]
-        found.append((target, log_softmax(logits)[target], order(logits).index(target)))
+        choices = [token for token in order(logits) if token == target or token != never]
+        found.append((target, log_softmax(logits)[target], choices.index(target)))
     return found
 
 
@@ -52,7 +55,7 @@ def metrics(
     counts = dict.fromkeys(("targets", "unknown", "top1", "top3", "top5"), 0)
     log_probs = []
     for sequence in sequences:
-        for target, log_prob, rank in scored(distribution, sequence):
+        for target, log_prob, rank in scored(distribution, sequence, unk):
             if target == bos:
                 continue
             counts["targets"] += 1

@@ -7,9 +7,10 @@ What counts, here and in every other metric of tacit:
 - EOS is a target like a word.  A model has to know when a message ends, and the probability of
   a text is only a probability if its end is part of it.
 - UNK is a target, and always a mistake, even if the model predicts UNK: otherwise the smallest
-  dictionary would win.  In the perplexity it counts with the probability the model gives to UNK,
-  as is usual; so perplexities compare only between models of the same dictionary, which is why
-  the share of unknown targets stands beside them.
+  dictionary would win.  Nor is it ever a choice: nobody is shown "unknown" as a suggestion, so the
+  choices are the model's words without it.  In the perplexity it counts with the probability
+  that the model gives to UNK, as is usual; so perplexities compare only between models of the same
+  dictionary, which is why the share of unknown targets stands beside them.
 - Of equally probable tokens, the one with the smaller id is predicted first.
 """
 
@@ -124,4 +125,5 @@ def evaluate(
     predictor: Predictor | nn.Module, sequences: Sequence[Tokens], *, bos: int, unk: int | None
 ) -> Metrics:
     """Score the sequences, each from a fresh state, and count."""
-    return metrics(score(as_predictor(predictor), sequences), bos=bos, unk=unk)
+    scores = score(as_predictor(predictor), sequences, never=unk)
+    return metrics(scores, bos=bos, unk=unk)

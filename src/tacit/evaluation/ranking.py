@@ -47,6 +47,13 @@ def _counted_ranks(logits: Tensor, targets: Tensor, scratch: Tensor) -> Tensor:
     return ranks
 
 
+def is_before(token: int, logits: Tensor, targets: Tensor) -> Tensor:
+    """1 in each row where `token` stands before the target, else 0."""
+    theirs = logits[:, token]
+    ours = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
+    return ((theirs > ours) | ((theirs == ours) & (targets > token))).to(torch.int64)
+
+
 def is_repeated(logits: Tensor) -> bool:
     """Is it one row expanded to many, as a bigram gives for all places after the same token?"""
     return logits.shape[0] > 1 and logits.stride(0) == 0

@@ -21,7 +21,7 @@ from tacit.evaluation.predictors import (
     as_arrays,
     first_positions,
 )
-from tacit.evaluation.ranking import is_repeated, log_probs_and_ranks
+from tacit.evaluation.ranking import is_before, is_repeated, log_probs_and_ranks
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,10 @@ class Scores:
         return slice(int(self.first[sequence]), int(self.first[sequence + 1]))
 
 
-def score(predictor: Predictor, sequences: Sequence[Tokens]) -> Scores:
+def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | None = None) -> Scores:
     """Score every token but the first of every sequence, given all tokens before it.
+
+    The token `never`, if there is one, is nobody's choice: it takes no rank from the others.
 
     Equal to scoring each sequence by itself.  The order of the results is the order of the
     input, whatever order the predictor works in, so sums over them do not depend on batching.
@@ -54,14 +56,14 @@ def score(predictor: Predictor, sequences: Sequence[Tokens]) -> Scores:
     )
     if isinstance(predictor, NetworkPredictor):
         with evaluating(predictor.model):
-            _in_parallel(predictor.batches(arrays), scores)
+            _in_parallel(predictor.batches(arrays), scores, never)
     else:
-        _fill(predictor.chunks(arrays), scores)
+        _fill(predictor.chunks(arrays), scores, never)
     assert (scores.ranks >= 0).all(), "the predictor left out targets"
     return scores
 
 
-def _fill(chunks: Iterator[Chunk], scores: Scores) -> None:
+def _fill(chunks: Iterator[Chunk], scores: Scores, never: int | None) -> None:
     """Write the scores of some chunks to their places."""
     scratch = torch.empty(0)
     with torch.no_grad():
@@ -71,11 +73,13 @@ def _fill(chunks: Iterator[Chunk], scores: Scores) -> None:
                 scratch = torch.empty_like(chunk.logits)
             wanted = torch.from_numpy(scores.targets[chunk.positions])
             log_probs, ranks = log_probs_and_ranks(chunk.logits, wanted, scratch[:rows])
+            if never is not None:
+                ranks -= is_before(never, chunk.logits, wanted)
             scores.log_probs[chunk.positions] = log_probs.numpy()
             scores.ranks[chunk.positions] = ranks.numpy()
 
 
-def _in_parallel(batches: Sequence[Iterator[Chunk]], scores: Scores) -> None:
+def _in_parallel(batches: Sequence[Iterator[Chunk]], scores: Scores, never: int | None) -> None:
     """One batch per core, rather than all cores on each small product.
 
     No core waits for another, which it would after every operation, and the arithmetic is that of
@@ -83,12 +87,12 @@ def _in_parallel(batches: Sequence[Iterator[Chunk]], scores: Scores) -> None:
     """
     threads = torch.get_num_threads()
     if threads == 1:
-        _fill(chain.from_iterable(batches), scores)
+        _fill(chain.from_iterable(batches), scores, never)
         return
     torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads) as pool:
-            jobs = [pool.submit(_fill, batch, scores) for batch in batches]
+            jobs = [pool.submit(_fill, batch, scores, never) for batch in batches]
             try:
                 for job in jobs:
                     job.result()

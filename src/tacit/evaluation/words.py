@@ -112,5 +112,5 @@ def evaluate_words(
         ids, owner = tokenizer.word_ids(text)
         tokens.append(ids)
         owners.append(owner)
-    scores = score(as_predictor(predictor), tokens)
+    scores = score(as_predictor(predictor), tokens, never=tokenizer.unk)
     return word_metrics(scores, owners, unk=tokenizer.unk)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tacit.federated import kernel
 from tacit.federated.batch import Batch
 from tacit.federated.gated_steps import LAYERS
+from tacit.federated.local_sgd import resized_model
 from tacit.federated.parameters import Parameters
 from tacit.federated.rows import Rows
 from tacit.federated.torch_step import TorchStep
@@ -63,10 +64,15 @@ class HandwrittenSGD:
                 f"model must be an LSTM, CIFG or GRU of one layer and context_size 0, in float32 on"
                 f" the CPU with no parameter frozen, got {type(model).__name__}: {model.config}"
             )
-        self.config = cast(RecurrentConfig, model.config)
+        self._config, self._form = cast(RecurrentConfig, model.config), form
+        self._resized: dict[int, HandwrittenSGD] = {}
         recurrent = cast(RecurrentModel, model)
-        self._parameters = Parameters(self.config, len(recurrent.layer.gates))
-        self._step = _step_in(form, self._parameters, self.config, type(recurrent))
+        self._parameters = Parameters(self._config, len(recurrent.layer.gates))
+        self._step = _step_in(form, self._parameters, self._config, type(recurrent))
+
+    @property
+    def config(self) -> RecurrentConfig:
+        return self._config
 
     @property
     def name(self) -> str:
@@ -87,6 +93,17 @@ class HandwrittenSGD:
             )
         flat.numpy()[:] = weights
 
+    def set_part(self, first: int, values: NDArray[Any]) -> None:
+        """Go on from these weights from place `first` on, and from the others as they are."""
+        self._parameters.flat.numpy()[first : first + len(values)] = values
+
+    def resized(self, vocab_size: int) -> HandwrittenSGD:
+        """For a model with another number of words, and with an output bias."""
+        if vocab_size not in self._resized:
+            model = resized_model(self._config, vocab_size)
+            self._resized[vocab_size] = HandwrittenSGD(model, self._form)
+        return self._resized[vocab_size]
+
     def weights(self) -> NDArray[np.float32]:
         """A copy of the weights as they are now."""
         return self._parameters.flat.numpy().copy()
@@ -95,9 +112,9 @@ class HandwrittenSGD:
         self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
         """One step on the mean loss of what counts in these rows; returns the summed loss."""
-        batch = Batch.of(rows, self.config.vocab_size)
+        batch = Batch.of(rows, self._config.vocab_size)
         pull = learning_rate * penalty
-        project = project and self.config.unit_norm
+        project = project and self._config.unit_norm
         with torch.inference_mode():
             if len(batch.targets):
                 return self._step.step(batch, learning_rate, pull, project)

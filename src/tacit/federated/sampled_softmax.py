@@ -41,10 +41,6 @@ from tacit.federated.rows import Rows
 from tacit.privacy import checks
 from tacit.privacy.randomness import Stream
 
-# Candidates come in multiples of this, by a few more negatives: each number of words needs buffers
-# of its own, which are kept.
-WORDS_STEP = 256
-
 # Whatever is this likely is certain: a float sum of such probabilities is not exact enough to tell.
 _CERTAIN = 1 - 1e-9
 
@@ -64,12 +60,17 @@ class SampledSoftmax:
     They follow the log-uniform law over token ids, pi_v ~ log((v + 2) / (v + 1)), which is Zipf's
     with its sum in closed form.  It fits vocabularies in which ids go by public frequency, as those
     of words do here; in another it is as right and more noisy.
+
+    There are as many more negatives as make the number of candidates a multiple of `multiple_of`:
+    every number of words needs buffers of its own, which are kept.
     """
 
     negatives: int
+    multiple_of: int = 256
 
     def __post_init__(self) -> None:
         checks.whole("negatives", self.negatives, at_least=1)
+        checks.whole("multiple_of", self.multiple_of, at_least=1)
 
     def of(self, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
         """Local steps on these rows over candidates; the exact ones if that would be all words."""
@@ -84,7 +85,7 @@ class SampledSoftmax:
         is_own[rows.inputs.numpy()] = True
         is_own[rows.targets.numpy()] = True
         own = int(is_own.sum())
-        words = math.ceil((own + self.negatives) / WORDS_STEP) * WORDS_STEP
+        words = math.ceil((own + self.negatives) / self.multiple_of) * self.multiple_of
         if words >= vocab_size:
             return None
         others = np.flatnonzero(~is_own)

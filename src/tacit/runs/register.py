@@ -2,8 +2,8 @@
 
 Two models from the same people's text tell more about them than either alone.  So a corpus
 directory lists its runs, and a claim says how many there are and what they cost together.  What
-they cost is in their ledgers; a copy of each is kept beside the corpus whenever a run stops, so that
-deleting a run does not delete what it has told.
+they cost is in their ledgers; a copy of each is put beside the corpus whenever a run stops, so
+that deleting a run does not delete what it has told.
 """
 
 from __future__ import annotations
