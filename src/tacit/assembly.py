@@ -76,6 +76,11 @@ def resolved(
     K = experiment.plan.population or len(users)
     if len(users) == 0:
         raise ValueError("the corpus has no training users")
+    if len(users) > K:
+        raise ValueError(
+            f"plan.population of {K:,} is less than the {len(users):,} training users; declare a"
+            " number that they cannot exceed"
+        )
     if experiment.plan.cohort > min(len(users), K):
         raise ValueError(
             f"plan.cohort of {experiment.plan.cohort:g} users a round is more than the"

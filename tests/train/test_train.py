@@ -260,6 +260,12 @@ def test_a_cohort_larger_than_the_corpus_is_refused(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_population_smaller_than_the_corpus_is_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"plan.population of 20 is less than the \d+ training"):
+        train(experiment(folder, plan={"population": 20}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_delta_must_be_below_one_over_the_population(folder, tmp_path):
     with pytest.raises(ValueError, match=r"privacy.delta must be below 1/population"):
         train(experiment(folder, privacy={"delta": 0.1}), tmp_path / "run")

@@ -32,14 +32,15 @@ def held_out_curves(path: Path, curves: Mapping[str, Rows]) -> None:
         if spent:  # without privacy, or before the first round, there is nothing to draw
             by_epsilon.plot(*zip(*spent, strict=True), **style)
     perplexity.set_yscale("log")
-    perplexity.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    low, high = perplexity.get_ylim()
-    between = StrMethodFormatter("{x:g}") if high < 50 * low else NullFormatter()
-    perplexity.yaxis.set_minor_formatter(between)  # on a narrow axis there is no decade to see
+    logarithmic = [(perplexity.yaxis, perplexity.get_ylim())]
     if by_epsilon.lines:
         by_epsilon.set_xscale("log")
-        by_epsilon.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        by_epsilon.xaxis.set_minor_formatter(NullFormatter())
+        logarithmic.append((by_epsilon.xaxis, by_epsilon.get_xlim()))
+    for axis, (low, high) in logarithmic:
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        # On a narrow axis there may be no power of ten to read a value off.
+        narrow = high < 50 * low
+        axis.set_minor_formatter(StrMethodFormatter("{x:g}") if narrow else NullFormatter())
     by_round.set_xlabel("rounds")
     perplexity.set_xlabel("rounds")
     by_epsilon.set_xlabel("epsilon so far")

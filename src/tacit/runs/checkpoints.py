@@ -107,8 +107,12 @@ class Checkpoints:
         return found
 
     def prune(self, is_kept: Callable[[int], bool]) -> None:
-        """Remove all but the last and those to keep."""
-        for round in self.rounds()[:-1]:
+        """Remove all but those to keep and the last two.
+
+        Two, so that who reads a run that is still going does not lose the file under its hands,
+        and so that there is one to go back to if the last is damaged.
+        """
+        for round in self.rounds()[:-2]:
             if not is_kept(round):
                 self.state_file(round).unlink(missing_ok=True)
                 self.model_file(round).unlink(missing_ok=True)
