@@ -58,7 +58,12 @@ def test_not_a_number_is_written_too():
     assert math.isnan(tomllib.loads(toml_text.dumps({"a": math.nan}))["a"])
 
 
-@pytest.mark.parametrize("value", [None, [None], {"a": None}, object(), {1, 2}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [None, [None], {"a": None}, object(), {1, 2}],
+    ids=repr,
+    ids=lambda value: type(value).__name__,
+)
 def test_what_toml_has_no_place_for_is_refused(value):
     if type(value) is object:
         value = object
