@@ -26,9 +26,10 @@ class Contestant:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None):
         # What is imported is what the peer's own environment has, with one thread per process.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
-        kept |= {"GLOO_SOCKET_IFNAME": name for name in loopback[:1]}
         kept |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        for _, name in socket.if_nameindex():
+            if name.startswith("lo"):  # processes of one machine need not know its name
+                kept["GLOO_SOCKET_IFNAME"] = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
         self._process = subprocess.Popen(
             list(command),

@@ -13,7 +13,7 @@ from workload import CLIP_NORM, NOISE_MULTIPLIER, WordLSTM, answer, commands, ow
 
 own_stdout()
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+os.environ["RAY_worker_niceness"] = str(os.nice(0))  # Ray makes its actors yield to all others
 
 import logging  # noqa: E402
 

@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.engines.engine import Progress
-from tacit.engines.stacked import StackedModel
 from tacit.federated.cohort import CohortSum, Job, Task, clip_function, one_thread
 from tacit.federated.local_sgd import Weights, check_tokens
 from tacit.federated.rows import Rows, rows_of
+from tacit.federated.stacked import StackedModel
 from tacit.federated.user_update import FedAvg, FedSGD, UserResult, clip_in_place
-from tacit.models.base import LanguageModel
-from tacit.privacy import checks
 
 # Of FedSGD, which may take all rows of a user in one batch: this many at a time.
 LARGEST_PIECE = 32
@@ -39,11 +38,12 @@ class VectorizedEngine:
 
     def __init__(
         self,
-        model: LanguageModel,
+        model: Any,
         device: str | torch.device = "cpu",
         memory_bytes: int = 2**30,
     ) -> None:
-        checks.whole("memory_bytes", memory_bytes, at_least=1)
+        if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 1:
+            raise ValueError(f"memory_bytes must be a whole number above 0, got {memory_bytes!r}")
         self._memory_bytes = memory_bytes
         self._device = _usable(device)
         self._model = StackedModel(model, self._device)
