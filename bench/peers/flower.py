@@ -12,8 +12,11 @@ import time
 from workload import CLIP_NORM, NOISE_MULTIPLIER, WordLSTM, answer, commands, own_stdout
 
 own_stdout()
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-os.environ["RAY_worker_niceness"] = str(os.nice(0))  # Ray makes its actors yield to all others
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else its actors yield to whatever else is running
+}
 
 import logging  # noqa: E402
 

@@ -61,7 +61,6 @@ def test_not_a_number_is_written_too():
 @pytest.mark.parametrize(
     "value",
     [None, [None], {"a": None}, object(), {1, 2}],
-    ids=repr,
     ids=lambda value: type(value).__name__,
 )
 def test_what_toml_has_no_place_for_is_refused(value):
