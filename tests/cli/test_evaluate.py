@@ -111,7 +111,7 @@ def test_another_corpus_in_the_place_of_the_run_s_own_is_refused(tacit, private_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--round", "5"], "there is no checkpoint of round 5; the nearest is"),
+        (["--round", "3"], "there is no checkpoint of round 3; the nearest is"),
         (["--tokens", "0"], "--tokens must be at least 1, got 0"),
         (["--corpus", "nowhere"], "there is no corpus 'nowhere'"),
         (["--tokens", "many"], "is not a whole number"),

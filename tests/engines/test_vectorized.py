@@ -201,17 +201,6 @@ def test_memory_is_shared_by_as_many_users_as_fit_and_a_cohort_needs():
         VectorizedEngine(model).sum(task(PLAN, everything, USERS), job_of(model), [0])
 
 
-def test_estimate_of_memory_grows_as_weights_and_batches_do():
-    """Seven times the weights, the logits a few times over, and all that is in between."""
-    model = build("lstm", 1000)
-    stacked = StackedModel(model, torch.device("cpu"))
-    weights, logits = 4 * sum(layer_sizes(model)), 4 * 80 * 1000
-    found = stacked.bytes_per_user(8, 10)
-    assert 7 * weights + 3 * logits < found < 10 * weights + 8 * logits
-    more = stacked.bytes_per_user(16, 10) - found
-    assert 3 * logits < more < weights + 8 * logits
-
-
 def test_kernel_says_how_it_was_computed():
     model = small()
     kernel = VectorizedEngine(model).kernel
@@ -226,40 +215,6 @@ def test_model_of_the_callers_is_left_alone():
     VectorizedEngine(model).sum(one_task, job_of(model), range(7))
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
     assert all(values.grad is None for values in model.parameters())
-
-
-class Counting(nn.Module):
-    def __init__(self, vocab_size):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(vocab_size, vocab_size))
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, tokens):
-        self.calls = self.calls + 1
-        return self.table[tokens]
-
-
-class Peeking(nn.Module):
-    def __init__(self, vocab_size):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(vocab_size, vocab_size))
-
-    def forward(self, tokens):
-        return self.table[tokens] * (1 if self.table.sum().item() > 0 else 2)
-
-
-REFUSED = {
-    "dropout": (lambda: small("transformer-14m", dropout=0.1), "draws at random, as dropout does"),
-    "buffer": (lambda: build(f"{__name__}:Counting", 30), "a buffer of it changes"),
-    "item": (lambda: build(f"{__name__}:Peeking", 30), "item"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_models_that_cannot_be_mapped_over_users_are_refused(case):
-    make, message = REFUSED[case]
-    with pytest.raises(ValueError, match=rf"cannot be trained by the vectorized .*{message}"):
-        VectorizedEngine(make())
 
 
 @pytest.mark.parametrize(
