@@ -29,7 +29,10 @@ MISTAKES = {
     ),
     "corpus": (["mcmahan2018", "--corpus", "nowhere"], "there is no corpus 'nowhere'"),
     "delta": (["mcmahan2018", *TINY, "--delta", "0.5"], "must be below 1/population"),
-    "population": (["mcmahan2018", *TINY, "--population", "5"], "is less than the 58 training users"),
+    "population": (
+        ["mcmahan2018", *TINY, "--population", "5"],
+        "is less than the 58 training users",
+    ),
     "target and noise": (["mcmahan2018", *TINY, "--target-epsilon", "2"], "leave one out"),
     "target": (["mcmahan2018", "--target-epsilon", "-1"], "privacy.target_epsilon cannot be -1"),
     "target without a clip": (["fedavg", *TINY[:6], "--target-epsilon", "2"], "tacit: "),
