@@ -175,7 +175,7 @@ def branched(
     else:
         optimizer = before.optimizer
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
-    header = _header(experiment, key)
+    header = _header(experiment, key, f"{old.header.run_id}@{round}")
     plan = assembly.round_plans(experiment, assembly.layers_of(model))[experiment.phase_of(round)]
 
     def fill(made: RunDirectory) -> None:
@@ -299,7 +299,7 @@ def _inherited(ledger: Ledger) -> Inherited:
     return Inherited(int(header.branch.rpartition("-")[2]), Composition.of(events))
 
 
-def _header(experiment: Experiment, key: RunKey) -> Header:
+def _header(experiment: Experiment, key: RunKey, origin: str = "") -> Header:
     plan, privacy = experiment.plan, experiment.privacy
     assert plan.population is not None
     assert privacy.delta is not None
@@ -307,7 +307,7 @@ def _header(experiment: Experiment, key: RunKey) -> Header:
     if privacy.budget_epsilon is not None:
         assert privacy.accountant is not None
         budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant)
-    run_id = key.hmac(b"run id", experiment.to_toml().encode()).hex()[:16]
+    run_id = key.hmac(b"run id", experiment.to_toml().encode(), origin.encode()).hex()[:16]
     return Header(run_id, "user", plan.population, privacy.delta, budget)
 
 

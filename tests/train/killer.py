@@ -24,6 +24,8 @@ def child(folder: Path, run: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
+    if (run / "result.json").exists():  # it was killed after its last act: there is nothing to do
+        return
     resume = run.exists()
     train(None if resume else experiment(folder), run, resume=resume)
 

@@ -10,12 +10,11 @@ import pytest
 
 from tacit.models import weights
 from tacit.privacy.events import NonPrivate
-from tacit.privacy.ledger import Ledger
 from tacit.runs.register import Register
 from tacit.session import Session
 from tacit.tokenizers import build, provenance
 from tacit.train import Run, train
-from tests.train.small import WORDS, experiment, files_of, make_corpus, texts_of
+from tests.train.small import WORDS, experiment, files_of, make_corpus
 
 
 def test_a_private_run_learns_and_says_what_it_cost(finished):
@@ -145,7 +144,7 @@ def test_a_branch_inherits_the_ledger_and_shares_no_noise(folder, finished, tmp_
     assert [e.event for e in ours.entries] == [e.event for e in theirs.entries]
     assert ours.entries[3].branch == "main" != ours.entries[4].branch
     assert ours.header.parent.run_id == theirs.header.run_id
-    assert ours.header.run_id != theirs.header.run_id or parent.is_simulation
+    assert ours.header.run_id != theirs.header.run_id
 
 
 def test_a_branch_of_a_simulation_is_a_simulation_whatever_it_says(finished, tmp_path):
@@ -296,7 +295,7 @@ def test_changing_other_users_leaves_a_users_contribution_bit_equal(folder, tmp_
     key = next(key for key in found[0] if found[0][key] == found[1].get(key))
     same = [key for key in found[0] if found[0][key] == found[1][key]]
     assert same == [key]  # user 0's, if it is a training user; everybody else's differ
-    assert texts_of(0)
+    assert len(found[0]) > 20
 
 
 def _contributions(wanted, run):
@@ -341,7 +340,6 @@ def test_an_intact_ledger_is_needed_to_open_a_run(folder, tmp_path):
     )
     with pytest.raises(ValueError, match="line 2"):
         Run.open(tmp_path / "run")
-    assert Ledger is not None
 
 
 def _vector(model):

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tacit.privacy import durable
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoints
@@ -56,12 +57,12 @@ class RunDirectory:
             made.checkpoints.folder.mkdir(parents=True)
             made.private.mkdir(mode=0o700)
             fill(made)
-            files.sync_folder(partial)
+            durable.sync_directory(partial)
             os.rename(partial, path)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        files.sync_folder(path.parent)
+        durable.sync_directory(path.parent)
         return cls(path)
 
     @staticmethod

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit.privacy import durable
+
 
 def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> None:
     """Add one row and return once it is on the disk."""
@@ -61,13 +63,4 @@ def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make a creation, renaming or removal in the folder durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    durable.sync_directory(path.parent)
