@@ -1,9 +1,9 @@
 """Users per second of tacit, pfl-research, Flower and a bare eager loop, side by side.
 
-Each is a process of its own (or two) that waits for its turn; a repetition is one round of each, in
-turn and back again, so that a busy machine slows all alike.  A figure is the median over the
-repetitions with the range, a ratio the median of the ratios within a repetition.  What is measured
-goes to docs/results/speed.md, between two marks, and to docs/images/speed.png.
+Each is a process of its own (or two) that is stopped until its turn; a repetition is one round of
+each, in turn and back again, so that a busy machine slows all alike.  A figure is the median over
+the repetitions with the range, a ratio the median of the ratios within a repetition.  What is
+measured goes to docs/results/speed.md, between two marks, and to docs/images/speed.png.
 
 What everybody computes is in `peers/workload.py`, and what each row is in docs/results/speed.md.
 """
@@ -148,13 +148,18 @@ def one_round(row: Row, running: dict[str, Contestant], repetition: int) -> None
         return
     answers = []
     for name in row.who:
-        running[name].ask(row.command)
-    for name in row.who:
-        try:
+        running[name].wake()
+    try:
+        for name in row.who:
+            running[name].ask(row.command)
+        for name in row.who:
             answers.append(running[name].answer())
-        except Failed as error:
-            give_up(name, error)
-            return
+    except Failed as error:
+        give_up(name, error)
+        return
+    finally:
+        for name in row.who:
+            running[name].rest()
     if repetition:
         users = sum(found["users"] for found in answers)
         row.rates[repetition] = users / max(found["seconds"] for found in answers)
@@ -204,9 +209,12 @@ def profiles(running: dict[str, Contestant]) -> dict[str, dict[str, Any]]:
     found = {}
     for row in (ROWS["kernel"], ROWS["torch"], ROWS["sampled"]):
         if not row.problem:
+            contestant = running[row.who[0]]
             with suppress(Failed):
-                running[row.who[0]].ask("profile", row.command)
-                found[row.name] = running[row.who[0]].answer()
+                contestant.wake()
+                contestant.ask("profile", row.command)
+                found[row.name] = contestant.answer()
+            contestant.rest()
     return found
 
 

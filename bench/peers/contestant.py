@@ -1,4 +1,8 @@
-"""A process that does a round whenever it is told to, and otherwise waits."""
+"""A process that does a round whenever it is told to, and otherwise stands still.
+
+Waiting is not idle everywhere: Ray's servers and torchrun's agents poll, and a rank in an
+all-reduce may spin.  So whoever does not have its turn is stopped, with everything it started.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,13 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 PATIENCE = 300.0  # seconds for an answer
+SETTLE = 0.3  # seconds in which those who were stopped catch up with their own timers
 
 
 class Failed(RuntimeError):
@@ -43,6 +50,15 @@ class Contestant:
 
     def wait_until_ready(self) -> None:
         self._answer()
+        self.rest()
+
+    def rest(self) -> None:
+        """Stand still, with everything that it started, until it is asked again."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
+        time.sleep(SETTLE)
 
     def ask(self, *words: str) -> None:
         """Tell it what to do; `answer` is when it has done so."""
@@ -60,6 +76,7 @@ class Contestant:
 
     def end(self) -> None:
         """Let it end by itself, and end what is left of it then."""
+        self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -68,6 +85,11 @@ class Contestant:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in _family(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -84,3 +106,16 @@ class Contestant:
         lines = self._errors.read().decode(errors="replace").split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return said[-1] if said else "it ended without a word"
+
+
+def _family(eldest: int) -> list[int]:
+    """A process and all that descend from it; only itself where there is no /proc."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of a process is in parentheses and may hold anything, so read from its end.
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    found = [eldest]
+    for one in found:  # grows as it is read
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
