@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit import assembly
-from tacit.assembly import Inherited, Tell
-from tacit.corpus.builtin import load_corpus
-from tacit.corpus.source import Source, UserCorpus
+from tacit import assembly, plans
+from tacit.assembly import Tell
+from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine
 from tacit.engines.serial import SerialEngine
 from tacit.evaluation.held_out import held_out_sequences
@@ -21,6 +19,8 @@ from tacit.mechanisms.schedules import ClipState
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
+from tacit.people import People, record_planted
+from tacit.plans import Inherited
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, NonPrivate
 from tacit.privacy.ledger import Budget, EpsilonOf, Header, Ledger
@@ -38,14 +38,6 @@ from tacit.tokenizers.tokenizer import Tokenizer
 EngineChoice = Engine | Callable[[LanguageModel], Engine]
 
 
-@dataclass(frozen=True)
-class Text:
-    """The users of an experiment."""
-
-    corpus: UserCorpus
-    users: Source
-
-
 def created(
     experiment: Experiment,
     run: str | Path,
@@ -55,13 +47,14 @@ def created(
     """A new run directory with its first checkpoint, and the session that goes on from it."""
     path = Path(run)
     RunDirectory.check_free(path)
-    text = _text(experiment)
-    tokenizer = assembly.tokenizer_of(experiment, text.users)
-    start = assembly.starting_model(experiment, tokenizer, text.corpus, tell)
-    experiment = _resolved(experiment, text, start.model)
+    people = People.of(experiment)
+    tokenizer = assembly.tokenizer_of(experiment, people.users)
+    people.planting(experiment, tokenizer)  # what cannot be planted is refused before any work
+    start = assembly.starting_model(experiment, tokenizer, people.corpus, tell)
+    experiment = _resolved(experiment, people, start.model)
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     header = _header(experiment, key)
-    trained_on = (text.corpus.identity, *start.trained_on)
+    trained_on = (people.corpus.identity, *start.trained_on)
 
     def fill(made: RunDirectory) -> None:
         with Ledger.create(made.ledger_file, header, epsilon_of=_epsilon_of(experiment)) as ledger:
@@ -76,7 +69,7 @@ def created(
                 )
             head = ledger.head
         _fill(made, experiment, tokenizer, key)
-        plan = assembly.round_plans(experiment, assembly.layers_of(start.model))[0]
+        plan = plans.round_plans(experiment, plans.layers_of(start.model))[0]
         clip = plan.initial_clip_state()
         vector = to_vector(start.model)
         made.checkpoints.write(
@@ -93,7 +86,7 @@ def created(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, text, tokenizer, engine, tell)
+    return _session(directory, experiment, people, tokenizer, engine, tell)
 
 
 def resumed(
@@ -115,8 +108,8 @@ def resumed(
             f"the run {directory.path} is complete after {result['rounds']} rounds; to train"
             f" further, branch from it with --from {directory.path}@{result['rounds']} --run OTHER"
         )
-    text = _text(there)
-    if text.corpus.identity != there.corpus.identity:
+    people = People.of(there)
+    if people.corpus.identity != there.corpus.identity:
         raise ValueError(
             f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
             " run cannot go on with it; ingest gives every corpus an identity of its own"
@@ -126,8 +119,8 @@ def resumed(
         file = directory.checkpoints.read().model_file
         model = weights.load(file, own_factory=_own(there))
         inherited = _inherited(Ledger.read(directory.ledger_file))
-        _refuse_another(_resolved(experiment, text, model, inherited), there, directory)
-    return _session(directory, there, text, tokenizer, engine, tell)
+        _refuse_another(_resolved(experiment, people, model, inherited), there, directory)
+    return _session(directory, there, people, tokenizer, engine, tell)
 
 
 def branched(
@@ -159,24 +152,22 @@ def branched(
             f"the branch starts after round {round}, so rounds must be more than that, got"
             f" {experiment.rounds}; add --rounds"
         )
-    text = _text(experiment)
-    if text.corpus.identity != there.corpus.identity:
+    people = People.of(experiment)
+    if people.corpus.identity != there.corpus.identity:
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
     tokenizer = Tokenizer.load(origin.tokenizer_file)
     model = weights.load(before.model_file, own_factory=_own(there))
     old = Ledger.read(origin.ledger_file, before.head)
     released = (entry.event for entry in old.entries[: before.head.entries])
     inherited = Inherited(round, Composition.of(released))
-    experiment = _resolved(experiment, text, model, inherited)
+    experiment = _resolved(experiment, people, model, inherited)
     if experiment.server.optimizer != there.server.optimizer:
-        optimizer = dict(
-            assembly.server_optimizer(experiment).initial(sum(assembly.layers_of(model)))
-        )
+        optimizer = dict(assembly.server_optimizer(experiment).initial(sum(plans.layers_of(model))))
     else:
         optimizer = before.optimizer
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     header = _header(experiment, key, f"{old.header.run_id}@{round}")
-    plan = assembly.round_plans(experiment, assembly.layers_of(model))[experiment.phase_of(round)]
+    plan = plans.round_plans(experiment, plans.layers_of(model))[experiment.phase_of(round)]
 
     def fill(made: RunDirectory) -> None:
         ledger = Ledger.branch(
@@ -205,13 +196,13 @@ def branched(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, text, tokenizer, engine, tell)
+    return _session(directory, experiment, people, tokenizer, engine, tell)
 
 
 def _session(
     directory: RunDirectory,
     experiment: Experiment,
-    text: Text,
+    people: People,
     tokenizer: Tokenizer,
     engine: EngineChoice | None,
     tell: Tell | None,
@@ -226,27 +217,30 @@ def _session(
     model = weights.load(
         last.model_file, vocab_size=tokenizer.vocab_size, own_factory=_own(experiment)
     )
+    trained_on = people.view(experiment, tokenizer)
     cache = TokenCache.open_or_build(
-        text.users,
+        trained_on,
         tokenizer,
-        _cache_folder(text.corpus, directory),
+        _cache_folder(people.corpus, directory),
         max_tokens_per_user=experiment.corpus.max_tokens_per_user,
         progress=(lambda done, of: tell("tokenizing", done, of)) if tell else None,
     )
-    users = CachedUsers(cache, text.users)
+    if planting := people.planting(experiment, tokenizer):
+        record_planted(directory, planting, cache)
+    users = CachedUsers(cache, trained_on)
     update = assembly.user_update(experiment)
-    plans = assembly.round_plans(experiment, assembly.layers_of(model))
+    each = plans.round_plans(experiment, plans.layers_of(model))
     directory.forget_after(last.round)
     ledger = Ledger.open(
         directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
     )
-    register = Register(assembly.corpus_folder(text.corpus))
+    register = Register(assembly.corpus_folder(people.corpus))
     register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
-    sequences = held_out_sequences(text.corpus.test, tokenizer, experiment.evaluation.max_tokens)
+    sequences = held_out_sequences(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
     return Session(
         directory=directory,
         experiment=experiment,
-        tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in plans),
+        tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in each),
         server=assembly.server_optimizer(experiment),
         model=model,
         held_out=HeldOut(sequences, tokenizer.bos, tokenizer.unk),
@@ -269,25 +263,14 @@ def _engine(chosen: EngineChoice | None, model: LanguageModel) -> Engine:
     return chosen(model) if callable(chosen) else chosen
 
 
-def _text(experiment: Experiment) -> Text:
-    corpus = load_corpus(experiment.corpus.source)
-    users = assembly.training_users(experiment, corpus)
-    if len(corpus.test) == 0:
-        raise ValueError(
-            f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it with"
-            " a larger --test-fraction"
-        )
-    return Text(corpus, users)
-
-
 def _resolved(
     experiment: Experiment,
-    text: Text,
+    people: People,
     model: LanguageModel,
     inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
 ) -> Experiment:
-    named = experiment.changed(corpus={"identity": text.corpus.identity})
-    return assembly.resolved(named, text.users, assembly.layers_of(model), inherited)
+    named = experiment.changed(corpus={"identity": people.corpus.identity})
+    return plans.resolved(named, len(people.users), plans.layers_of(model), inherited)
 
 
 def _inherited(ledger: Ledger) -> Inherited:

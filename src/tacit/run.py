@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.assembly import corpus_folder, has_synthetic_users, layers_of, round_plans
+from tacit.assembly import corpus_folder, has_synthetic_users
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
 from tacit.guarantee import Guarantee, guarantee
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
+from tacit.plans import layers_of, round_plans
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment

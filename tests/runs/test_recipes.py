@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit import assembly
+from tacit import plans
 from tacit.models import registry
 from tacit.models.vectors import layer_sizes
 from tacit.runs import recipes
@@ -30,7 +30,7 @@ def planned(experiment: Experiment, population: int) -> list:
     options = dict(experiment.model.options)
     model = registry.build(experiment.model.name, 50, **options)
     declared = experiment.changed(plan={"population": population}, privacy={"delta": 1e-10})
-    return list(assembly.round_plans(declared, layer_sizes(model)))
+    return list(plans.round_plans(declared, layer_sizes(model)))
 
 
 # What comes with tacit.

@@ -222,9 +222,10 @@ def _unigram(start: _Start, run: Run) -> Predictor:
     """Word frequencies of all that the training users trained on."""
     from tacit import assembly
     from tacit.evaluation.baselines import Unigram
+    from tacit.people import People
     from tacit.tokenizers.cache import TokenCache
 
-    users = assembly.training_users(run.experiment, start.corpus)
+    users = People.of(run.experiment, start.corpus).view(run.experiment, start.tokenizer)
     cache = TokenCache.open_or_build(
         users,
         start.tokenizer,

@@ -143,13 +143,13 @@ def _piecewise(
 
 def _baselines(found: StoredModel, users: UserCorpus, named: str | None) -> dict[str, Predictor]:
     """What a model has to beat: fitted on the training users, with nothing to protect them."""
-    from tacit.assembly import training_users
     from tacit.evaluation.baselines import Bigram
+    from tacit.people import People
     from tacit.tokenizers.cache import PAPERS_CAP, user_tokens
 
     words, people, cap = found.tokenizer, users.train, PAPERS_CAP
     if found.run is not None and named is None:  # the very text that the run was trained on
-        people = training_users(found.run.experiment, users)
+        people = People.of(found.run.experiment, users).view(found.run.experiment, words)
         cap = found.run.experiment.corpus.max_tokens_per_user
     texts = [
         user_tokens(people.texts(user), words, cap)

@@ -85,8 +85,9 @@ class _Book:
 
 def _opened(path: Path) -> _Book:
     """A run's ledger, or that of a bundle, which has no checkpoint to be held against."""
-    from tacit.assembly import has_synthetic_users, layers_of, round_plans
+    from tacit.assembly import has_synthetic_users
     from tacit.guarantee import guarantee
+    from tacit.plans import layers_of, round_plans
     from tacit.privacy.ledger import Ledger
     from tacit.run import Run
     from tacit.runs.directory import RunDirectory

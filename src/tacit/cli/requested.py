@@ -210,9 +210,9 @@ def _values(tables: dict[str, Any], below: str = "") -> Iterator[tuple[str, Any]
 
 def check_cohorts(wanted: Sequence[Request]) -> None:
     """Before anything is prepared: are there enough users for each of the trainings?"""
-    from tacit import assembly
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
+    from tacit.people import People
 
     corpora: dict[str, UserCorpus] = {}
     for request in wanted:
@@ -221,7 +221,7 @@ def check_cohorts(wanted: Sequence[Request]) -> None:
             continue  # those have their users already
         source = experiment.corpus.source
         corpora.setdefault(source, load_corpus(source))
-        users = len(assembly.training_users(experiment, corpora[source]))
+        users = len(People.of(experiment, corpora[source]).users)
         if experiment.plan.cohort > users:
             raise ValueError(
                 f"{experiment.name}: plan.cohort of {experiment.plan.cohort:g} users a round is"

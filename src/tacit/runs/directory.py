@@ -4,6 +4,7 @@
     ledger.jsonl      every release made from people's text
     metrics.jsonl     held-out metrics by round
     tokenizer.json
+    canaries.json     what was planted, in an audit run
     checkpoints/
     result.json       how it ended; only a finished run has one
     private/          mode 0700: the run key until the end, HMACs, internal diagnostics
@@ -37,6 +38,7 @@ class RunDirectory:
         self.ledger_file = path / "ledger.jsonl"
         self.metrics_file = path / "metrics.jsonl"
         self.tokenizer_file = path / "tokenizer.json"
+        self.canaries_file = path / "canaries.json"
         self.result_file = path / "result.json"
         self.private = path / "private"
         self.key_file = self.private / "key"

@@ -19,6 +19,7 @@ from tacit.runs.tables import merge
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
 Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
@@ -175,6 +176,28 @@ class Evaluation(Section):
     snapshot_every: Whole | None = None  # checkpoints to keep; None: about twenty of a run
 
 
+class CanaryGrid(Section):
+    """Sentences that nobody wrote, planted in users' texts; see tacit.audit.canaries."""
+
+    sharers: tuple[Positive, ...] = (1.0, 4.0, 16.0)  # expected users with the canary
+    example_probs: tuple[Probability, ...] = (0.1, 1.0)  # of a sharer's texts, replaced by it
+    per_cell: Whole = 4  # canaries for each pair of the two; fewer on a small corpus
+    words: Annotated[int, Field(ge=2, strict=True)] = 5
+    draw: Literal["uniform", "unigram"] = "uniform"
+    max_share: Probability = 0.05  # of all texts, at most this much is replaced
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Audit(Section):
+    """What is planted to be looked for later; with any of it the run is an audit run."""
+
+    canaries: CanaryGrid | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self.canaries is not None
+
+
 class Phase(Section):
     """Some rounds with parts of the plan changed, such as a lower S and sigma."""
 
@@ -197,6 +220,7 @@ class Experiment(Section):
     server: Server = Server()
     privacy: Privacy = Privacy()
     evaluation: Evaluation = Evaluation()
+    audit: Audit = Audit()
     phases: tuple[Phase, ...] = ()
 
     @model_validator(mode="after")

@@ -1,0 +1,1 @@
+"""Finding out what a model memorized, and putting a number on it."""

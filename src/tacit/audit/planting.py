@@ -1,0 +1,128 @@
+"""Canaries in a corpus: a view of it in which some texts are canaries, and a record of which.
+
+Nothing is rewritten on the disk.  Who shares what is a function of the seed, the number of users
+and the place of a user, so it is the same in every process that opens the view.
+
+The rule for a text that several canaries are drawn for: it becomes one of them, each with the same
+probability.  A user may so share several canaries, and none of them takes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.canaries import Canary
+from tacit.corpus.hashing import derived
+from tacit.corpus.source import Source, UserSource
+from tacit.corpus.views import Replaced
+from tacit.privacy.randomness import RunKey, Stream
+
+
+@dataclass(frozen=True)
+class Planting:
+    """Which canaries, among how many users, drawn by which seed."""
+
+    canaries: tuple[Canary, ...]
+    users: int
+    seed: int
+
+    @cached_property
+    def sharers(self) -> dict[int, tuple[int, ...]]:
+        """The canaries, by number, that each sharer was drawn for; all other users have none."""
+        found: dict[int, list[int]] = {}
+        for number, canary in enumerate(self.canaries):
+            stream = self._stream(f"sharers of canary {number}")
+            size = stream.binomial(self.users, canary.cell.user_prob(self.users))
+            for user in stream.subset(self.users, size).tolist():
+                found.setdefault(user, []).append(number)
+        return {user: tuple(numbers) for user, numbers in sorted(found.items())}
+
+    def replacements(self, user: int, texts: int) -> NDArray[np.int64]:
+        """For each of a user's texts the number of the canary that it becomes, or -1."""
+        chosen = np.full(texts, -1)
+        drawn_for = self.sharers.get(user, ())
+        if not drawn_for or not texts:
+            return chosen
+        stream = self._stream("texts", user)
+        probs = np.array([self.canaries[number].cell.example_prob for number in drawn_for])
+        wanted = stream.uniform(texts * len(drawn_for)).reshape(texts, -1) < probs
+        # Of those that want a text, the one with the largest number of its own has it.
+        bids = np.where(wanted, stream.uniform(wanted.size).reshape(wanted.shape), -1.0)
+        best = bids.argmax(1)
+        some = wanted.any(1)
+        chosen[some] = np.array(drawn_for)[best[some]]
+        return chosen
+
+    def view(self, users: UserSource) -> Source:
+        """The users with the canaries in their texts."""
+        if len(users) != self.users:
+            raise ValueError(f"the planting is for {self.users} users, and there are {len(users)}")
+        words = [canary.text for canary in self.canaries]
+
+        def replace(user: int, texts: list[str]) -> list[str]:
+            if user not in self.sharers:
+                return texts
+            chosen = self.replacements(user, len(texts)).tolist()
+            return [text if n < 0 else words[n] for n, text in zip(chosen, texts, strict=True)]
+
+        return Replaced(users, replace, self.label)
+
+    @property
+    def label(self) -> str:
+        """Names the planting completely, for the caches of its view."""
+        facts = [(canary.words, canary.cell) for canary in self.canaries]
+        return derived("planting", str(facts), self.users, self.seed)
+
+    def _stream(self, purpose: str, index: int = 0) -> Stream:
+        key = RunKey.from_seed(self.seed)
+        return key.stream(branch="planting", round=0, attempt=0, purpose=purpose, index=index)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One canary as it is in the tokens that are trained on, after all caps."""
+
+    canary: Canary
+    sharers: int  # users with at least one copy
+    copies: int
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "text": self.canary.text,
+            "tokens": list(self.canary.tokens),
+            "expected_sharers": self.canary.cell.sharers,
+            "example_prob": self.canary.cell.example_prob,
+            "sharers": self.sharers,
+            "copies": self.copies,
+        }
+
+
+def count_planted(
+    canaries: Sequence[Canary], users_tokens: Iterable[NDArray[np.integer[Any]]]
+) -> list[Planted]:
+    """How often each canary is whole in users' tokens, and in how many users'."""
+    sharers, copies = np.zeros(len(canaries), np.int64), np.zeros(len(canaries), np.int64)
+    by_first: dict[int, list[int]] = {}
+    for number, canary in enumerate(canaries):
+        by_first.setdefault(canary.tokens[0], []).append(number)
+    firsts = np.array(sorted(by_first))
+    for tokens in users_tokens:
+        found: dict[int, int] = {}
+        for place in np.flatnonzero(np.isin(tokens, firsts)).tolist():
+            for number in by_first[int(tokens[place])]:
+                wanted = canaries[number].tokens
+                if tuple(tokens[place : place + len(wanted)].tolist()) == wanted:
+                    found[number] = found.get(number, 0) + 1
+        for number, count in found.items():
+            sharers[number] += 1
+            copies[number] += count
+    return [
+        Planted(canary, int(sharers[number]), int(copies[number]))
+        for number, canary in enumerate(canaries)
+    ]

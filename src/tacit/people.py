@@ -1,0 +1,122 @@
+"""Whose text a run trains on: the corpus's users as the experiment looks at them.
+
+The training users of the corpus, without their held-out texts, or the first so many of them; with
+canaries in some of their texts if the run is an audit; reshuffled if the experiment asks for the
+IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 2020.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
+from tacit.audit.planting import Planted, Planting, count_planted
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.views import IID, Subset, kept
+from tacit.runs import files
+from tacit.runs.directory import RunDirectory
+from tacit.runs.experiment import Experiment
+from tacit.tokenizers.cache import TokenCache
+from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class People:
+    """The corpus, and of its training users those that take part, with the texts they train on."""
+
+    corpus: UserCorpus
+    users: Source
+
+    @classmethod
+    def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
+        """Those of the experiment's corpus."""
+        if corpus is None:
+            corpus = load_corpus(experiment.corpus.source)
+        users = kept(corpus.train)
+        wanted = experiment.corpus.users
+        if wanted is not None:
+            if wanted > len(users):
+                raise ValueError(
+                    f"corpus.users must be at most the {len(users)} there are: {wanted}"
+                )
+            users = Subset(users, range(wanted))
+        if len(corpus.test) == 0:
+            raise ValueError(
+                f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it"
+                " with a larger --test-fraction"
+            )
+        return cls(corpus, users)
+
+    def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
+        """The canaries that the experiment plants; None if it plants none."""
+        given = experiment.audit.canaries
+        if given is None:
+            return None
+        grid = Grid(
+            given.sharers, given.example_probs, given.per_cell, given.words, given.max_share
+        )
+        frequencies = None
+        if given.draw == "unigram":
+            frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
+        found = draw_canaries(grid, len(self.users), tokenizer, given.seed, frequencies)
+        return Planting(tuple(found), len(self.users), given.seed)
+
+    def view(self, experiment: Experiment, tokenizer: Tokenizer) -> Source:
+        """What is trained on."""
+        planting = self.planting(experiment, tokenizer)
+        users = self.users if planting is None else planting.view(self.users)
+        return IID(users) if experiment.corpus.view == "iid" else users
+
+
+def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
+    """How often each token is in a public text, plus one."""
+    counts = np.ones(tokenizer.vocab_size)
+    batch: list[str] = []
+
+    def count() -> None:
+        for tokens in tokenizer.encode_batch(batch):
+            np.add.at(counts, tokens[1:], 1)
+        batch.clear()
+
+    for text in public_texts(source):
+        batch.append(text)
+        if len(batch) == 5000:
+            count()
+    count()
+    return counts
+
+
+def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCache) -> None:
+    """Write canaries.json, once: what is planted in the tokens that are trained on."""
+    if directory.canaries_file.exists():
+        return
+    found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
+    rows = [planted.as_row() for planted in found]
+    data = {"users": planting.users, "seed": planting.seed, "canaries": rows}
+    files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
+
+
+def read_planted(directory: RunDirectory) -> list[Planted]:
+    """What canaries.json says; a run without canaries is refused."""
+    try:
+        data: dict[str, Any] = json.loads(directory.canaries_file.read_text(encoding="utf-8"))
+        return [_planted(row) for row in data["canaries"]]
+    except FileNotFoundError:
+        raise ValueError(
+            f"{directory.path} was trained without canaries; train an audit run with --set"
+            " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{directory.canaries_file} is damaged: {error}") from None
+
+
+def _planted(row: dict[str, Any]) -> Planted:
+    cell = Cell(row["expected_sharers"], row["example_prob"])
+    canary = Canary(tuple(row["text"].split(" ")), tuple(row["tokens"]), cell)
+    return Planted(canary, row["sharers"], row["copies"])
