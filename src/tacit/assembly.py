@@ -6,6 +6,7 @@ void the guarantee that it asks for, is refused here, before anything is written
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tacit.audit.canary_clients import CanaryClients, free_coordinates
 from tacit.central import pretrain as pretraining
 from tacit.central.public_text import read_public_text
 from tacit.corpus.source import UserCorpus, UserSource
@@ -22,6 +24,7 @@ from tacit.federated.sampled_softmax import SampledSoftmax
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.models import registry, weights
 from tacit.models.base import LanguageModel
+from tacit.models.vectors import parameter_count
 from tacit.people import public_frequencies
 from tacit.runs.experiment import Experiment, Pretraining
 from tacit.tokenizers import build, provenance
@@ -57,6 +60,21 @@ def user_update(experiment: Experiment) -> UserUpdate:
         shuffle=given.shuffle,
         sampled_softmax=sampled,
     )
+
+
+def canary_clients(experiment: Experiment, model: LanguageModel) -> CanaryClients | None:
+    """The made-up users of an audit; None if the experiment has none."""
+    count, plan = experiment.audit.canary_clients, experiment.plan
+    if count is None:
+        return None
+    if plan.sampling != "poisson" or plan.clipping == "none":
+        raise ValueError(
+            'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
+            f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
+        )
+    norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
+    support = free_coordinates(model)
+    return CanaryClients(count, parameter_count(model), norm, experiment.audit.seed, support)
 
 
 def server_optimizer(experiment: Experiment) -> ServerOptimizer:

@@ -68,7 +68,7 @@ def guarantee(
     elif experiment.seed is not None:
         claim = f"Simulation, not for release, because its noise follows from a seed.  {claim}"
     if experiment.audit.is_on:
-        claim = f"Audit run, with planted canaries among its texts.  {claim}"
+        claim = f"Audit run, with canaries planted among its texts or users.  {claim}"
     others = _others(register, ledger.header.run_id, delta, name) if register else ""
     return Guarantee(rounds, delta, epsilon, name, claim, others)
 

@@ -9,13 +9,15 @@ from typing import Any
 
 from tacit import assembly, plans
 from tacit.assembly import Tell
+from tacit.audit.canary_clients import WithCanaryClients
 from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine
 from tacit.engines.serial import SerialEngine
 from tacit.evaluation.held_out import held_out_sequences
-from tacit.federated.cohort import CachedUsers, Task
+from tacit.federated.cohort import CachedUsers, Task, Users
 from tacit.federated.local_sgd import local_sgd_for
 from tacit.mechanisms.schedules import ClipState
+from tacit.mechanisms.weighting import UserWeighting
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
@@ -227,7 +229,9 @@ def _session(
     )
     if planting := people.planting(experiment, tokenizer):
         record_planted(directory, planting, cache)
-    users = CachedUsers(cache, trained_on)
+    users: Users = CachedUsers(cache, trained_on)
+    if clients := assembly.canary_clients(experiment, model):
+        users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
     update = assembly.user_update(experiment)
     each = plans.round_plans(experiment, plans.layers_of(model))
     directory.forget_after(last.round)
@@ -270,7 +274,10 @@ def _resolved(
     inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
 ) -> Experiment:
     named = experiment.changed(corpus={"identity": people.corpus.identity})
-    return plans.resolved(named, len(people.users), plans.layers_of(model), inherited)
+    users = len(people.users)
+    if clients := assembly.canary_clients(named, model):
+        users += clients.count  # however their coins fall
+    return plans.resolved(named, users, plans.layers_of(model), inherited)
 
 
 def _inherited(ledger: Ledger) -> Inherited:

@@ -5,7 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from tacit import assembly
+from tacit.audit.canary_clients import cosines
 from tacit.federated.cohort import CachedUsers
+from tacit.models.vectors import to_vector
 from tacit.opening import created
 from tacit.people import People, read_planted
 from tacit.train import train
@@ -45,7 +48,7 @@ def test_what_is_recorded_is_what_is_trained_on(folder, tmp_path):
 
 def test_the_claim_says_that_it_is_an_audit(folder, tmp_path):
     run = train(planted_experiment(folder, rounds=1), tmp_path / "run")
-    assert run.guarantee().claim.startswith("Audit run, with planted canaries")
+    assert run.guarantee().claim.startswith("Audit run, with canaries")
     assert run.experiment.audit.canaries.per_cell == 3  # and the experiment is kept whole
 
 
@@ -89,3 +92,78 @@ def test_too_many_sharers_are_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="sharers must be at most"):
         train(wanted, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+CLIENTS = {"canary_clients": 30, "seed": 4}
+
+
+def test_canary_clients_leave_their_trace_and_nobody_else_does(folder, tmp_path):
+    """Little noise, and people who hardly learn: the sum of the canary clients can be seen."""
+    wanted = experiment(folder).changed(
+        audit=CLIENTS,
+        rounds=2,
+        plan={"noise_multiplier": 0.05, "cohort": 70.0, "population": 80},
+        server={"optimizer": "sgd"},
+        update={"learning_rate": 1e-4},
+    )
+    run = train(wanted, tmp_path / "run")
+    assert run.guarantee().claim.startswith("Audit run")
+    first, last = (to_vector(run.model(round)) for round in (0, 2))
+    clients = assembly.canary_clients(run.experiment, run.model())
+    assert 5 < clients.included.sum() < 25
+    found = cosines(clients, last - first)
+    inside, outside = found[clients.included], found[~clients.included]
+    spread = 1 / np.sqrt(clients.degrees)
+    assert inside.mean() > outside.mean() + 2 * spread
+    assert abs(outside.mean()) < 5 * spread / np.sqrt(len(outside))
+
+
+def test_a_canary_client_is_clipped_like_everybody(folder, tmp_path):
+    session = created(experiment(folder).changed(audit=CLIENTS, rounds=1), tmp_path / "run")
+    try:
+        users = session.task.users
+        last = len(users) - 1
+        summed = session.engine.sum(session.task, session.job(0), [last])
+        norm = np.linalg.norm(summed.total.update * session.task.plan.grid(session.clip_state).step)
+    finally:
+        session.close()
+    clip = session.experiment.plan.clip_norm
+    assert clip * (1 - 1e-3) < norm <= clip
+
+
+def test_the_population_counts_canary_clients_however_their_coins_fall(folder, tmp_path):
+    wanted = experiment(folder).changed(audit=CLIENTS, rounds=1)
+    people = len(People.of(wanted).users)
+    session = created(wanted, tmp_path / "run")
+    session.close()
+    assert session.experiment.plan.population == people + 30
+    assert people < len(session.task.users) < people + 30
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": {"sampling": "fixed"}},
+        {
+            "plan": {
+                "clipping": "none",
+                "clip_norm": None,
+                "noise_multiplier": 0.0,
+                "estimator": "true-average",
+            }
+        },
+    ],
+    ids=["fixed-size sampling", "no clip"],
+)
+def test_canary_clients_need_poisson_sampling_and_a_clip(folder, tmp_path, changes):
+    wanted = experiment(folder).changed(audit=CLIENTS, **changes)
+    with pytest.raises(ValueError, match=r"audit\.canary_clients needs"):
+        train(wanted, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_give_the_same_bits_with_canary_clients(folder, tmp_path):
+    wanted = experiment(folder).changed(audit=CLIENTS, rounds=2)
+    train(wanted, tmp_path / "one")
+    train(wanted, tmp_path / "two", workers=2)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")

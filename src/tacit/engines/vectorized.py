@@ -23,7 +23,14 @@ import torch
 from torch import Tensor
 
 from tacit.engines.engine import Progress
-from tacit.federated.cohort import CohortSum, Job, Task, clip_function, one_thread
+from tacit.federated.cohort import (
+    CohortSum,
+    Job,
+    Task,
+    brought_result,
+    clip_function,
+    one_thread,
+)
 from tacit.federated.local_sgd import Weights, check_tokens
 from tacit.federated.rows import Rows, rows_of
 from tacit.federated.stacked import StackedModel
@@ -96,9 +103,15 @@ class VectorizedEngine:
                 f"weights must be one flat vector of {sum(model.sizes)} values, got shape"
                 f" {list(job.weights.shape)}"
             )
+        training = []
+        for user in users:
+            if (brought := brought_result(task, user)) is None:
+                training.append(user)
+            else:
+                yield brought
         places = _Places(self.users_at_once(task), job.weights, model)
         penalty = update.update_penalty if isinstance(update, FedAvg) else 0.0
-        waiting = (_User(task, job, user, model.vocab_size) for user in users)
+        waiting = (_User(task, job, user, model.vocab_size) for user in training)
         while True:
             batch = _Batch(len(places.users), *_shape(update), task.bos)
             yield from places.fill(batch, waiting)

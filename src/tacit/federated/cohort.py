@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -41,6 +41,20 @@ class Users(Protocol):
     def key(self, index: int) -> str:
         """What names the user's stream, whoever else is there: the hashed id."""
         ...
+
+
+@runtime_checkable
+class Bringing(Protocol):
+    """Users of whom some do not train but bring a finished result, as canary clients do."""
+
+    def brought(self, index: int) -> UserResult | None:
+        """That result; None of a user who trains."""
+        ...
+
+
+def brought_result(task: Task, user: int) -> UserResult | None:
+    """What a user brings who does not train; None of everybody else."""
+    return task.users.brought(user) if isinstance(task.users, Bringing) else None
 
 
 @dataclass(frozen=True)
@@ -158,6 +172,8 @@ def sum_over(
 
 def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
     """One user's update, not yet clipped."""
+    if (brought := brought_result(task, user)) is not None:
+        return brought
     tokens = task.users.tokens(user)
     return task.update.run(
         sgd,

@@ -192,10 +192,12 @@ class Audit(Section):
     """What is planted to be looked for later; with any of it the run is an audit run."""
 
     canaries: CanaryGrid | None = None
+    canary_clients: Whole | None = None  # made-up users for the empirical epsilon
+    seed: Annotated[int, Field(ge=0)] = 0  # of the canary clients' coins and directions
 
     @property
     def is_on(self) -> bool:
-        return self.canaries is not None
+        return self.canaries is not None or self.canary_clients is not None
 
 
 class Phase(Section):
