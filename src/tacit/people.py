@@ -59,7 +59,12 @@ class People:
         if given is None:
             return None
         grid = Grid(
-            given.sharers, given.example_probs, given.per_cell, given.words, given.max_share
+            given.sharers,
+            given.example_probs,
+            given.per_cell,
+            given.words,
+            given.max_share,
+            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in given.also),
         )
         frequencies = None
         if given.draw == "unigram":

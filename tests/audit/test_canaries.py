@@ -1,6 +1,7 @@
 """Canaries and where they are planted (Thakkar et al. 2020, section 3)."""
 
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -76,6 +77,15 @@ def test_a_small_corpus_gets_fewer_canaries_with_the_same_sharers():
         grid.canaries_per_cell(2_000)
 
 
+def test_further_cells_count_towards_the_share():
+    grid = Grid((2.0,), (1.0,), per_cell=10, also=((Cell(30.0, 1.0), 3),), max_share=0.1)
+    assert grid.canaries_per_cell(1_000) == 5  # 90 of the 100 sharers that fit are taken
+    cells = grid.cells_of_canaries(1_000)
+    assert cells == [Cell(2.0, 1.0)] * 5 + [Cell(30.0, 1.0)] * 3
+    with pytest.raises(ValueError, match=r"would replace 10\.2%"):
+        grid.canaries_per_cell(900)
+
+
 def test_words_are_uniform_over_the_vocabulary(tokenizer):
     drawn = np.array(draw_phrases(4_000, 5, tokenizer, seed=3)).ravel()
     counts = np.array([(drawn == id).sum() for id in word_tokens(tokenizer)])
@@ -138,6 +148,8 @@ def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
         planted = {planting.canaries[n].text for n in planting.sharers.get(user, ())}
         assert all(a == b or a in planted for a, b in zip(after, before, strict=True))
         assert view.texts(user) == after  # asked again, the same
+    sent = pickle.loads(pickle.dumps(view))  # to other processes
+    assert [sent.texts(u) for u in range(500)] == [view.texts(u) for u in range(500)]
     other = Planting(planting.canaries, 500, seed=3).view(users)
     assert other.fingerprint != view.fingerprint
     assert any(other.texts(user) != view.texts(user) for user in range(500))

@@ -167,3 +167,10 @@ def test_two_processes_give_the_same_bits_with_canary_clients(folder, tmp_path):
     train(wanted, tmp_path / "one")
     train(wanted, tmp_path / "two", workers=2)
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_two_processes_give_the_same_bits_with_canaries(folder, tmp_path):
+    wanted = planted_experiment(folder, rounds=2)
+    train(wanted, tmp_path / "one")
+    train(wanted, tmp_path / "two", workers=2)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")

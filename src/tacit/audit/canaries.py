@@ -12,7 +12,6 @@ that the planted texts stay a small share of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,16 +44,24 @@ class Cell:
             )
         return self.sharers / users
 
+    def share(self, users: int) -> float:
+        """Of all texts, what one canary replaces in expectation."""
+        return self.user_prob(users) * self.example_prob
+
 
 @dataclass(frozen=True)
 class Grid:
-    """All pairs of expected sharers and p_e, with `per_cell` canaries of `words` words each."""
+    """All pairs of expected sharers and p_e, with `per_cell` canaries of `words` words each.
+
+    `also` are further cells with a number of canaries of their own, to look at one extreme.
+    """
 
     sharers: tuple[float, ...] = (1.0, 4.0, 16.0)
     example_probs: tuple[float, ...] = (0.1, 1.0)
     per_cell: int = 4
     words: int = 5
     max_share: float = 0.05  # of all texts, at most this is replaced, in expectation
+    also: tuple[tuple[Cell, int], ...] = ()
 
     def __post_init__(self) -> None:
         checks.whole("per_cell", self.per_cell, at_least=1)
@@ -74,15 +81,24 @@ class Grid:
         Only the number of users has a part in it: with as many texts each, a canary of a cell
         replaces p_u p_e of all texts.
         """
-        share = sum(cell.user_prob(users) * cell.example_prob for cell in self.cells)
-        found = min(self.per_cell, int(self.max_share / share * (1 + 1e-9)))
+        further = sum(count * cell.share(users) for cell, count in self.also)
+        each = sum(cell.share(users) for cell in self.cells)
+        found = min(self.per_cell, int((self.max_share - further) / each * (1 + 1e-9)))
         if found < 1:
             raise ValueError(
-                f"one canary in every cell would replace {share:.1%} of the texts of {users:,}"
-                f" users, more than max_share = {self.max_share:.1%}; lower sharers or"
+                f"one canary in every cell would replace {each + further:.1%} of the texts of"
+                f" {users:,} users, more than max_share = {self.max_share:.1%}; lower sharers or"
                 " example_probs, or raise max_share"
             )
         return found
+
+    def cells_of_canaries(self, users: int) -> list[Cell]:
+        """The cell of each canary, in the order in which they are drawn."""
+        each = self.canaries_per_cell(users)
+        return [
+            *(cell for cell in self.cells for _ in range(each)),
+            *(cell for cell, count in self.also for _ in range(count)),
+        ]
 
 
 @dataclass(frozen=True)
@@ -109,9 +125,8 @@ def draw_canaries(
 
     Words are uniform over the vocabulary, or drawn by `frequencies`, one per token id.
     """
-    each = grid.canaries_per_cell(users)
-    drawn = draw_phrases(len(grid.cells) * each, grid.words, tokenizer, seed, frequencies)
-    cells = [cell for cell in grid.cells for _ in range(each)]
+    cells = grid.cells_of_canaries(users)
+    drawn = draw_phrases(len(cells), grid.words, tokenizer, seed, frequencies)
     return [
         Canary(tuple(tokenizer.token(id) for id in tokens), tokens, cell)
         for tokens, cell in zip(drawn, cells, strict=True)
@@ -198,8 +213,3 @@ def _places(
         return stream.integers(candidates, count)
     places: NDArray[np.int64] = np.searchsorted(shares, stream.uniform(count), side="right")
     return np.minimum(places, candidates - 1)
-
-
-def planted_cells(canaries: Sequence[Canary]) -> list[Cell]:
-    """The cells that have canaries, in their order."""
-    return list(dict.fromkeys(canary.cell for canary in canaries))

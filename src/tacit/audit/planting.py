@@ -63,15 +63,17 @@ class Planting:
         """The users with the canaries in their texts."""
         if len(users) != self.users:
             raise ValueError(f"the planting is for {self.users} users, and there are {len(users)}")
-        words = [canary.text for canary in self.canaries]
+        return Replaced(users, self.replace, self.label)
 
-        def replace(user: int, texts: list[str]) -> list[str]:
-            if user not in self.sharers:
-                return texts
-            chosen = self.replacements(user, len(texts)).tolist()
-            return [text if n < 0 else words[n] for n, text in zip(chosen, texts, strict=True)]
-
-        return Replaced(users, replace, self.label)
+    def replace(self, user: int, texts: list[str]) -> list[str]:
+        """A user's texts with the canaries among them."""
+        if user not in self.sharers:
+            return texts
+        chosen = self.replacements(user, len(texts)).tolist()
+        return [
+            text if number < 0 else self.canaries[number].text
+            for number, text in zip(chosen, texts, strict=True)
+        ]
 
     @property
     def label(self) -> str:

@@ -176,6 +176,14 @@ class Evaluation(Section):
     snapshot_every: Whole | None = None  # checkpoints to keep; None: about twenty of a run
 
 
+class CanaryCell(Section):
+    """Some more canaries, shared in a way of their own."""
+
+    sharers: Positive
+    example_prob: Probability
+    canaries: Whole
+
+
 class CanaryGrid(Section):
     """Sentences that nobody wrote, planted in users' texts; see tacit.audit.canaries."""
 
@@ -185,6 +193,7 @@ class CanaryGrid(Section):
     words: Annotated[int, Field(ge=2, strict=True)] = 5
     draw: Literal["uniform", "unigram"] = "uniform"
     max_share: Probability = 0.05  # of all texts, at most this much is replaced
+    also: tuple[CanaryCell, ...] = ()
     seed: Annotated[int, Field(ge=0)] = 0
 
 
