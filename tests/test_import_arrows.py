@@ -36,6 +36,7 @@ PARTS_OF_TRAIN = (
     "opening",
     "stored_model",
     "personalization",
+    "auditing",
 )
 for _part in PARTS_OF_TRAIN:
     ARROWS[_part] = set(ARROWS)

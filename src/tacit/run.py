@@ -50,6 +50,12 @@ class Run:
         return self.directory.path
 
     @property
+    def first_round(self) -> int:
+        """Where it began: 0, or the round at which it left the run that it is a branch of."""
+        parent = self.ledger.header.parent
+        return 0 if parent is None else int(self.ledger.header.branch.rpartition("-")[2])
+
+    @property
     def is_complete(self) -> bool:
         return self.directory.result() is not None
 

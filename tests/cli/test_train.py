@@ -294,6 +294,15 @@ def test_workers_are_handed_to_the_engine(tmp_path, monkeypatch):
     assert asked == [processes.available_cores(), 3]
 
 
+def test_the_vectorized_engine_reaches_the_same_figures(tmp_path, first):
+    words = ["--rounds", ROUNDS, "--seed", 3, *TINY, "--engine", "vectorized", "--json", "--quiet"]
+    code, out, err = train("mcmahan2018", "--run", tmp_path / "run", *words)
+    assert code == 0, err
+    found, expected = json.loads(out), json.loads((first.path / "result.json").read_text())
+    assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=2e-3)
+    assert found["epsilon"] == expected["epsilon"]
+
+
 @pytest.mark.slow
 def test_two_processes_end_with_the_same_weights(tmp_path, first):
     words = ["--rounds", ROUNDS, "--seed", 3, *TINY, "--workers", 2]

@@ -40,6 +40,7 @@ MISTAKES = {
     "variant of none": (["mcmahan2018", "--variant", "a"], "has no variant 'a'"),
     "variant alone": (["--resume", "--variant", "a"], "--variant needs the RECIPE"),
     "workers": (["mcmahan2018", *TINY, "--workers", "0"], "--workers must be at least 1"),
+    "engine": (["mcmahan2018", *TINY, "--engine", "warp"], "must be processes or vectorized"),
     "device": (["mcmahan2018", *TINY, "--device", "tpu"], "must be cpu, cuda or mps"),
     "no run": (["--resume"], "there is no run at"),
     "option": (["mcmahan2018", "--round", "5"], "--round"),
@@ -57,7 +58,7 @@ def test_an_accelerator_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ["mcmahan2018", "--run", tmp_path / "run", *TINY[:2], *TINY[4:]]
     assert "torch finds none here" in refused(*words, "--device", "cuda")
-    assert "--workers is for --device cpu" in refused(*words, "--device", "cuda", "--workers", "2")
+    assert "--workers is for --engine" in refused(*words, "--device", "cuda", "--workers", "2")
 
 
 def test_something_else_in_the_place_of_the_run_is_left_alone(tmp_path):

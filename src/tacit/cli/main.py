@@ -11,6 +11,7 @@ import typer
 
 from tacit import __version__
 from tacit.cli import (
+    audit,
     compare,
     corpus,
     demo,
@@ -45,6 +46,7 @@ app.add_typer(recipes.app, name="recipes")
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)

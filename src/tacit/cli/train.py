@@ -110,6 +110,15 @@ def train(
     device: Annotated[
         str, typer.Option(metavar="NAME", help="Where users' updates are computed: cpu, cuda, mps.")
     ] = "cpu",
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="processes: a user at a time in each; vectorized: many users at once, for"
+            " accelerators.  [default: what the device is good at]",
+            show_default=False,
+        ),
+    ] = "",
     keep_key: Annotated[
         bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
     ] = False,
@@ -155,12 +164,12 @@ def train(
     if again:  # goes on with what is there, if that is what the command asks for
         wanted = [requested.repeated(request) for request in wanted]
     requested.check_cohorts(wanted)
-    engine = _engine(workers, device)
+    computing = _engine(engine, workers, device)
     boards = [_board(request.run) if tensorboard else None for request in wanted]
     results = []
     for request, board in zip(wanted, boards, strict=True):
         try:
-            results.append(_trained(request, engine, board, keep_key=keep_key, quiet=quiet))
+            results.append(_trained(request, computing, board, keep_key=keep_key, quiet=quiet))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(wanted) > 1)) from None
     if as_json:
@@ -215,14 +224,19 @@ def _board(run: Path) -> Board:
     return Board(run)
 
 
-def _engine(workers: int | None, device: str) -> EngineChoice:
+def _engine(name: str, workers: int | None, device: str) -> EngineChoice:
     """How cohorts are computed: here, in several processes, or on an accelerator."""
+    name = name or ("processes" if device == "cpu" else "vectorized")
+    if name not in ("processes", "vectorized"):
+        raise ValueError(f"--engine must be processes or vectorized, got {name!r}")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers must be at least 1, got {workers}")
-    if device != "cpu":
+    if name == "vectorized":
         if workers not in (None, 1):
-            raise ValueError(f"--workers is for --device cpu; with {device} leave it out")
+            raise ValueError("--workers is for --engine processes; leave it out with vectorized")
         return _on_device(device)
+    if device != "cpu":
+        raise ValueError(f"--engine processes computes on the cpu; with {device} leave it out")
     from tacit.engines.processes import available_cores, engine_for
 
     count = workers or available_cores()
@@ -230,14 +244,12 @@ def _engine(workers: int | None, device: str) -> EngineChoice:
 
 
 def _on_device(device: str) -> EngineChoice:
-    import copy
-
     import torch
 
-    from tacit.engines.serial import SerialEngine
-    from tacit.federated.local_sgd import AutogradSGD
+    from tacit.engines.vectorized import VectorizedEngine
 
     there: dict[str, Callable[[], bool]] = {
+        "cpu": lambda: True,
         "cuda": torch.cuda.is_available,
         "mps": torch.backends.mps.is_available,
     }
@@ -246,7 +258,7 @@ def _on_device(device: str) -> EngineChoice:
         raise ValueError(f"--device must be cpu, cuda or mps, got {device!r}")
     if not there[kind]():
         raise ValueError(f"--device {device}: torch finds none here; leave it out to use the cpu")
-    return lambda model: SerialEngine(AutogradSGD(copy.deepcopy(model).to(device)))
+    return lambda model: VectorizedEngine(model, device)
 
 
 def _how_to_go_on(request: Request, several: bool) -> str:

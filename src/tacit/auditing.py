@@ -1,0 +1,332 @@
+"""An audit of a run: what its model memorized of what was planted, and what gives its users away.
+
+No model is trained for it, unless reference models are asked for.  The findings about canaries,
+phrases and canary clients come from made-up text and the released model, and are free to publish;
+whatever is computed from people's text is internal (design rule 5), and is kept apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import assembly
+from tacit.audit.canaries import draw_phrases, parse_phrase, word_tokens
+from tacit.audit.empirical_epsilon import empirical_epsilon
+from tacit.audit.extraction import CanaryResult, Extraction
+from tacit.audit.one_run import planned_guesses
+from tacit.central.pretrain import Settings
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import to_vector
+from tacit.people import read_planted
+from tacit.run import Run
+from tacit.runs import files
+from tacit.stored_model import StoredModel
+from tacit.tokenizers.tokenizer import Tokenizer
+
+Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
+
+NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
+
+AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is to be done."""
+
+    extraction: Extraction = field(default_factory=Extraction)
+    controls: int = 100  # phrases that were never planted: none of them should be found
+    phrases: tuple[str, ...] = ()
+    membership: bool = False
+    references: int = 0  # models to train for the membership attacks
+    max_users: int = 1000  # on either side of a membership attack
+    confidence: float = 0.95
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an audit found: `public` may be published, `internal` comes from people's text."""
+
+    public: dict[str, Any]
+    internal: dict[str, Any]
+
+    def figures(self) -> dict[str, Any]:
+        """All of it under the names that scripts rely on, with the figures that gates look at."""
+        found = dict(self.public)
+        attacks = self.internal.get("membership", {}).get("attacks", [])
+        if attacks:
+            worst = max(attacks, key=lambda attack: float(attack["auc"]))
+            found["membership_auc"] = {"attack": worst["name"], "value": worst["auc"]}
+            found["membership_auc"]["interval"] = worst["auc_interval"]
+            found["membership"] = self.internal["membership"]
+        return found
+
+
+def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
+    """Everything that fits the run; refused if there is nothing to look for."""
+    planned = run.experiment.audit
+    public = _header(run)
+    rng = np.random.default_rng(wanted.seed)
+    looked = False
+    if planned.canaries is not None:
+        public |= _canaries(run, wanted, rng, tell)
+        looked = True
+    if wanted.phrases:
+        public["phrases"] = audit_phrases(run.model(), run.tokenizer, wanted, rng, tell)
+        looked = True
+    if planned.canary_clients is not None:
+        public["empirical_epsilon"] = _empirical(run, wanted, tell)
+        looked = True
+    internal: dict[str, Any] = {}
+    if wanted.membership:
+        internal["membership"] = _membership(run, wanted, tell)
+        looked = True
+    if not looked:
+        read_planted(run.directory)  # says what is missing, and what to do
+    return Findings(public, internal)
+
+
+def audit_model(stored: StoredModel, wanted: Audit, tell: Tell | None = None) -> Findings:
+    """A model without a run: only phrases can be looked for."""
+    if stored.run is not None:
+        return audit_run(stored.run, wanted, tell)
+    if not wanted.phrases:
+        raise ValueError(
+            f"{stored.path} is a model and not a run, so nothing was planted in it; name what to"
+            " look for with --phrases FILE"
+        )
+    rng = np.random.default_rng(wanted.seed)
+    rows = audit_phrases(stored.model, stored.tokenizer, wanted, rng, tell)
+    return Findings(_empty() | {"phrases": rows}, {})
+
+
+def audit_phrases(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    wanted: Audit,
+    rng: np.random.Generator,
+    tell: Tell | None = None,
+) -> list[dict[str, Any]]:
+    """One row for each phrase, in their order."""
+    tokens = [parse_phrase(phrase, tokenizer) for phrase in wanted.phrases]
+    settings = Extraction(**{**asdict(wanted.extraction), "shorten_prefix": True})
+    found = _extracted(model, tokenizer, tokens, settings, rng, "looking for phrases", tell)
+    return [
+        {"text": text} | _result_row(result)
+        for text, result in zip(wanted.phrases, found, strict=True)
+    ]
+
+
+def save(run: Run, findings: Findings) -> None:
+    """Beside the run for everybody, and in its private folder for its owner."""
+    files.replace(run.path / AUDIT_FILE, _json(findings.public))
+    if findings.internal:
+        files.replace(run.directory.private / AUDIT_FILE, _json(findings.internal))
+
+
+def _header(run: Run) -> dict[str, Any]:
+    claimed = run.guarantee()
+    epsilon = claimed.epsilon[claimed.accountant]
+    return _empty() | {
+        "round": run.round,
+        "accounted_epsilon": _finite(epsilon),
+        "delta": claimed.delta,
+        "accountant": claimed.accountant,
+    }
+
+
+def _empty() -> dict[str, Any]:
+    nothing = {"canaries": 0, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0}
+    return nothing | {"controls": None, "rows": [], "phrases": None, "empirical_epsilon": None}
+
+
+def _canaries(
+    run: Run, wanted: Audit, rng: np.random.Generator, tell: Tell | None
+) -> dict[str, Any]:
+    planted = read_planted(run.directory)
+    model, words = run.model(), run.tokenizer
+    tokens = [one.canary.tokens for one in planted]
+    what = "looking for canaries"
+    found = _extracted(model, words, tokens, wanted.extraction, rng, what, tell)
+    rows = [one.as_row() | _result_row(result) for one, result in zip(planted, found, strict=True)]
+    controls = None
+    if wanted.controls:
+        drawn = draw_phrases(
+            wanted.controls, len(tokens[0]), words, wanted.seed, purpose="controls"
+        )
+        what = "looking for controls, which were never planted"
+        others = _extracted(model, words, drawn, wanted.extraction, rng, what, tell)
+        controls = {"count": len(others)} | _counts(others)
+    settings = asdict(wanted.extraction) | {"controls": wanted.controls, "seed": wanted.seed}
+    return {
+        "settings": settings,
+        "canaries": len(rows),
+        **_counts(found),
+        "controls": controls,
+        "rows": rows,
+    }
+
+
+def _extracted(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    phrases: Sequence[Sequence[int]],
+    settings: Extraction,
+    rng: np.random.Generator,
+    what: str,
+    tell: Tell | None,
+) -> list[CanaryResult]:
+    return settings.extract(
+        model,
+        phrases,
+        bos=tokenizer.bos,
+        candidates=word_tokens(tokenizer),
+        rng=rng,
+        progress=None if tell is None else lambda done, of: tell(what, done, of),
+    )
+
+
+def _counts(found: Sequence[CanaryResult]) -> dict[str, int]:
+    return {
+        "memorized_rs": sum(one.memorized_rs for one in found),
+        "memorized_bs": sum(one.memorized_bs for one in found),
+        "memorized": sum(one.memorized_rs or one.memorized_bs for one in found),
+    }
+
+
+def _result_row(found: CanaryResult) -> dict[str, Any]:
+    return {
+        "log_perplexity": found.log_perplexity,
+        "memorized_rs": found.memorized_rs,
+        "memorized_bs": found.memorized_bs,
+        "rank": found.rank,
+        "rank_standard_error": found.rank_standard_error,
+        "exposure": found.exposure,
+    }
+
+
+def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
+    """The canary clients' trace in what the whole training changed."""
+    clients = assembly.canary_clients(run.experiment, run.model())
+    assert clients is not None
+    claimed = run.guarantee()
+    epsilon = claimed.epsilon[claimed.accountant]
+    # How many guesses there are follows from the claim alone, before anything is looked at.
+    guesses = planned_guesses(
+        clients.count, min(epsilon, NO_CLAIM), claimed.delta, wanted.confidence
+    )
+    change = to_vector(run.model()) - to_vector(run.model(run.first_round))
+    found = empirical_epsilon(
+        clients,
+        change,
+        guesses,
+        delta=claimed.delta,
+        confidence=wanted.confidence,
+        progress=None
+        if tell is None
+        else lambda done: tell("looking for canary clients", done, clients.count),
+    )
+    row = found.as_row() | {"says": found.beside(epsilon)}
+    return {key: _finite(value) for key, value in row.items()}
+
+
+def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
+    """Members are the training users by their training texts, non-members the test users."""
+    from tacit.audit import membership, references
+    from tacit.audit.user_scores import TRAINING, user_texts
+
+    corpus = StoredModel.open(run.path).corpus(None)
+    cap = run.experiment.corpus.max_tokens_per_user
+    settings = {"max_users": wanted.max_users, "max_tokens": cap, "seed": wanted.seed}
+    members = user_texts(corpus.train, run.tokenizer, TRAINING, **settings)
+    strangers = user_texts(corpus.test, run.tokenizer, TRAINING, max_tokens=cap)
+    models: list[references.Reference] = []
+    if wanted.references:
+        roles = references.split_test_users(list(strangers), wanted.references)
+        names = list(strangers)
+        start = run.model(run.first_round)
+        for number, group in enumerate(roles.references):
+            theirs = {names[place]: strangers[names[place]] for place in group}
+
+            def progress(now: Any, number: int = number) -> None:
+                if tell is not None:
+                    what = f"training reference model {number + 1} of {wanted.references}"
+                    tell(what, round(1000 * now.share), 1000)
+
+            made = references.reference_model(
+                start,
+                theirs,
+                Settings(epochs=3.0),
+                bos=run.tokenizer.bos,
+                seed=number,
+                progress=progress,
+            )
+            models.append(made)
+        strangers = {names[place]: strangers[names[place]] for place in roles.non_members}
+    strangers = dict(list(strangers.items())[: wanted.max_users])
+    if tell is not None:
+        tell("scoring members and strangers", 0, 1)
+    attacks = [a for a in membership.ATTACKS if models or not a.needs_references]
+    found = membership.attack(
+        run.model(),
+        members,
+        strangers,
+        models,
+        bos=run.tokenizer.bos,
+        attacks=attacks,
+        texts=TRAINING,
+        confidence=wanted.confidence,
+    )
+    row = found.as_row()
+    row["attacks"] = [_attack_row(attack, found.confidence) for attack in row["attacks"]]
+    return row
+
+
+def _attack_row(attack: dict[str, Any], confidence: float) -> dict[str, Any]:
+    rates = []
+    for rate, reached in attack["tpr_at"].items():
+        known = reached.get("tpr") is not None
+        rates.append(
+            {
+                "fpr": float(rate),
+                "tpr": reached.get("tpr"),
+                "interval": [reached["low"], reached["high"]] if known else None,
+                "why_not": reached.get("reason"),
+            }
+        )
+    return {
+        "name": attack["attack"],
+        "auc": attack["auc"],
+        "auc_interval": attack["auc_interval"],
+        "confidence": confidence,
+        "tpr_at": rates,
+        "roc": attack["roc"],
+    }
+
+
+def read_phrases(path: Path) -> tuple[str, ...]:
+    """One phrase to a line; blank lines are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
+    found = tuple(line.strip() for line in lines if line.strip())
+    if not found:
+        raise ValueError(f"{path} holds no phrases; write one to a line")
+    return found
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
