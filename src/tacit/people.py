@@ -31,27 +31,31 @@ class People:
     """The corpus, and of its training users those that take part, with the texts they train on."""
 
     corpus: UserCorpus
-    users: Source
+    members: Source  # those who take part, with all of their texts
 
     @classmethod
     def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
         """Those of the experiment's corpus."""
         if corpus is None:
             corpus = load_corpus(experiment.corpus.source)
-        users = kept(corpus.train)
-        wanted = experiment.corpus.users
+        members, wanted = corpus.train, experiment.corpus.users
         if wanted is not None:
-            if wanted > len(users):
+            if wanted > len(members):
                 raise ValueError(
-                    f"corpus.users must be at most the {len(users)} there are: {wanted}"
+                    f"corpus.users must be at most the {len(members)} there are: {wanted}"
                 )
-            users = Subset(users, range(wanted))
+            members = Subset(members, range(wanted))
         if len(corpus.test) == 0:
             raise ValueError(
                 f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it"
                 " with a larger --test-fraction"
             )
-        return cls(corpus, users)
+        return cls(corpus, members)
+
+    @property
+    def users(self) -> Source:
+        """The same people without their held-out texts."""
+        return kept(self.members)
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
         """The canaries that the experiment plants; None if it plants none."""

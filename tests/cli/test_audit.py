@@ -79,7 +79,7 @@ def test_the_empirical_epsilon_stands_beside_the_accounted_one(tacit, private):
 
 
 def test_membership_is_internal(tacit, private):
-    found = tacit.json(private, *QUICK, "--membership")
+    found = tacit.json(private, *QUICK, "--membership", "--texts", "training")
     low, high = found["membership_auc"]["interval"]
     assert 0 <= low <= found["membership_auc"]["value"] <= high <= 1
     public = (private / "audit.json").read_text()
@@ -87,14 +87,15 @@ def test_membership_is_internal(tacit, private):
     internal = json.loads((private / "private" / "audit.json").read_text())
     assert [attack["name"] for attack in internal["membership"]["attacks"]] == ["loss"]
     assert internal["membership"]["members"] > 30
-    said = " ".join(tacit.says(private, *QUICK, "--membership").split())
+    said = " ".join(tacit.says(private, *QUICK, "--membership", "--texts", "all").split())
     assert "internal, not for publication" in said
 
 
 def test_reference_models_add_the_stronger_attacks(tacit, private):
-    found = tacit.json(private, *QUICK, "--references", "1")
+    found = tacit.json(private, *QUICK, "--references", "1", "--texts", "training")
     names = [attack["name"] for attack in found["membership"]["attacks"]]
     assert {"user_inference", "loss", "rmia"} <= set(names)
+    assert found["membership_auc"]["attack"] == "user_inference"
 
 
 def test_the_gate(tacit, leaky):
@@ -140,5 +141,6 @@ def test_mistakes_are_one_sentence(tacit, private_run, leaky, tmp_path):
     assert "holds no phrases" in tacit.refused(leaky, "--phrases", file)
     file.write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in tacit.refused(leaky, "--phrases", file)
+    assert "has fresh texts" in tacit.refused(leaky, "--samples", "9", "--membership")
     assert "samples must" in tacit.refused(leaky, "--samples", "0")
     assert "there is no run" in tacit.refused(tmp_path / "nowhere")

@@ -45,6 +45,7 @@ def audit(
     references: Annotated[
         int, typer.Option(help="Reference models to train for the membership attacks.")
     ] = 0,
+    texts: Annotated[str, typer.Option(help="Of the members: fresh, training or all.")] = "fresh",
     max_users: Annotated[int, typer.Option(help="On either side of a membership attack.")] = 1000,
     confidence: Annotated[float, typer.Option(help="Of bounds and intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(help="Of random suffixes and controls.")] = 0,
@@ -74,6 +75,7 @@ def audit(
         phrases=() if phrases is None else read_phrases(phrases),
         membership=membership or references > 0,
         references=references,
+        texts=texts,
         max_users=max_users,
         confidence=confidence,
         seed=seed,
