@@ -12,6 +12,8 @@ from tacit.audit.canary_clients import (
     cosines,
     free_coordinates,
 )
+from tacit.engines.serial import SerialEngine
+from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import CohortSum
 from tacit.federated.local_sgd import local_sgd_for
 from tacit.federated.user_update import FedAvg
@@ -146,6 +148,21 @@ def test_a_cohort_adds_a_canary_as_it_adds_a_user():
     seen = cosines(clients, found.total.update)
     assert seen[clients.takes_part[0]] == pytest.approx(1, abs=1e-6)
     assert np.abs(np.delete(seen, clients.takes_part[0])).max() < 0.5
+
+
+def test_every_engine_adds_the_canaries_of_a_cohort_alike():
+    model = small()
+    clients = CanaryClients(count=9, dimension=parameter_count(model), clip_norm=0.5, seed=1)
+    users = with_canaries(clients)
+    one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
+    one_job, cohort = job(model, one_task.plan), range(len(few_users()), len(users))
+    expected = one_task.plan.empty(clients.dimension)
+    for number in clients.takes_part:
+        expected += one_task.plan.contribution(clients.update(number), 1, one_job.clip_state)
+    for engine in (SerialEngine(local_sgd_for(model)), VectorizedEngine(model)):
+        found = engine.sum(one_task, one_job, cohort)
+        assert (found.total.update == expected.update).all()
+        assert found.total.weight == expected.weight == len(cohort) * WHOLE_WEIGHT
 
 
 def test_training_on_a_canary_as_if_it_had_texts_is_refused():

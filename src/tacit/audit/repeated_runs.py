@@ -1,0 +1,266 @@
+"""A sharp test of an implementation: one canary, in or out, over thousands of tiny trainings.
+
+Each repetition draws cohorts, clips, weighs, sums and releases by the very `RoundPlan` that a real
+training uses, with all randomness of its own.  In half of the repetitions a canary client takes
+part; its update is along the first coordinate and ten clip norms long.  The statistic is the sum
+over the rounds of the releases' first coordinate, in units of what a clipped canary of weight 1
+adds to one: 0 in the mean without the canary, and with it the number of rounds it was drawn for.
+Above a threshold the auditor says "in".
+
+Clopper and Pearson's limits on the false positive and the false negative rate, each at half of
+1 - confidence, hold together with the given confidence.  From them:
+
+- If the claim is exactly Gaussian (everybody in every round, so that the releases together are one
+  Gaussian release), the mechanism is claimed to be mu-GDP, and for any test at all
+
+      mu >= Phi^-1(1 - false positive rate) - Phi^-1(false negative rate)
+
+  (Dong, Roth and Su 2022; as a lower bound Nasr et al. 2023).  The limits give a lower bound on mu,
+  and the Gaussian formula turns it into epsilon at the claim's delta.  With the fixed denominator
+  the test is the best one there is, so this is sharp: such a plan is the one to test with.  (With
+  the clipped denominator, or when users are replaced rather than removed, one canary that comes or
+  goes is less than the claim allows for, and the bound stays below it.)
+- Otherwise (sampled cohorts), only what (epsilon, delta)-DP itself says about the two rates is
+  used: epsilon >= log((1 - delta - one) / other), for both orders.  This is valid and blunt.
+
+In both cases the limits are also held against the whole claimed curve: for every epsilon', one
+rate must be at least 1 - delta(epsilon') - e^epsilon' times the other.  `contradicts_claim` says
+whether that fails, which is sharper than the bound at one delta and equally valid.
+
+Guarantee: if the implementation keeps the claim, `lower_bound` exceeds the claimed epsilon, or
+`contradicts_claim` is true, with a probability of at most 1 - confidence.  This needs a threshold
+that does not depend on the repetitions that are counted: it is given beforehand (one half of the
+rounds, for a Gaussian claim), or chosen in a pilot whose repetitions are not counted again.  The
+best of many thresholds on the same repetitions would be no bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri
+
+from tacit.audit.canary_clients import LENGTH
+from tacit.mechanisms.plan import RoundPlan
+from tacit.privacy import checks
+from tacit.privacy.accountant import Accountant
+from tacit.privacy.accountants import default_accountant
+from tacit.privacy.events import Composition, Gaussian
+from tacit.privacy.pld import gaussian_epsilon
+from tacit.privacy.randomness import RunKey, Stream
+
+FEWEST_REPETITIONS = 200
+_PILOT = 0.25  # of the repetitions, where the threshold is not given
+_THRESHOLDS = 40  # tried in the pilot
+_CURVE = tuple(np.r_[0.0, np.geomspace(0.02, 12.0, 24)].tolist())  # epsilons of the claimed curve
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RepeatedRuns:
+    """The auditor's errors, and what they prove, beside the claim.
+
+    `mu` is the lower bound of Gaussian DP, and None where the claim is not exactly Gaussian.
+    `ceiling` is what `lower_bound` would be without a single error.
+    """
+
+    lower_bound: float
+    ceiling: float
+    claimed_epsilon: float
+    contradicts_claim: bool
+    mu: float | None
+    false_positives: int
+    without_canary: int
+    false_negatives: int
+    with_canary: int
+    threshold: float
+    delta: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """Upper limits on the two error rates of a test."""
+
+    false_positive: float
+    false_negative: float
+
+    @classmethod
+    def of(cls, wrong: tuple[int, int], outs: int, ins: int, confidence: float) -> _Rates:
+        level = (1 - confidence) / 2
+        return cls(upper_limit(wrong[0], outs, level), upper_limit(wrong[1], ins, level))
+
+    @property
+    def mu(self) -> float:
+        return max(float(-ndtri(self.false_positive) - ndtri(self.false_negative)), 0.0)
+
+    def epsilon(self, delta: float) -> float:
+        pairs = (
+            (self.false_positive, self.false_negative),
+            (self.false_negative, self.false_positive),
+        )
+        room = [(1 - delta - one, other) for one, other in pairs]
+        return max([math.log(left / other) for left, other in room if left > 0] + [0.0])
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What so many rounds of a plan are accounted for."""
+
+    accountant: Accountant
+    composition: Composition
+    delta: float
+    is_gaussian: bool
+
+    @classmethod
+    def of(cls, plan: RoundPlan, rounds: int, delta: float) -> _Claim:
+        checks.whole("rounds", rounds, at_least=1)
+        checks.open_unit("delta", delta)
+        if not plan.is_private:
+            raise ValueError("the plan must have noise: without any it claims nothing to be tested")
+        event = plan.event()
+        composition = Composition.of([(event, rounds)])
+        accountant = default_accountant(composition)
+        return cls(accountant, composition, delta, isinstance(event, Gaussian))
+
+    @cached_property
+    def epsilon(self) -> float:
+        return self.accountant.epsilon(self.composition, self.delta)
+
+    def bound(self, rates: _Rates) -> float:
+        if self.is_gaussian:
+            return gaussian_epsilon(rates.mu, self.delta)
+        return rates.epsilon(self.delta)
+
+    def is_contradicted_by(self, rates: _Rates) -> bool:
+        # Where not even delta = 0 is contradicted, the accountant need not be asked.
+        worth_asking = (epsilon for epsilon in _CURVE if rates.epsilon(0.0) > epsilon)
+        return any(
+            rates.epsilon(self.accountant.delta(self.composition, epsilon)) > epsilon
+            for epsilon in worth_asking
+        )
+
+
+def audit_repeatedly(
+    plan: RoundPlan,
+    *,
+    key: RunKey,
+    delta: float,
+    repetitions: int = 2000,
+    rounds: int = 1,
+    dimension: int = 50,
+    bystanders: int = 1,
+    confidence: float = 0.999,
+    threshold: float | None = None,
+) -> RepeatedRuns:
+    """Hold the plan, as it is implemented, against what it claims for so many rounds.
+
+    `bystanders` are users along other coordinates who take part in every repetition.
+    """
+    checks.open_unit("confidence", confidence)
+    checks.whole("repetitions", repetitions, at_least=FEWEST_REPETITIONS)
+    claim = _Claim.of(plan, rounds, delta)
+    outs, ins = statistics(plan, key, repetitions, rounds, dimension, bystanders)
+    if threshold is None and claim.is_gaussian:
+        threshold = rounds / 2
+    if threshold is None:
+        pilot = round(_PILOT * repetitions / 2)
+        threshold = _best_threshold(claim, outs[:pilot], ins[:pilot], confidence)
+        outs, ins = outs[pilot:], ins[pilot:]
+    return _judged(claim, outs, ins, threshold, confidence)
+
+
+def _judged(
+    claim: _Claim, outs: Values, ins: Values, threshold: float, confidence: float
+) -> RepeatedRuns:
+    """What these repetitions prove, with a threshold that they had no part in."""
+    wrong = _errors(outs, ins, threshold)
+    rates = _Rates.of(wrong, len(outs), len(ins), confidence)
+    bound = claim.bound(rates)
+    return RepeatedRuns(
+        lower_bound=bound,
+        ceiling=claim.bound(_Rates.of((0, 0), len(outs), len(ins), confidence)),
+        claimed_epsilon=claim.epsilon,
+        contradicts_claim=bound > claim.epsilon or claim.is_contradicted_by(rates),
+        mu=rates.mu if claim.is_gaussian else None,
+        false_positives=wrong[0],
+        without_canary=len(outs),
+        false_negatives=wrong[1],
+        with_canary=len(ins),
+        threshold=threshold,
+        delta=claim.delta,
+        confidence=confidence,
+    )
+
+
+def statistics(
+    plan: RoundPlan, key: RunKey, repetitions: int, rounds: int, dimension: int, bystanders: int
+) -> tuple[Values, Values]:
+    """Of the repetitions without and with the canary, by turns."""
+    checks.whole("bystanders", bystanders)
+    if checks.whole("dimension", dimension, at_least=1) <= bystanders:
+        raise ValueError(
+            f"dimension must be above the number of bystanders, {bystanders}, got {dimension}"
+        )
+    if bystanders >= plan.population:
+        raise ValueError(
+            f"bystanders must be below the plan's population of {plan.population}, got {bystanders}"
+        )
+    updates = np.zeros((bystanders + 1, dimension), np.float32)
+    np.fill_diagonal(updates, LENGTH * plan.initial_clip_state().total_norm)
+    canary_last = updates[::-1]  # so that a repetition without it has the others' numbers
+    found = [
+        _statistic(plan, key, number, rounds, canary_last[: bystanders + number % 2])
+        for number in range(repetitions)
+    ]
+    return np.array(found[::2]), np.array(found[1::2])
+
+
+def _statistic(
+    plan: RoundPlan, key: RunKey, number: int, rounds: int, updates: NDArray[np.float32]
+) -> float:
+    """One tiny training: the released first coordinates, in units of one canary."""
+    examples = math.ceil(plan.weighting.user_weight_cap or 1)
+    state, total = plan.initial_clip_state(), 0.0
+    for round in range(rounds):
+        stream_for = partial(_stream, key, number, round)
+        summed = plan.empty(updates.shape[1])
+        for user in plan.cohort(len(updates), stream_for("cohort")):
+            summed += plan.contribution(updates[user], examples, state)
+        release = plan.release(summed, state, stream_for)
+        one_canary = plan.noise_stddev(state) / plan.relative_noise  # S over the denominator
+        total += float(release.average[0]) / one_canary
+        state = release.clip_state
+    return total
+
+
+def _stream(key: RunKey, number: int, round: int, purpose: str) -> Stream:
+    return key.stream(branch=f"repetition {number}", round=round, attempt=0, purpose=purpose)
+
+
+def upper_limit(events: int, trials: int, level: float) -> float:
+    """Clopper and Pearson's: a larger probability would give so few events less often than this."""
+    if events == trials:
+        return 1.0
+    return float(betaincinv(events + 1, trials - events, 1 - level))
+
+
+def _errors(outs: Values, ins: Values, threshold: float) -> tuple[int, int]:
+    """False positives and false negatives."""
+    return int((outs > threshold).sum()), int((ins <= threshold).sum())
+
+
+def _best_threshold(claim: _Claim, outs: Values, ins: Values, confidence: float) -> float:
+    """Of a pilot: the one with the best bound, and of equal ones the one that separates best."""
+
+    def worth(threshold: float) -> tuple[float, float]:
+        rates = _Rates.of(_errors(outs, ins, threshold), len(outs), len(ins), confidence)
+        return claim.bound(rates), rates.mu
+
+    tried = np.quantile(np.r_[outs, ins], np.linspace(0.01, 0.99, _THRESHOLDS)).tolist()
+    return float(max(tried, key=worth))

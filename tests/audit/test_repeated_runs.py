@@ -1,0 +1,245 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from tacit.audit.repeated_runs import audit_repeatedly, statistics, upper_limit
+from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
+from tacit.mechanisms.noise import GaussianNoise
+from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
+from tacit.mechanisms.schedules import GeometricClip
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.privacy.pld import gaussian_epsilon
+from tacit.privacy.randomness import RunKey
+
+DELTA = 1e-5
+
+
+def plan(plan_class=RoundPlan, **fields):
+    defaults = dict(
+        population=10,
+        sampler=PoissonSampler(1.0),
+        clipper=FlatClip(0.5),
+        estimator=FixedDenominator(10.0),
+        noise_multiplier=1.0,
+    )
+    return plan_class(**(defaults | fields))
+
+
+def audit(one_plan, seed=1, **options):
+    options = {"dimension": 10, "delta": DELTA} | options
+    return audit_repeatedly(one_plan, key=RunKey.from_seed(seed), **options)
+
+
+# Seeded bugs, each in a part of the real round.
+
+
+def halve_the_noise(monkeypatch):
+    right = GaussianNoise.add
+    monkeypatch.setattr(
+        GaussianNoise,
+        "add",
+        lambda self, statistic, stream: right(GaussianNoise(self.stddev / 2), statistic, stream),
+    )
+
+
+def leave_out_the_clip(monkeypatch):
+    monkeypatch.setattr(
+        FlatClip, "clip", lambda self, update, layers=None: NoClip().clip(update, layers)
+    )
+
+
+def weigh_by_half_as_much_again(monkeypatch):
+    """What a forgotten min(., 1) does, past the assertion that guards against it."""
+    right = RoundPlan.contribution
+
+    def contribution(self, update, examples, clip_state):
+        part = right(self, update, examples, clip_state)
+        part.update += part.update // 2
+        part.weight += part.weight // 2
+        return part
+
+    monkeypatch.setattr(RoundPlan, "contribution", contribution)
+
+
+BUGS = {
+    "noise halved": halve_the_noise,
+    "clip left out": leave_out_the_clip,
+    "weight above 1": weigh_by_half_as_much_again,
+}
+
+
+@pytest.fixture(scope="module")
+def right():
+    return audit(plan())
+
+
+def test_the_plan_as_it_is_keeps_its_claim(right):
+    assert 0.4 * right.claimed_epsilon < right.lower_bound <= right.claimed_epsilon
+    assert not right.contradicts_claim
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_seeded_bug_is_caught(monkeypatch, right, bug):
+    BUGS[bug](monkeypatch)
+    wrong = audit(plan())
+    assert wrong.claimed_epsilon == right.claimed_epsilon
+    assert wrong.lower_bound > wrong.claimed_epsilon
+    assert wrong.contradicts_claim
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_seeded_bug_is_caught_every_time(monkeypatch, bug):
+    BUGS[bug](monkeypatch)
+    found = [audit(plan(), seed) for seed in range(10)]
+    assert all(one.lower_bound > one.claimed_epsilon for one in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise_multiplier", [0.5, 1.0, 4.0])
+def test_a_right_mechanism_is_never_above_its_claim_in_20_runs_of_20(noise_multiplier):
+    one_plan = plan(noise_multiplier=noise_multiplier)
+    for seed in range(20):
+        found = audit(one_plan, seed, confidence=0.999)
+        assert found.lower_bound <= found.claimed_epsilon
+        assert not found.contradicts_claim
+
+
+@pytest.mark.slow
+def test_without_confidence_to_spare_the_bound_is_close_to_the_claim():
+    """A bound that is valid because it is useless would pass all other tests.
+
+    The true mu is 1, and both error rates are Phi(-1/2) = 0.3085 with a standard error of 0.0046.
+    Their limits are 0.0092 above them in the mean, so that the bound on mu is 0.948 with a
+    standard deviation of 0.0046 sqrt(2) / phi(1/2) = 0.0186; 0.874 is 4 of them below.
+    """
+    found = audit(plan(), repetitions=20_000, confidence=0.95)
+    assert 0.874 < found.mu <= 1
+    assert gaussian_epsilon(0.874, DELTA) < found.lower_bound <= found.claimed_epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", ["noise halved", "clip left out"])
+def test_a_bug_is_caught_where_cohorts_are_sampled(monkeypatch, bug):
+    """Here the bound at one delta is too blunt, and the whole curve of the claim is needed."""
+    one_plan = plan(sampler=PoissonSampler(0.5), noise_multiplier=1.0)
+    right = audit(one_plan, repetitions=4000)
+    assert not right.contradicts_claim
+    BUGS[bug](monkeypatch)
+    wrong = audit(one_plan, repetitions=4000)
+    assert wrong.contradicts_claim
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_statistics_are_normal_around_nothing_and_around_the_number_of_rounds(rounds):
+    """Within 4.5 standard errors, in mean and in spread, of the Gaussian mechanism's law."""
+    outs, ins = statistics(plan(noise_multiplier=0.7), RunKey.from_seed(3), 800, rounds, 5, 1)
+    spread = 0.7 * math.sqrt(rounds)
+    for values, centre in ((outs, 0), (ins, rounds)):
+        assert len(values) == 400
+        assert values.mean() == pytest.approx(centre, abs=4.5 * spread / 20)
+        assert values.std() == pytest.approx(spread, rel=4.5 / math.sqrt(800))
+
+
+def test_every_repetition_has_noise_of_its_own_and_a_key_repeats_them():
+    outs, ins = statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
+    assert len(np.unique(np.r_[outs, ins])) == 200
+    again, _ = statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
+    other, _ = statistics(plan(), RunKey.from_seed(4), 200, 1, 4, 1)
+    assert (again == outs).all()
+    assert (other != outs).all()
+
+
+def test_a_canary_adds_one_under_any_weighting_denominator_and_schedule():
+    """Without noise to speak of, the unit of the statistic shows."""
+    quiet = dict(noise_multiplier=1e-4)
+    for one_plan in (
+        plan(**quiet),
+        plan(**quiet, weighting=UserWeighting(33.3)),
+        plan(**quiet, weighting=UserWeighting(33.3), weight_aware=True),
+        plan(**quiet, estimator=FixedDenominator(7.0)),
+        plan(**quiet, estimator=ClippedDenominator(5.0)),
+        plan(**quiet, schedule=GeometricClip(0.5, 0.01)),
+        plan(**quiet, clipper=PerLayerClip((0.3, 0.4)), layers=(2, 2)),
+    ):
+        outs, ins = statistics(one_plan, RunKey.from_seed(1), 40, 2, 4, 1)
+        added = 2 * one_plan.clipper.norms[0] / one_plan.clipper.total_norm
+        assert outs == pytest.approx(np.zeros(20), abs=0.01)
+        assert ins == pytest.approx(np.full(20, added), abs=0.01)
+
+
+def test_the_gaussian_bound_is_the_formula_at_the_upper_limits():
+    found = audit(plan(), repetitions=400)
+    level = 0.0005
+    high = [
+        binomtest(count, trials, alternative="less").proportion_ci(1 - level).high
+        for count, trials in (
+            (found.false_positives, found.without_canary),
+            (found.false_negatives, found.with_canary),
+        )
+    ]
+    assert found.mu == pytest.approx(norm.isf(high[0]) - norm.ppf(high[1]), rel=1e-6)
+    assert found.lower_bound == pytest.approx(gaussian_epsilon(found.mu, DELTA))
+    assert found.claimed_epsilon == pytest.approx(gaussian_epsilon(1.0, DELTA))
+    assert found.threshold == 0.5
+    assert found.ceiling > found.lower_bound
+
+
+def test_a_sampled_claim_is_held_against_the_accountants_figure_and_its_pilot_is_not_counted():
+    one_plan = plan(sampler=PoissonSampler(0.4), noise_multiplier=0.5)
+    found = audit(one_plan, repetitions=800, confidence=0.9)
+    assert found.mu is None
+    assert found.without_canary == found.with_canary == 300
+    assert 0 < found.lower_bound <= found.claimed_epsilon
+    assert not found.contradicts_claim
+    given = audit(one_plan, repetitions=200, threshold=0.6)
+    assert (given.threshold, given.with_canary) == (0.6, 100)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"estimator": ClippedDenominator(2.0)}, {"sampler": FixedSizeSampler(10, 10)}],
+    ids=["clipped denominator", "replace-one"],
+)
+def test_claims_with_more_room_than_one_canary_takes_are_not_contradicted(fields):
+    found = audit(plan(**fields), repetitions=600, confidence=0.95)
+    assert found.lower_bound <= found.claimed_epsilon
+    assert not found.contradicts_claim
+
+
+@pytest.mark.parametrize(("events", "trials"), [(0, 50), (7, 50), (50, 50), (49, 50)])
+def test_upper_limits_are_those_of_clopper_and_pearson(events, trials):
+    expected = binomtest(events, trials, alternative="less").proportion_ci(0.975).high
+    assert upper_limit(events, trials, 0.025) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ({"noise_multiplier": None}, {}, "the plan must have noise"),
+        ({}, {"repetitions": 199}, "repetitions must be at least 200, got 199"),
+        ({}, {"rounds": 0}, "rounds must be at least 1, got 0"),
+        ({}, {"confidence": 1.0}, "confidence must be strictly between 0 and 1, got 1"),
+        ({}, {"delta": 0.0}, "delta must be strictly between 0 and 1, got 0"),
+        ({}, {"bystanders": 10, "dimension": 20}, "below the plan's population of 10, got 10"),
+        ({}, {"bystanders": 3, "dimension": 3}, "above the number of bystanders, 3, got 3"),
+        ({}, {"bystanders": -1}, "bystanders must be at least 0, got -1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_input_is_refused(fields, options, message):
+    with pytest.raises(ValueError, match=message):
+        audit(plan(**fields), **options)
+
+
+def test_the_result_says_what_was_counted():
+    found = audit(plan(), repetitions=400)
+    assert (found.without_canary, found.with_canary) == (200, 200)
+    assert 0 < found.false_positives < 200
+    assert (found.delta, found.confidence) == (DELTA, 0.999)
+    assert dataclasses.asdict(found)["contradicts_claim"] is False
