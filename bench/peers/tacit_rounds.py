@@ -106,6 +106,7 @@ def clocks(taken: dict[str, float]) -> Iterator[None]:
         ("local steps", HandwrittenSGD, "step"),
         ("copying weights", HandwrittenSGD, "load"),
         ("copying weights", HandwrittenSGD, "weights"),
+        ("copying weights", HandwrittenSGD, "update"),
         ("tokens to rows", user_update, "rows_of"),
         ("clip, weigh, quantise", RoundPlan, "contribution"),
         ("integer sum", Contribution, "__iadd__"),

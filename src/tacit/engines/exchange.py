@@ -34,7 +34,7 @@ dist: Any = torch.distributed  # its type stubs leave out most of what is used h
 # A process that ends is noticed at once, since its connections close.  This is for a machine that
 # vanishes without a word; it has to be longer than rank 0 may take between two rounds.
 PATIENCE = timedelta(hours=2)
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01  # seconds between looking whether others are done
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.002  # seconds between looking whether others are done
 _SLOT = 1 + len(fields(Diagnostics))  # whether a rank failed, and its diagnostics
 
 
@@ -116,9 +116,11 @@ class Ranks:
         self, mine: CohortSum | None, values: int, bits: int, mistake: str = ""
     ) -> NDArray[np.int64]:
         """One all-reduce of what each rank has, or of its word that it failed; for `joined`."""
-        vector = np.zeros(values + bits + 1 + self.size * _SLOT, np.int64)
+        vector = np.empty(values + bits + 1 + self.size * _SLOT, np.int64)
         slots = vector[values + bits + 1 :].reshape(self.size, _SLOT)
+        slots[:] = 0
         if mine is None:
+            vector[: values + bits + 1] = 0
             slots[self.rank, 0] = 1
         else:
             vector[:values] = mine.total.update
@@ -132,15 +134,13 @@ class Ranks:
         self.in_step = True
         return vector
 
-    def joined(self, vector: NDArray[np.int64], task: Task, values: int, bits: int) -> CohortSum:
-        """The sum over all ranks, from what `join` returned."""
-        total = task.plan.empty(values)
-        total.update += vector[:values]
-        total.bits += vector[values : values + bits]
-        total.weight += int(vector[values + bits])
+    def joined(self, vector: NDArray[np.int64], values: int, bits: int) -> CohortSum:
+        """The sum over all ranks: what `join` returned, not a copy of it."""
         slots = vector[values + bits + 1 :].reshape(self.size, _SLOT)
         each = slots[:, 1:].copy().view(np.float64)
-        return CohortSum(total, sum((Diagnostics(*row) for row in each.tolist()), Diagnostics()))
+        diagnostics = sum((Diagnostics(*row) for row in each.tolist()), Diagnostics())
+        weight, clip_bits = int(vector[values + bits]), vector[values : values + bits]
+        return CohortSum.of(vector[:values], weight, clip_bits, diagnostics)
 
     def _raise_mistake(self, source: int, mistake: str) -> None:
         """All learn what went wrong at one of them, and rank 0 raises it."""

@@ -94,7 +94,7 @@ class ProcessEngine:
             self._told_model, self._told_task = False, None
             raise
         self._told_model, self._told_task = True, task
-        return ranks.joined(vector, task, values, bits)
+        return ranks.joined(vector, values, bits)
 
     def close(self) -> None:
         self._team.end()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.federated.rows import Rows
+from tacit.federated.rows import Rows, width_of
 
 
 @dataclass(frozen=True)
@@ -23,24 +24,26 @@ class Batch:
     @classmethod
     def of(cls, rows: Rows, vocab_size: int) -> Batch:
         """Drops the steps after the last that counts; refuses tokens outside of the vocabulary."""
-        mask = rows.mask
-        places, steps = None, mask.shape[1]
-        if not bool(mask.all()):
-            kept = torch.nonzero(mask.any(0))
-            steps = int(kept[-1]) + 1 if len(kept) else 0
-            places = torch.nonzero(mask[:, :steps].t().reshape(-1)).squeeze(1)
-        inputs = rows.inputs[:, :steps].t().reshape(-1)
-        targets = rows.targets[:, :steps].t().reshape(-1)
-        if places is not None:
+        mask, places = rows.mask.numpy(), None
+        steps = width_of(mask)
+        inputs = rows.inputs.numpy()[:, :steps].T.ravel()
+        targets = rows.targets.numpy()[:, :steps].T.ravel()
+        if rows.examples < mask.size:
+            places = np.flatnonzero(mask[:, :steps].T)
             targets = targets[places]
         for name, tokens in (("inputs", inputs), ("targets", targets)):
-            if tokens.dtype != torch.int64:
+            if tokens.dtype != np.int64:
                 raise ValueError(f"{name} must be int64, got {tokens.dtype}")
-            if tokens.numel():
-                smallest, largest = map(int, torch.aminmax(tokens))
-                if not 0 <= smallest <= largest < vocab_size:
-                    raise ValueError(
-                        f"{name} must be tokens from 0 to {vocab_size - 1}, got {smallest} to"
-                        f" {largest}"
-                    )
-        return cls(inputs.contiguous(), targets.contiguous(), places, mask.shape[0], steps)
+            # As if they had no sign, so that a negative one is too large as well.
+            if tokens.size and not tokens.view(np.uint64).max() < vocab_size:
+                raise ValueError(
+                    f"{name} must be tokens from 0 to {vocab_size - 1}, got {tokens.min()} to"
+                    f" {tokens.max()}"
+                )
+        return cls(
+            torch.from_numpy(inputs),
+            torch.from_numpy(targets),
+            None if places is None else torch.from_numpy(places),
+            mask.shape[0],
+            steps,
+        )

@@ -22,7 +22,7 @@ from tacit.corpus.source import UserSource
 from tacit.federated.local_sgd import LocalSGD
 from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
 from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
+from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.schedules import ClipState
 from tacit.privacy.randomness import RunKey, Stream
@@ -144,6 +144,13 @@ class CohortSum:
         """Of nobody."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
 
+    @classmethod
+    def of(
+        cls, update: Integers, weight: int, bits: Integers, diagnostics: Diagnostics
+    ) -> CohortSum:
+        """From what was summed elsewhere; the arrays are kept, not copied."""
+        return cls(Contribution(update, weight, bits), diagnostics)
+
     def __add__(self, other: CohortSum) -> CohortSum:
         return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
 
@@ -207,11 +214,11 @@ def _diagnosed(plan: RoundPlan, clip_state: ClipState, result: UserResult) -> Di
     if not math.isfinite(square) and not np.isfinite(result.update).all():
         return Diagnostics(users=1, not_finite=1)
     layers = plan.layers if len(clip_state.norms) > 1 else None
-    blocks = [result.update] if layers is None else _split(result.update, layers)
+    squares = [square] if layers is None else map(_squares, _split(result.update, layers))
     weight = plan.weighting.weigh(result.examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
     clipped = any(
-        weight * math.sqrt(_squares(block)) > norm
-        for block, norm in zip(blocks, clip_state.norms, strict=False)
+        weight * math.sqrt(block) > norm
+        for block, norm in zip(squares, clip_state.norms, strict=False)
     )
     return Diagnostics(
         users=1,

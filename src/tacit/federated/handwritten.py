@@ -14,6 +14,9 @@ ran before leaves no trace, so nothing of one user reaches the next (design rule
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -31,6 +34,10 @@ from tacit.models.base import LanguageModel
 from tacit.models.recurrent import RecurrentConfig, RecurrentModel
 
 Form = Literal["chosen", "torch", "c++"]
+
+# Batches that are made ready at once.  A step leaves nothing of Python in the processor's caches,
+# so that what is done between two steps takes several times as long as it does before them.
+_READY = 64
 
 
 def serves(model: LanguageModel) -> bool:
@@ -68,7 +75,13 @@ class HandwrittenSGD:
         self._resized: dict[int, HandwrittenSGD] = {}
         recurrent = cast(RecurrentModel, model)
         self._parameters = Parameters(self._config, len(recurrent.layer.gates))
+        self._flat: NDArray[np.float32] = self._parameters.flat.numpy()
         self._step = _step_in(form, self._parameters, self._config, type(recurrent))
+        self._loaded, self._anchored = self.weights(), False
+        # Nothing here needs a gradient; saying so makes torch faster, and takes time by itself.
+        self._mode: Callable[[], AbstractContextManager[Any]] = (
+            torch.inference_mode if isinstance(self._step, TorchStep) else nullcontext
+        )
 
     @property
     def config(self) -> RecurrentConfig:
@@ -82,20 +95,19 @@ class HandwrittenSGD:
     def load(self, weights: NDArray[np.float32]) -> None:
         """Start from these weights; the penalty pulls towards them."""
         self.set_weights(weights)
-        self._parameters.anchor.copy_(self._parameters.flat)
+        self._loaded, self._anchored = weights, False
 
     def set_weights(self, weights: NDArray[Any]) -> None:
         """Go on from these weights; the penalty's anchor stays."""
-        flat = self._parameters.flat
-        if weights.shape != (len(flat),):
+        if weights.shape != self._flat.shape:
             raise ValueError(
-                f"weights must be one flat vector of {len(flat)} values, got {weights.shape}"
+                f"weights must be one flat vector of {len(self._flat)} values, got {weights.shape}"
             )
-        flat.numpy()[:] = weights
+        self._flat[:] = weights
 
     def set_part(self, first: int, values: NDArray[Any]) -> None:
         """Go on from these weights from place `first` on, and from the others as they are."""
-        self._parameters.flat.numpy()[first : first + len(values)] = values
+        self._flat[first : first + len(values)] = values
 
     def resized(self, vocab_size: int) -> HandwrittenSGD:
         """For a model with another number of words, and with an output bias."""
@@ -106,16 +118,28 @@ class HandwrittenSGD:
 
     def weights(self) -> NDArray[np.float32]:
         """A copy of the weights as they are now."""
-        return self._parameters.flat.numpy().copy()
+        return self._flat.copy()
+
+    def update(self) -> NDArray[np.float32]:
+        """The weights as they are now less those that were loaded."""
+        return self._flat - self._loaded
 
     def step(
-        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+        self,
+        rows: Rows | Batch,
+        learning_rate: float,
+        *,
+        penalty: float = 0.0,
+        project: bool = True,
     ) -> float:
         """One step on the mean loss of what counts in these rows; returns the summed loss."""
-        batch = Batch.of(rows, self._config.vocab_size)
+        batch = rows if isinstance(rows, Batch) else Batch.of(rows, self._config.vocab_size)
         pull = learning_rate * penalty
         project = project and self._config.unit_norm
-        with torch.inference_mode():
+        if pull and not self._anchored:  # most users need no anchor: a copy less for them
+            self._parameters.anchor.numpy()[:] = self._loaded
+            self._anchored = True
+        with self._mode():
             if len(batch.targets):
                 return self._step.step(batch, learning_rate, pull, project)
             if pull:
@@ -123,6 +147,15 @@ class HandwrittenSGD:
                 if project:
                     self._parameters.normalise_()
         return 0.0
+
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        """A step on each batch in turn: the summed loss, and how many targets it is of."""
+        waiting = iter(batches)
+        while ready := [Batch.of(r, self._config.vocab_size) for r in islice(waiting, _READY)]:
+            for batch in ready:
+                yield self.step(batch, learning_rate, penalty=penalty), len(batch.targets)
 
 
 def _step_in(

@@ -89,7 +89,9 @@ struct Step : Layer {
             for (long i = 0; i < width; ++i) sum[i] = 0.0f;
             exponentials(tile, embedding + row * E, biases_at(row), rows, first, width, sum);
             for (long i = 0; i < width; ++i) Z[first + i] += sum[i];
-            product(E, width, rows, embedding + row * E, 1, E, tile, width, Add{d_turned, width});
+            Ahead words{embedding + (row + TILE) * E};
+            product(E, width, rows, embedding + row * E, 1, E, tile, width,
+                    AddAhead{{d_turned, width}, &words, nullptr});
         }
     }
 
@@ -173,8 +175,9 @@ struct Step : Layer {
                 const long target = targets[first + i] - row;
                 if (target >= 0 && target < rows) tile[target * width + i] -= Z[first + i];
             }
+            Ahead next_words{embedding + (row + TILE) * E}, next_tile{tile + TILE * width};
             product(rows, E, count, tile, width, 1, scaled + first * Ep, Ep,
-                    Add{embedding + row * E, E, -eta});
+                    AddAhead{{embedding + row * E, E, -eta}, &next_words, &next_tile});
             if (output_bias)
                 for (long r = 0; r < rows; ++r) {
                     Lanes sum = {};
@@ -185,8 +188,8 @@ struct Step : Layer {
         }
     }
 
-    // Rows to unit norm; a row of zeros stays.
-    void normalise(long row, long rows) {
+    // Rows to unit norm; a row of zeros stays.  Not inlined, for the sake of the registers.
+    __attribute__((noinline)) void normalise(long row, long rows) {
         for (long end = row + rows; row < end; row += LANES) {
             const long count = smaller(LANES, end - row);
             float* words = embedding + row * E;
@@ -194,12 +197,15 @@ struct Step : Layer {
             Lanes squares[LANES] = {};
             for (long r = 0; r < count; ++r) {
                 const float* w = words + r * E;
+                Lanes total = {};
                 long e = 0;
-                for (; e + LANES <= E; e += LANES) squares[r] += load(w + e) * load(w + e);
+#pragma GCC unroll 4
+                for (; e + LANES <= E; e += LANES) total += load(w + e) * load(w + e);
                 if (e < E) {
                     const Lanes rest = load_part(w + e, E - e);
-                    squares[r] += rest * rest;
+                    total += rest * rest;
                 }
+                squares[r] = total;
             }
             store(inverse, row_sums(squares));
             bool strange = false;
@@ -208,10 +214,11 @@ struct Step : Layer {
             for (long r = 0; r < LANES; ++r) inverse[r] = 1.0f / std::sqrt(inverse[r]);
             for (long r = 0; r < count; ++r) {
                 float* w = words + r * E;
-                if (strange) inverse[r] = exact_inverse_norm(w);
+                const float by = strange ? exact_inverse_norm(w) : inverse[r];
                 long e = 0;
-                for (; e + LANES <= E; e += LANES) store(w + e, load(w + e) * inverse[r]);
-                for (; e < E; ++e) w[e] *= inverse[r];
+#pragma GCC unroll 4
+                for (; e + LANES <= E; e += LANES) store(w + e, load(w + e) * by);
+                for (; e < E; ++e) w[e] *= by;
             }
         }
     }
@@ -277,7 +284,7 @@ extern "C" double tacit_step(const TacitShape* shape, float* theta, const float*
     FlushDenormals guard;
     Arena arena{workspace, 0};
     Step step(*shape, theta, arena);
-    step.pack();
+    step.pack_weights();
     step.forward(inputs);
     const double loss = step.score(targets, places);
     step.backward(places);

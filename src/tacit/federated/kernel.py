@@ -43,12 +43,13 @@ SOURCES = (
     "kernel_layer.h",
     "kernel_buffers.h",
     "kernel_products.h",
+    "kernel_ends.h",
     "kernel_vectors.h",
 )
 # A product and a sum may become one rounding; nothing else of the arithmetic may change.
 FLAGS = (
     "-std=gnu++17 -O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math"
-    " -fno-exceptions -fno-rtti -fPIC -shared"
+    " -fno-exceptions -fno-rtti -falign-functions=64 -falign-loops=64 -fPIC -shared"
 ).split()
 KINDS: dict[type[RecurrentModel], int] = {LSTM: 0, CIFG: 1, GRU: 2}
 

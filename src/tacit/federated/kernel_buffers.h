@@ -98,17 +98,13 @@ struct Buffers {
         return j % Cp < C ? kernel + (j / Cp * C + j % Cp) * (E + C) : nullptr;
     }
 
-    void pack() {
+    void pack_weights() {
         const long shift = from_hidden.columns;
         auto offset = [](const float* p, long by) { return p ? p + by : nullptr; };
-        pack_columns(from_input, [&](long j) { return kernel_row(j); });
-        pack_columns(from_hidden, [&](long j) { return offset(kernel_row(j), E); });
-        pack_columns(from_reset, [&](long j) { return offset(kernel_row(j + shift), E); });
-        pack_rows(to_input, E, [&](long j) { return kernel_row(j); });
-        pack_rows(to_hidden, C, [&](long j) { return offset(kernel_row(j), E); });
-        pack_rows(to_reset, C, [&](long j) { return offset(kernel_row(j + shift), E); });
-        pack_columns(project, [&](long e) { return e < E ? projection + e * C : nullptr; });
-        pack_rows(unproject, C, [&](long e) { return projection + e * C; });
+        pack(from_input, to_input, [&](long j) { return kernel_row(j); });
+        pack(from_hidden, to_hidden, [&](long j) { return offset(kernel_row(j), E); });
+        pack(from_reset, to_reset, [&](long j) { return offset(kernel_row(j + shift), E); });
+        pack(project, unproject, [&](long e) { return e < E ? projection + e * C : nullptr; });
     }
 
     float* entering_at(long t) const { return entering + t * B * ld_entering; }

@@ -9,86 +9,12 @@
 
 #include <utility>
 
-#include "kernel_vectors.h"
+#include "kernel_ends.h"
 
 namespace {
 
-constexpr long LONGEST_SUM = 512; // terms of a product before they are added to the result
+constexpr long LONGEST_SUM = 512;  // terms of a product before they are added to the result
 constexpr long PANEL = 3 * LANES;
-// What becomes of a block of sums: `row`, `at` are its place in C, `width` its numbers that exist.
-
-inline void store_part(float* to, Lanes v, long width) {
-    float parts[LANES];
-    store(parts, v);
-    for (long i = 0; i < width; ++i) to[i] = parts[i];
-}
-
-inline Lanes load_part(const float* from, long width) {
-    float parts[LANES] = {};
-    for (long i = 0; i < width; ++i) parts[i] = from[i];
-    return load(parts);
-}
-
-struct Set {  // C = A B, where C's rows are whole vectors
-    float* c;
-    long c_row;
-    template <int M>
-    void prepare(long, long) const {}
-    template <int M, int W>
-    void operator()(const Lanes (&sums)[M][W], long row, long at, long) const {
-        for (int m = 0; m < M; ++m)
-            for (int w = 0; w < W; ++w) store(c + (row + m) * c_row + at + w * LANES, sums[m][w]);
-    }
-};
-
-// C = 2^(A B + bias of the row - what is taken off the column), and the sums of its columns.
-struct Exponentials {
-    float* c;
-    long c_row;
-    const float *biases, *less;
-    float* sum;
-    template <int M>
-    void prepare(long, long) const {}
-    template <int M, int W>
-    void operator()(Lanes (&sums)[M][W], long row, long at, long) const {
-        for (int w = 0; w < W; ++w) {
-            Lanes total = {};
-            for (int m = 0; m < M; ++m) {
-                Lanes x = sums[m][w];
-                if (biases) x += biases[row + m] * LOG2_E;
-                if (less) x -= load(less + at + w * LANES);
-                x = power_of_2(x);
-                store(c + (row + m) * c_row + at + w * LANES, x);
-                total += x;
-            }
-            store(sum + at + w * LANES, load(sum + at + w * LANES) + total);
-        }
-    }
-};
-
-struct Add {  // C += alpha A B
-    float* c;
-    long c_row;
-    float alpha = 1.0f;
-    // C is weights, too many for the near caches: it can come while the sums are made.
-    template <int M>
-    void prepare(long row, long at) const {
-        for (int m = 0; m < M; ++m) __builtin_prefetch(c + (row + m) * c_row + at, 1);
-        for (int m = 0; m < M; ++m) __builtin_prefetch(c + (row + m) * c_row + at + 16, 1);
-    }
-    template <int M, int W>
-    void operator()(const Lanes (&sums)[M][W], long row, long at, long width) const {
-        for (int m = 0; m < M; ++m)
-            for (int w = 0; w < W; ++w) {
-                float* to = c + (row + m) * c_row + at + w * LANES;
-                const long exist = width - w * LANES;
-                if (exist >= LANES)
-                    store(to, load(to) + sums[m][w] * alpha);
-                else if (exist > 0)
-                    store_part(to, load_part(to, exist) + sums[m][w] * alpha, exist);
-            }
-    }
-};
 
 // C [M rows, W vectors] from A [M, k] and B [k, W vectors].
 template <int M, int W, class End>
@@ -111,9 +37,12 @@ inline __attribute__((always_inline)) void block(long k, const float* a, long a_
     end(sums, row, at, width);
 }
 
+// Not inlined: amid other code the compiler may run out of registers for the sums, and a block
+// whose sums are in memory takes four times as long.
 template <int M, int W, class End>
-void column(long row, long rows, long k, const float* a, long a_row, long a_term, const float* b,
-            long b_row, long at, long width, const End& end) {
+__attribute__((noinline)) void column(long row, long rows, long k, const float* a, long a_row,
+                                      long a_term, const float* b, long b_row, long at, long width,
+                                      const End& end) {
     for (; rows - row >= M; row += M)
         block<M, W>(k, a + row * a_row, a_row, a_term, b, b_row, row, at, width, end);
     if constexpr (M > 1)
@@ -230,34 +159,30 @@ void transpose(RowOf row_of, long rows, long columns, float* to, long to_row) {
         }
 }
 
-// `column_of(j)` is where the terms of column j are, one after the other, or null for zeros.
-template <class ColumnOf>
-void pack_columns(const Panels& to, ColumnOf column_of) {
-    for (long i = 0; i < to.count(); ++i) {
-        const float* columns[PANEL];
-        for (long j = 0; j < PANEL; ++j)
-            columns[j] = i * PANEL + j < to.columns ? column_of(i * PANEL + j) : nullptr;
-        transpose([&](long j) { return columns[j]; }, PANEL, to.terms, to.panel(i), PANEL);
-    }
-}
-
-// `row_of(t)` is where the row of term t begins, or null for zeros; `width` of its numbers exist.
+// A matrix of weights as B both ways, turned and as it is, so that it comes from far only once.
+// `row_of(i)` is where its row i begins, or null for zeros.
 template <class RowOf>
-void pack_rows(const Panels& to, long width, RowOf row_of) {
-    for (long first = 0; first < to.terms; first += 16)  // few rows at a time stay in the cache
-        for (long i = 0; i < to.count(); ++i) {
-            const long at = i * PANEL;
-            for (long term = first; term < smaller(first + 16, to.terms); ++term) {
-                const float* from = row_of(term);
-                float* row = to.panel(i) + term * PANEL;
-                if (from && at + PANEL <= width) {
-                    for (long j = 0; j < PANEL; j += LANES) store(row + j, load(from + at + j));
+void pack(const Panels& turned, const Panels& straight, RowOf row_of) {
+    const long width = turned.terms;
+    for (long i = 0; i < turned.count(); ++i) {
+        const float* rows[PANEL];
+        for (long r = 0; r < PANEL; ++r)
+            rows[r] = i * PANEL + r < turned.columns ? row_of(i * PANEL + r) : nullptr;
+        transpose([&](long r) { return rows[r]; }, PANEL, width, turned.panel(i), PANEL);
+        const long count = smaller(PANEL, straight.terms - i * PANEL);
+        for (long p = 0; p < straight.count(); ++p) {
+            const long at = p * PANEL;
+            for (long r = 0; r < count; ++r) {
+                float* to = straight.panel(p) + (i * PANEL + r) * PANEL;
+                if (rows[r] && at + PANEL <= width) {
+                    for (long j = 0; j < PANEL; j += LANES) store(to + j, load(rows[r] + at + j));
                 } else {
-                    const long exist = !from || width <= at ? 0 : smaller(width - at, PANEL);
-                    for (long j = 0; j < PANEL; ++j) row[j] = j < exist ? from[at + j] : 0.0f;
+                    const long exist = rows[r] && at < width ? smaller(width - at, PANEL) : 0;
+                    for (long j = 0; j < PANEL; ++j) to[j] = j < exist ? rows[r][at + j] : 0.0f;
                 }
             }
         }
+    }
 }
 
 }  // namespace

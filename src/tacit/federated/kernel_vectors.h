@@ -31,6 +31,12 @@ inline long padded(long n) { return (n + LANES - 1) / LANES * LANES; }
 inline long stride(long n) { return padded(n) % 512 ? padded(n) : padded(n) + LANES; }
 inline long smaller(long a, long b) { return a < b ? a : b; }
 
+inline Lanes load_part(const float* from, long width) {
+    float parts[LANES] = {};
+    for (long i = 0; i < width; ++i) parts[i] = from[i];
+    return load(parts);
+}
+
 // Keeps a vector in its register: compilers like to load it again for every use.
 inline void hold(Lanes& v) {
 #if defined(__x86_64__)
@@ -59,33 +65,57 @@ inline Lanes of_bits(Integers bits) {
 }
 
 // Between the two; NaN stays NaN, because it is neither smaller nor larger.
-inline Lanes clamped(Lanes x, float low, float high) {
+inline Lanes clamped(Lanes x, Lanes low, Lanes high) {
 #if defined(__AVX__) && !defined(__AVX512F__) && !defined(__clang__)
     // gcc does not see that a comparison and a choice are one instruction.
-    return __builtin_ia32_maxps256(all(low), __builtin_ia32_minps256(all(high), x));
+    return __builtin_ia32_maxps256(low, __builtin_ia32_minps256(high, x));
 #else
-    x = all(high) < x ? all(high) : x;
-    return all(low) > x ? all(low) : x;
+    x = high < x ? high : x;
+    return low > x ? low : x;
 #endif
 }
 
+struct Repeated {  // a number as a whole vector in memory
+    float lanes[LANES];
+    constexpr Repeated(float x) : lanes() {
+        for (float& lane : lanes) lane = x;
+    }
+};
+// The range of x, what rounds it, and the polynomial.
+alignas(64) constexpr Repeated POWER_OF_2[] = {
+    -125.0f,       127.4f,       ROUNDS,       0.00132764715f, 0.00967554133f,
+    0.0555071328f, 0.240221197f, 0.693146967f, 1.00000007f,
+};
+
 // 2^x = 2^n 2^f with a whole n and |f| <= 1/2; adding n to the exponent's bits multiplies by 2^n.
+// Several at once, because each waits for its own last result.  The constants are read from memory
+// as they are used: if the compiler knew them, it would want registers, and the sums have them all.
+template <int M>
+inline __attribute__((always_inline)) void powers_of_2(Lanes (&x)[M]) {
+    const Repeated* table = POWER_OF_2;
+    __asm__("" : "+r"(table));
+    auto constant = [table](int i) { return load(table[i].lanes); };
+    Lanes shifted[M], p[M];
+    for (int m = 0; m < M; ++m) x[m] = clamped(x[m], constant(0), constant(1));
+    for (int m = 0; m < M; ++m) shifted[m] = x[m] + constant(2);
+    for (int m = 0; m < M; ++m) x[m] = x[m] - (shifted[m] - constant(2));
+    for (int m = 0; m < M; ++m) p[m] = x[m] * constant(3) + constant(4);
+    for (int i = 5; i < 9; ++i)
+        for (int m = 0; m < M; ++m) p[m] = p[m] * x[m] + constant(i);
+    for (int m = 0; m < M; ++m) x[m] = of_bits(bits_of(p[m]) + (bits_of(shifted[m]) << 23));
+}
+
 inline Lanes power_of_2(Lanes x) {
-    x = clamped(x, -125.0f, 127.4f);
-    const Lanes shifted = x + ROUNDS, f = x - (shifted - ROUNDS);
-    Lanes p = f * 0.00132764715f + 0.00967554133f;
-    p = p * f + 0.0555071328f;
-    p = p * f + 0.240221197f;
-    p = p * f + 0.693146967f;
-    p = p * f + 1.00000007f;
-    return of_bits(bits_of(p) + (bits_of(shifted) << 23));
+    Lanes one[] = {x};
+    powers_of_2(one);
+    return one[0];
 }
 
 inline Lanes sigmoid(Lanes x) { return 1.0f / (1.0f + power_of_2(x * -LOG2_E)); }
 
 // tanh(x) = u / (u + 2) with u = e^2x - 1, which keeps its digits near zero: e^r - 1 begins with r.
 inline Lanes tanh_of(Lanes x) {
-    x = clamped(x + x, -30.0f, 30.0f);
+    x = clamped(x + x, all(-30.0f), all(30.0f));
     const Lanes shifted = x * LOG2_E + ROUNDS, n = shifted - ROUNDS;
     Lanes r = x - n * 0.693359375f;  // ln 2 in two parts, so that r is exact
     r = r + n * 2.12194440e-4f;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, Protocol
@@ -31,7 +31,10 @@ class LocalSteps(Protocol):
     """Weights theta as one flat vector, in the order of `models.vectors`."""
 
     def load(self, weights: Weights) -> None:
-        """Begin at theta = theta^0 = `weights`; whatever was before is forgotten."""
+        """Begin at theta = theta^0 = `weights`; whatever was before is forgotten.
+
+        The weights may be kept instead of a copy: they have to stay as they are until the end.
+        """
         ...
 
     def step(
@@ -44,8 +47,22 @@ class LocalSteps(Protocol):
         """
         ...
 
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        """A `step` on each batch in turn: its summed loss, and how many targets that is of.
+
+        Batches may be asked for before the steps that they are for; theta may be read and replaced
+        between two steps.
+        """
+        ...
+
     def weights(self) -> Weights:
         """A copy of theta."""
+        ...
+
+    def update(self) -> Weights:
+        """theta - theta^0, as a new vector."""
         ...
 
     def set_weights(self, weights: Weights) -> None:
@@ -104,6 +121,7 @@ class AutogradSGD:
             parameter.data = view
             self._blocks.append(view)
         self._start.copy_(self._theta)
+        self._loaded = self.weights()
         self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         self._seed = 0
         self._resized: dict[int, AutogradSGD] = {}
@@ -117,6 +135,7 @@ class AutogradSGD:
         self._start.copy_(self._theta)
         for buffer, initial in self._buffers:
             buffer.copy_(initial)
+        self._loaded = weights
         self._seed = zlib.crc32(weights[:256].tobytes())
 
     def step(
@@ -136,8 +155,17 @@ class AutogradSGD:
                 self._model.normalise_()
         return total
 
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        for rows in batches:
+            yield self.step(rows, learning_rate, penalty=penalty), rows.examples
+
     def weights(self) -> Weights:
         return self._theta.to("cpu", torch.float32, copy=True).numpy()
+
+    def update(self) -> Weights:
+        return self.weights() - self._loaded
 
     def set_weights(self, weights: Weights) -> None:
         if weights.shape != tuple(self._theta.shape):

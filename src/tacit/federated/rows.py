@@ -14,6 +14,7 @@ the first are a target exactly once, in either layout.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -28,7 +29,10 @@ Layout = Literal["stream", "texts"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs and targets, int64, and which targets count, all of shape [rows, time]."""
+    """Inputs and targets, int64, and which targets count, all of shape [rows, time], on the CPU.
+
+    They are cut in NumPy: on arrays as small as these a call of torch costs more than its work.
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -37,17 +41,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    @property
+    @cached_property
     def examples(self) -> int:
         """How many targets count."""
-        return int(torch.count_nonzero(self.mask))
+        return int(np.count_nonzero(self.mask.numpy()))
 
     def take(self, which: slice | NDArray[np.int64]) -> Rows:
         """Some of the rows, as wide as the longest of them needs."""
-        chosen = which if isinstance(which, slice) else torch.from_numpy(which)
-        mask = self.mask[chosen]
-        width = int(mask.any(0).nonzero().max()) + 1 if mask.any() else 0
-        return Rows(self.inputs[chosen, :width], self.targets[chosen, :width], mask[:, :width])
+        mask = self.mask.numpy()[which]
+        width = width_of(mask)
+        inputs, targets = (part.numpy()[which, :width] for part in (self.inputs, self.targets))
+        return Rows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
 
 
 def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout) -> Rows:
@@ -71,6 +75,14 @@ def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: 
     mask[rows, columns] = is_target[places]
     used = mask.any(axis=1)
     return Rows(*(torch.from_numpy(part[used]) for part in (inputs, targets, mask)))
+
+
+def width_of(mask: NDArray[np.bool_]) -> int:
+    """How many columns there are up to the last in which something counts."""
+    if mask.size and mask[:, -1].any():  # nearly always
+        return int(mask.shape[1])
+    columns = np.flatnonzero(mask.any(axis=0))
+    return int(columns[-1]) + 1 if len(columns) else 0
 
 
 def check_layout(name: str, value: str) -> None:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,31 +115,59 @@ class CandidateSGD:
         # Padding may be any word; as all that is masked, it has no effect.
         places = np.zeros(config.vocab_size, np.int64)
         places[self._words] = np.arange(len(self._words))
-        self._places = torch.from_numpy(places)
-        self._whole: Weights = np.empty(0, np.float32)
+        self._places = places
+        # What the words that are no candidates are taken from, and theta^0.
+        self._whole = self._start = np.empty(0, np.float32)
 
     def load(self, weights: Weights) -> None:
-        self._whole = weights
+        self._whole = self._start = weights
         self._few.load(self._gathered(weights))
 
     def step(
         self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
-        few = Rows(self._places[rows.inputs], self._places[rows.targets], rows.mask)
+        few = self._renamed(rows)
         total = self._few.step(few, learning_rate, penalty=penalty, project=project)
+        self._put_back()
+        return total
+
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        few = map(self._renamed, batches)
+        for taken in self._few.steps(few, learning_rate, penalty=penalty):
+            self._put_back()
+            yield taken
+
+    def _renamed(self, rows: Rows) -> Rows:
+        """The words' places among the candidates."""
+        inputs, targets = (self._places[part.numpy()] for part in (rows.inputs, rows.targets))
+        return Rows(torch.from_numpy(inputs), torch.from_numpy(targets), rows.mask)
+
+    def _put_back(self) -> None:
+        """A bias that the whole model does not have is the correction and nothing else."""
         if not self._has_bias:
             self._few.set_part(len(self._words) * self._vectors[1], self._correction)
-        return total
 
     def weights(self) -> Weights:
         whole, few = self._whole.copy(), self._few.weights()
         vectors, bias, rest = self._split(whole, self._vectors[0], self._has_bias)
-        few_vectors, few_bias, few_rest = self._split(few, len(self._words), True)
+        few_vectors, few_bias, rest[:] = self._split(few, len(self._words), True)
         vectors[self._words] = few_vectors
         if self._has_bias:
             bias[self._words] = few_bias - self._correction
-        rest[:] = few_rest
         return whole
+
+    def update(self) -> Weights:
+        if self._whole is not self._start:
+            return self.weights() - self._start
+        update = np.zeros_like(self._start)
+        vectors, bias, rest = self._split(update, self._vectors[0], self._has_bias)
+        few_vectors, few_bias, rest[:] = self._split(self._few.update(), len(self._words), True)
+        vectors[self._words] = few_vectors
+        if self._has_bias:
+            bias[self._words] = few_bias
+        return update
 
     def set_weights(self, weights: Weights) -> None:
         self._whole = weights

@@ -76,15 +76,15 @@ class FedAvg:
         room = np.empty(start.shape) if self.clip_each_step else None
         local = _steps(self.sampled_softmax, sgd, rows, stream)
         local.load(start)
-        for batch in self.batches(rows, stream):
-            loss = local.step(batch, self.learning_rate, penalty=self.update_penalty)
-            steps, seen, loss_sum = steps + 1, seen + batch.examples, loss_sum + loss
+        batches = self.batches(rows, stream)
+        for loss, count in local.steps(batches, self.learning_rate, penalty=self.update_penalty):
+            steps, seen, loss_sum = steps + 1, seen + count, loss_sum + loss
             # Once theta is not finite nothing brings it back, and a clip would hide it.
             if not math.isfinite(loss) and not np.isfinite(local.weights()).all():
                 break
             if room is not None and not clip_in_place(local, start, clip, room):
                 break
-        update = local.weights() - start if steps else np.zeros_like(start)
+        update = local.update() if steps else np.zeros_like(start)
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
     def batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
@@ -128,7 +128,7 @@ class FedSGD:
         local = _steps(self.sampled_softmax, sgd, batch, stream)
         local.load(start)
         loss = local.step(batch, self.learning_rate, project=False)
-        return UserResult(local.weights() - start, rows.examples, loss / batch.examples, 1)
+        return UserResult(local.update(), rows.examples, loss / batch.examples, 1)
 
     def batch(self, rows: Rows, stream: Stream) -> Rows:
         """What the gradient is of."""
