@@ -24,6 +24,7 @@ from tacit.audit.empirical_epsilon import empirical_epsilon
 from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.membership import attack
 from tacit.audit.one_run import planned_guesses
+from tacit.audit.planting import Planted
 from tacit.audit.references import Groups, Reference, gather, reference_model
 from tacit.audit.user_scores import FRESH, UserTexts, user_texts
 from tacit.central.pretrain import Progress, Settings
@@ -68,6 +69,8 @@ class Findings:
     def figures(self) -> dict[str, Any]:
         """All of it under the names that scripts rely on, with the figures that gates look at."""
         found = dict(self.public)
+        if "phrases" in self.internal:
+            found["phrases"] = self.internal["phrases"]
         if membership := self.internal.get("membership"):
             # One attack, named in advance: the best of several would be no honest figure.
             first = membership["attacks"][0]
@@ -87,15 +90,17 @@ def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
     rng = np.random.default_rng(wanted.seed)
     looked = False
     if planned.canaries is not None:
-        public |= _canaries(run, wanted, rng, tell)
+        planted = read_planted(run.directory)
+        public |= audit_canaries(run.model(), run.tokenizer, planted, wanted, tell)
         looked = True
+    internal: dict[str, Any] = {}
     if wanted.phrases:
-        public["phrases"] = audit_phrases(run.model(), run.tokenizer, wanted, rng, tell)
+        internal["phrases"] = audit_phrases(run.model(), run.tokenizer, wanted, rng, tell)
+        public["phrases"] = _without_text(internal["phrases"])
         looked = True
     if planned.canary_clients is not None:
         public["empirical_epsilon"] = _empirical(run, wanted, tell)
         looked = True
-    internal: dict[str, Any] = {}
     if wanted.membership:
         internal["membership"] = _membership(run, wanted, tell)
         looked = True
@@ -115,7 +120,7 @@ def audit_model(stored: StoredModel, wanted: Audit, tell: Tell | None = None) ->
         )
     rng = np.random.default_rng(wanted.seed)
     rows = audit_phrases(stored.model, stored.tokenizer, wanted, rng, tell)
-    return Findings(_empty() | {"phrases": rows}, {})
+    return Findings(_empty() | {"phrases": _without_text(rows)}, {"phrases": rows})
 
 
 def audit_phrases(
@@ -137,9 +142,16 @@ def audit_phrases(
 
 def save(run: Run, findings: Findings) -> None:
     """Beside the run for everybody, and in its private folder for its owner."""
+    internal = run.directory.private / AUDIT_FILE
+    internal.unlink(missing_ok=True)  # what another audit found is not part of this one
     files.replace(run.path / AUDIT_FILE, _json(findings.public))
     if findings.internal:
-        files.replace(run.directory.private / AUDIT_FILE, _json(findings.internal))
+        files.replace(internal, _json(findings.internal), mode=0o600)
+
+
+def _without_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Phrases are their owner's secrets: what is published numbers them."""
+    return [row | {"text": f"phrase {number}"} for number, row in enumerate(rows, start=1)]
 
 
 def _header(run: Run) -> dict[str, Any]:
@@ -158,11 +170,15 @@ def _empty() -> dict[str, Any]:
     return nothing | {"controls": None, "rows": [], "phrases": None, "empirical_epsilon": None}
 
 
-def _canaries(
-    run: Run, wanted: Audit, rng: np.random.Generator, tell: Tell | None
+def audit_canaries(
+    model: LanguageModel,
+    words: Tokenizer,
+    planted: Sequence[Planted],
+    wanted: Audit,
+    tell: Tell | None = None,
 ) -> dict[str, Any]:
-    planted = read_planted(run.directory)
-    model, words = run.model(), run.tokenizer
+    """What was planted and what came out, canary by canary, and how many controls did."""
+    rng = np.random.default_rng(wanted.seed)
     tokens = [one.canary.tokens for one in planted]
     what = "looking for canaries"
     found = _extracted(model, words, tokens, wanted.extraction, rng, what, tell)

@@ -144,3 +144,15 @@ def test_mistakes_are_one_sentence(tacit, private_run, leaky, tmp_path):
     assert "has fresh texts" in tacit.refused(leaky, "--samples", "9", "--membership")
     assert "samples must" in tacit.refused(leaky, "--samples", "0")
     assert "there is no run" in tacit.refused(tmp_path / "nowhere")
+
+
+def test_phrases_are_their_owners_secret(tacit, leaky, tmp_path):
+    file = tmp_path / "phrases.txt"
+    file.write_text("red blue tree\n", encoding="utf-8")
+    tacit.json(leaky, *QUICK, "--phrases", file)
+    public = json.loads((leaky / "audit.json").read_text())
+    assert [row["text"] for row in public["phrases"]] == ["phrase 1"]
+    internal = leaky / "private" / "audit.json"
+    assert json.loads(internal.read_text())["phrases"][0]["text"] == "red blue tree"
+    tacit.json(leaky, *QUICK)
+    assert not internal.exists()  # an audit without them does not inherit them

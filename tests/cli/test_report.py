@@ -9,12 +9,12 @@ import pytest
 
 from tacit.run import Run
 from tests.report import audits
-from tests.report.remembered import renyi_curves
+from tests.report.remembered import epsilons
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _remembered():
-    with renyi_curves():
+    with epsilons():
         yield
 
 

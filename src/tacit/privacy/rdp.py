@@ -9,6 +9,7 @@ the library has no event for one.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,20 +56,28 @@ class RdpAccountant(Accountant):
 
 def rdp_curve(composition: Composition) -> NDArray[np.float64]:
     """The Renyi divergence of the composition at each of `ORDERS`."""
+    total = np.zeros_like(ORDERS)
+    for event, count in composition.counts:
+        total += count * _curve(event, composition.adjacency)
+    return total
+
+
+@functools.lru_cache(maxsize=256)  # curves over rounds ask for the same events again and again
+def _curve(event: Event, adjacency: Adjacency | None) -> NDArray[np.float64]:
+    """Of one event; not to be changed by the caller."""
+    if isinstance(event, PureDP):
+        return _pure_dp_curve(event.epsilon)
     relation = (
         dp_accounting.NeighboringRelation.REPLACE_ONE
-        if composition.adjacency is Adjacency.REPLACE
+        if adjacency is Adjacency.REPLACE
         else dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     )
     accountant = library.RdpAccountant(ORDERS, relation)
-    pure = np.zeros_like(ORDERS)
-    for event, count in composition.counts:
-        if isinstance(event, PureDP):
-            pure += count * _pure_dp_curve(event.epsilon)
-        else:
-            with _without_warnings():
-                accountant.compose(_library_event(event), count)
-    return np.asarray(accountant.rdp + pure)
+    with _without_warnings():
+        accountant.compose(_library_event(event), 1)
+    found = np.asarray(accountant.rdp)
+    found.flags.writeable = False
+    return found
 
 
 @contextmanager

@@ -1,0 +1,106 @@
+"""`tacit report`: a run as one page, for whoever has to believe its claim."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+
+from tacit.cli.progress import bar
+from tacit.cli.values import whole_number
+
+EXAMPLES = """
+Examples:
+
+`tacit report runs/first`
+
+`tacit report runs/first --out shared/first.html`
+
+`tacit report runs/first --projected-cohort 5000 --projected-population 1000000`
+"""
+
+
+def report(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+    ],
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            metavar="FILE",
+            help="The page; its facts go beside it, ending in .json.  [default: RUN/report.html]",
+        ),
+    ] = None,
+    internal: Annotated[
+        bool,
+        typer.Option(
+            "--internal",
+            help="With what an audit computed from real users' text; not to be passed on.",
+        ),
+    ] = False,
+    projected_cohort: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            parser=whole_number,
+            metavar="N",
+            help="Beside the actual claim: what the same noise would cost with N users a round.",
+        ),
+    ] = None,
+    projected_population: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            parser=whole_number, metavar="N", help="Out of so many users; goes with the other one."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Write one page with the claim, its warnings, epsilon, the curves and the audit.
+
+    It needs no network.  Nothing of the run's private folder is in it without --internal.
+    """
+    from tacit.report.facts import gather
+    from tacit.report.projection import Projection
+    from tacit.report.write import Target
+    from tacit.run import Run
+
+    if (projected_cohort is None) is not (projected_population is None):
+        raise ValueError("--projected-cohort and --projected-population go together; give both")
+    projection = None
+    if projected_cohort is not None and projected_population is not None:
+        projection = Projection(projected_cohort, projected_population)
+    opened = Run.open(run)
+    target = Target(out or run / "report.html")
+    with bar("epsilon over rounds") as show:
+        facts = gather(
+            opened,
+            internal=internal,
+            projection=projection,
+            tell=lambda done, of: show("epsilon over rounds", done, of, f"{done} of {of}"),
+        )
+    target.write(facts)
+    claim, warnings = facts["claim"]["sentence"], facts["warnings"]
+    if as_json:
+        row = {
+            "run": str(run),
+            "page": str(target.page),
+            "facts": str(target.facts),
+            "internal": internal,
+            "audited": facts["audit"] is not None,
+            "claim": claim,
+            "warnings": warnings,
+        }
+        json.dump(row, sys.stdout, indent=2, allow_nan=False)
+        print()
+        return
+    console = Console(highlight=False, markup=False)
+    console.print(f"The report is {target.page}, and its facts are in {target.facts}.")
+    if internal:
+        console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
+    console.print(claim)
+    for warning in warnings:
+        label = "Serious: " if warning["severity"] == "serious" else "Note: "
+        console.print(label + warning["text"])

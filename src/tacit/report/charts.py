@@ -1,0 +1,188 @@
+"""The pictures of a report, drawn from its facts; one that has nothing to show is left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.report.axes import Axis, short
+from tacit.report.svg import Line, bar_chart, heat_map, level_chart, line_chart
+
+Facts = Mapping[str, Any]
+Points = list[tuple[float, float]]
+
+BARS = 12  # of the histogram, at most
+ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
+
+
+def draw(facts: Facts) -> dict[str, Markup]:
+    """All charts by name."""
+    metrics, audit = facts["metrics"], facts["audit"]
+    found: dict[str, Markup | None] = {
+        "epsilon": _epsilon(facts["epsilon"]) if facts["epsilon"] else None,
+        "accuracy": _accuracy(metrics),
+        "perplexity": _perplexity(metrics),
+        "accuracy_over_epsilon": _accuracy_over_epsilon(metrics),
+    }
+    if audit is not None and audit["cells"]:
+        found["heat_rs"] = _heat(audit["cells"], "memorized_rs", "Random Sampling")
+        found["heat_bs"] = _heat(audit["cells"], "memorized_bs", "Beam Search")
+        found["exposure"] = _exposure(audit["rows"])
+    if audit is not None and audit["empirical_epsilon"]:
+        found["empirical_epsilon"] = _levels(audit["empirical_epsilon"], audit["accounted_epsilon"])
+    if facts.get("membership"):
+        found["roc"] = _roc(facts["membership"]["attacks"])
+    return {name: chart for name, chart in found.items() if chart is not None}
+
+
+def _epsilon(facts: Facts) -> Markup | None:
+    lines = [
+        Line(_legend(curve), _points(facts["after"], curve["epsilon"])) for curve in facts["curves"]
+    ]
+    return _lines(
+        "Epsilon over the training",
+        f"epsilon at delta {format_delta(facts['delta'])}",
+        facts["counted"],
+        lines,
+    )
+
+
+def _legend(curve: Facts) -> str:
+    name, title = curve["accountant"], curve["title"]
+    return str(title) if title.startswith(name) else f"{name}: {title}"
+
+
+def _accuracy(rows: Sequence[Facts]) -> Markup | None:
+    rounds = [row["round"] for row in rows]
+    lines = [
+        Line(title, _points(rounds, [_percent(row[name]) for row in rows]))
+        for name, title in ACCURACIES.items()
+    ]
+    return _lines("Accuracy over the training", "accuracy in %", "rounds", lines)
+
+
+def _perplexity(rows: Sequence[Facts]) -> Markup | None:
+    points = _points([row["round"] for row in rows], [row["perplexity"] for row in rows])
+    lines = [Line("perplexity", points)]
+    return _lines("Perplexity over the training", "perplexity", "rounds", lines, is_log=True)
+
+
+def _accuracy_over_epsilon(rows: Sequence[Facts]) -> Markup | None:
+    costly = [row for row in rows if row["epsilon"]]
+    epsilons = [row["epsilon"] for row in costly]
+    lines = [
+        Line(title, _points(epsilons, [_percent(row[name]) for row in costly]))
+        for name, title in ACCURACIES.items()
+    ]
+    return _lines("Accuracy over epsilon", "accuracy in %", "epsilon so far", lines)
+
+
+def _lines(
+    title: str, up: str, across: str, lines: Sequence[Line], *, is_log: bool = False
+) -> Markup | None:
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return None
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points]
+    ends = "; ".join(
+        f"{line.name} from {short(line.points[0][1])} to {short(line.points[-1][1])}"
+        for line in lines
+    )
+    return line_chart(
+        title,
+        f"{up} over {across}, {ends}",
+        Axis.over(across, xs),
+        Axis.over(up, ys, is_log=is_log and min(ys) > 0),
+        lines,
+    )
+
+
+def _heat(cells: Sequence[Facts], name: str, attack: str) -> Markup:
+    shares = {
+        (cell["expected_sharers"], cell["example_prob"]): (
+            cell[name] / cell["canaries"],
+            f"{cell[name]} of {cell['canaries']}",
+        )
+        for cell in cells
+    }
+    return heat_map(
+        f"Memorized, by {attack}",
+        "; ".join(
+            f"{said} with {short(sharers)} expected sharers and p_e {short(prob)}"
+            for (sharers, prob), (_, said) in shares.items()
+        ),
+        ("expected sharers", sorted({sharers for sharers, _ in shares})),
+        ("p_e", sorted({prob for _, prob in shares})),
+        shares,
+    )
+
+
+def _exposure(rows: Sequence[Facts]) -> Markup | None:
+    known = [row for row in rows if row["exposure"] is not None]
+    if not known:
+        return None
+    most = max(1.0, *(row["exposure"] for row in known))
+    step = math.ceil(most / BARS)
+    edges = [float(step * number) for number in range(math.floor(most / step) + 2)]
+
+    def counts(memorized: bool) -> list[int]:
+        bars = [0] * (len(edges) - 1)
+        for row in known:
+            if row["memorized_rs"] is memorized:
+                bars[max(0, math.floor(row["exposure"] / step))] += 1
+        return bars
+
+    stacks = [("not memorized", counts(False)), ("memorized", counts(True))]
+    tallest = max(sum(bar) for bar in zip(*(bars for _, bars in stacks), strict=True))
+    about = ", ".join(
+        f"{sum(bar)} from {short(edges[place])} to {short(edges[place + 1])} bits"
+        for place, bar in enumerate(zip(*(bars for _, bars in stacks), strict=True))
+        if sum(bar)
+    )
+    across = Axis("exposure in bits", 0.0, edges[-1])
+    up = Axis("canaries", 0.0, float(max(5, tallest)))
+    return bar_chart("Exposure of the canaries", about, across, up, edges, stacks)
+
+
+def _levels(shown: Facts, accounted: float | None) -> Markup:
+    at = f"lower bound, with {100 * shown['confidence']:g}% confidence"
+    levels = [(at, shown["lower_bound"], f"{shown['lower_bound']:.4g}")]
+    if shown["estimate"] is not None:
+        levels.append(("estimate", shown["estimate"], f"{shown['estimate']:.4g}"))
+    most = f"ceiling: the most that {shown['canaries']:,} clients can show"
+    levels.append((most, shown["ceiling"], f"{shown['ceiling']:.4g}"))
+    if accounted is not None:
+        levels.append(("accounted: what the ledger allows", accounted, format_epsilon(accounted)))
+    about = "; ".join(f"{name} {said}" for name, _, said in levels)
+    return level_chart("Empirical and accounted epsilon", about, levels)
+
+
+def _roc(attacks: Sequence[Facts]) -> Markup | None:
+    """On logarithmic axes: what counts is how many are found when few may be wronged."""
+    lines = []
+    for attack in attacks:
+        points = [(fpr, tpr) for fpr, tpr in attack["roc"] if fpr > 0 and tpr > 0]
+        if points:
+            lines.append(Line(attack["name"], points, is_plain=True))
+    if not lines:
+        return None
+    low = min(min(point) for line in lines for point in line.points)
+    low = min(low, 0.1)
+    lines.append(Line("chance", [(low, low), (1.0, 1.0)], is_plain=True))
+    about = "; ".join(f"{attack['name']} with an AUC of {attack['auc']:.3f}" for attack in attacks)
+    across = Axis("non-members taken for members (FPR)", low, 1.0, is_log=True)
+    up = Axis("members found (TPR)", low, 1.0, is_log=True)
+    return line_chart("Membership attacks on users", about, across, up, lines)
+
+
+def _points(xs: Sequence[float], ys: Sequence[float | None]) -> Points:
+    return [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None]
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -1,0 +1,304 @@
+"""What a report says about a run, and what it keeps to itself."""
+
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.claims import PROJECTED
+from tacit.privacy.events import Composition, PoissonGaussian
+from tacit.report.facts import excluded_in
+from tacit.report.projection import Projection
+from tacit.run import Run
+from tests.report import audits
+
+
+def names(facts):
+    return [warning["name"] for warning in facts["warnings"]]
+
+
+def severity(facts, name):
+    [found] = [row["severity"] for row in facts["warnings"] if row["name"] == name]
+    return found
+
+
+def test_the_claim_is_the_runs_own_with_all_that_it_rests_on(run, facts_of):
+    claim, guarantee = facts_of(run)["claim"], Run.open(run).guarantee()
+    assert claim["sentence"] == guarantee.claim
+    assert claim["epsilon"] == guarantee.epsilon
+    assert (claim["accountant"], claim["delta"], claim["unit"]) == ("pld", 1e-3, "user")
+    assert claim["adjacency"] == "add/remove-one"
+    assert claim["rounds_charged"] == 6
+    [phase] = claim["phases"]
+    population = claim["population"]
+    assert phase["sampling_prob"] == pytest.approx(10 / population)
+    assert (phase["clip_norm"], phase["noise_multiplier"]) == (0.3, 1.0)
+    assert phase["noise_stddev"] == pytest.approx(1.0 * 0.3 / 10)
+    assert not phase["clip_norm_changes"]
+    assert claim["excluded"][0] == "the choice of settings"
+    assert len(claim["excluded"]) == 3
+
+
+def test_what_a_claim_excludes_is_read_from_its_own_words():
+    assert excluded_in("X: by pld; excluded: the first; the second, too.") == [
+        "the first",
+        "the second, too",
+    ]
+    assert excluded_in("No differential privacy: no noise.")[0] == "the choice of settings"
+
+
+def test_epsilon_is_that_of_the_first_so_many_entries(run, facts_of):
+    facts, ledger = facts_of(run)["epsilon"], Run.open(run).ledger
+    assert facts["counted"] == "rounds"
+    assert facts["after"] == [1, 2, 3, 4, 5, 6]
+    assert [curve["accountant"] for curve in facts["curves"]] == ["pld", "rdp", "moments"]
+    for curve in facts["curves"]:
+        by = accountant_named(curve["accountant"])
+        events = [entry.event for entry in ledger.entries]
+        for after, epsilon in zip(facts["after"], curve["epsilon"], strict=True):
+            assert epsilon == by.epsilon(Composition.of(events[:after]), 1e-3)
+        assert curve["epsilon"] == sorted(curve["epsilon"])
+    assert "zcdp" in facts["refused"]
+
+
+def test_the_ledger_and_the_files_are_named_by_their_hashes(run, facts_of):
+    facts = facts_of(run)
+    assert facts["ledger"]["entries"] == 6
+    last_line = (run / "ledger.jsonl").read_bytes().splitlines()[-1]
+    assert facts["ledger"]["head"] in last_line.decode()
+    listed = {row["name"]: row["sha256"] for row in facts["files"]}
+    assert {"experiment.toml", "ledger.jsonl", "tokenizer.json"} <= set(listed)
+    assert "checkpoints/round-000006.safetensors" in listed
+    for name, digest in listed.items():
+        assert digest == hashlib.sha256((run / name).read_bytes()).hexdigest()
+    assert not any("private" in name for name in listed)
+
+
+def test_no_folder_of_the_machine_is_told(run, folder, facts_of):
+    text = json.dumps(facts_of(run))
+    assert str(folder) not in text
+    assert str(run.parent) not in text
+    assert 'source = "corpus"' in facts_of(run)["experiment"]
+
+
+def test_the_same_run_gives_the_same_facts(audited, facts_of):
+    assert facts_of(audited) == facts_of(audited)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "how"),
+    [
+        ("simulated", "simulation", "serious"),
+        ("plain", "no-guarantee", "serious"),
+        ("large", "large-epsilon", "note"),
+        ("synthetic", "synthetic-users", "note"),
+        ("iid", "synthetic-users", "serious"),
+    ],
+)
+def test_each_kind_of_run_is_warned_of(run_of, facts_of, kind, name, how):
+    facts = facts_of(run_of(kind))
+    assert severity(facts, name) == how
+    assert name not in names(facts_of(run_of("private")))
+    order = [row["severity"] for row in facts["warnings"]]
+    assert order == sorted(order, reverse=True)  # serious before note
+
+
+def test_the_other_runs_on_the_corpus_are_counted(run_of, facts_of):
+    run_of("simulated")
+    path = run_of("private")
+    facts = facts_of(path)
+    [warning] = [row for row in facts["warnings"] if row["name"] == "other-runs"]
+    assert warning["text"] == facts["claim"]["other_runs"] == Run.open(path).guarantee().others
+    assert "on record" in warning["text"]
+
+
+def test_a_run_without_noise_has_an_infinite_epsilon_and_no_curve(run_of, facts_of):
+    facts = facts_of(run_of("plain"))
+    assert facts["claim"]["private"] is False
+    assert set(facts["claim"]["epsilon"].values()) == {None}
+    assert facts["epsilon"] is None
+    assert facts["claim"]["phases"][0]["clip_norm"] is None
+
+
+def test_an_incomplete_run_says_so(run, facts_of):
+    assert "incomplete" not in names(facts_of(run))
+    (run / "result.json").unlink()
+    facts = facts_of(run)
+    assert facts["run"]["complete"] is False
+    assert "incomplete" in names(facts)
+
+
+def test_a_key_that_is_still_there_is_told_of_and_not_read(run, facts_of):
+    assert "key-kept" not in names(facts_of(run))
+    (run / "private" / "key").write_text(audits.SECRET)
+    facts = facts_of(run)
+    assert "key-kept" in names(facts)
+    assert audits.SECRET not in json.dumps(facts)
+
+
+def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch):
+    kind = type(Run.open(run).tokenizer)
+    monkeypatch.setattr(kind, "provenance", "oracle", raising=False)
+    assert severity(facts_of(run), "oracle-tokenizer") == "serious"
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ({"canaries": {"per_cell": 1}}, "run: canaries were planted among the training texts, so"),
+        ({"canary_clients": 4}, "run: made-up users took part, so"),
+    ],
+    ids=["canaries", "canary clients"],
+)
+def test_an_audit_run_is_warned_of(run, facts_of, planted, said):
+    assert "audit-run" not in names(facts_of(run))
+    changed = Run.open(run).experiment.changed(audit=planted)
+    (run / "experiment.toml").write_text(changed.to_toml())
+    facts = facts_of(run)
+    [warning] = [row for row in facts["warnings"] if row["name"] == "audit-run"]
+    assert said in warning["text"]
+    assert facts["claim"]["sentence"].startswith("Audit run")
+
+
+def test_without_an_audit_the_report_says_how_to_make_one(run, facts_of):
+    facts = facts_of(run)
+    assert facts["audit"] is None
+    assert "tacit audit RUN" in facts["not_audited"]
+
+
+def test_canaries_are_added_up_by_cell(audited, facts_of):
+    audit = facts_of(audited)["audit"]
+    assert len(audit["cells"]) == 6
+    assert sum(cell["canaries"] for cell in audit["cells"]) == audit["canaries"] == 24
+    for name in ("memorized_rs", "memorized_bs"):
+        assert sum(cell[name] for cell in audit["cells"]) == audit[name] > 0
+    first, last = audit["cells"][0], audit["cells"][-1]
+    assert (last["expected_sharers"], last["example_prob"]) == (16.0, 1.0)
+    assert last["mean_copies"] == 160.0
+    exposures = [row["exposure"] for row in audit["rows"][:4] if row["exposure"] is not None]
+    assert len(exposures) == 3  # one is not known, and is not taken for 0
+    assert first["mean_exposure"] == pytest.approx(sum(exposures) / 3)
+
+
+def test_nothing_private_is_told_unless_the_report_is_internal(audited, facts_of):
+    private = audited / "private"
+    for path in private.iterdir():
+        if path.name != "audit.json":
+            path.write_bytes(path.read_bytes() + audits.SECRET.encode())
+    facts = facts_of(audited)
+    text = json.dumps(facts)
+    assert audits.SECRET not in text
+    assert "membership" not in facts
+    assert str(audits.MEMBERS) not in text
+    shutil.rmtree(private)
+    assert facts_of(audited) == facts  # and it was not even looked at
+
+
+def test_an_internal_report_has_the_attacks(audited, facts_of):
+    found = facts_of(audited, internal=True)["membership"]
+    assert found["members"] == audits.MEMBERS
+    assert found["attacks"][0]["name"] == "user inference"
+
+
+def test_the_words_of_phrases_are_internal(audited, facts_of):
+    [public] = facts_of(audited)["audit"]["phrases"]
+    [internal] = facts_of(audited, internal=True)["audit"]["phrases"]
+    assert public["text"] == "phrase 1"
+    assert internal["text"] == audits.PHRASE
+    assert public | {"text": audits.PHRASE} == internal
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("audit-of-another-round", {"round": 4}),
+        ("controls-memorized", {"controls": {"count": 9, "memorized_rs": 1, "memorized_bs": 0}}),
+        ("claim-refuted", {"accounted_epsilon": 0.2999}),
+        (
+            "empirical-epsilon",
+            {"empirical_epsilon": audits.audit()["empirical_epsilon"] | {"warnings": ["Not so."]}},
+        ),
+    ],
+)
+def test_an_audit_that_casts_doubt_is_warned_of(audited, facts_of, name, changes):
+    assert name not in names(facts_of(audited))
+    audits.put(audited, audits.audit(**changes))
+    assert name in names(facts_of(audited))
+
+
+def test_a_phrase_that_comes_out_is_serious(audited, facts_of):
+    assert "phrases-memorized" not in names(facts_of(audited))
+    found = audits.audit()
+    found["phrases"][0]["memorized_bs"] = True
+    audits.put(audited, found)
+    assert severity(facts_of(audited), "phrases-memorized") == "serious"
+
+
+def test_a_projection_is_labelled_and_stands_beside_the_actual_claim(run, facts_of):
+    actual = facts_of(run)
+    facts = facts_of(run, projection=Projection(100, 1_000))
+    assert facts["claim"] == actual["claim"]
+    assert (actual["projected"], "projected" in names(actual)) == (None, False)
+    assert "projected" in names(facts)
+    found = facts["projected"]
+    assert PROJECTED in found["sentence"]
+    assert found["label"] == PROJECTED
+    assert found["noise_multiplier"] == pytest.approx(10.0)  # ten times the users, ten times z
+    event = PoissonGaussian(0.1, found["noise_multiplier"])
+    delta = 1000**-1.1
+    expected = accountant_named("pld").epsilon(Composition.of([(event, 6)]), delta)
+    assert found["epsilon"] == pytest.approx(expected)
+
+
+def test_a_projection_to_the_run_itself_costs_what_the_run_costs(run, facts_of):
+    population = Run.open(run).ledger.header.population
+    found = facts_of(run, projection=Projection(10, population))["projected"]
+    event = PoissonGaussian(10 / population, 1.0)
+    expected = accountant_named("pld").epsilon(Composition.of([(event, 6)]), found["delta"])
+    assert found["noise_multiplier"] == pytest.approx(1.0)
+    assert found["epsilon"] == pytest.approx(expected)
+
+
+def test_synthetic_users_are_not_taken_for_people(run_of, facts_of):
+    assert facts_of(run_of("private"))["claim"]["about_people"] is True
+    for kind in ("synthetic", "iid"):
+        facts = facts_of(run_of(kind))
+        assert facts["claim"]["about_people"] is False
+        assert facts["claim"]["sentence"].startswith("No claim about people")
+        with pytest.raises(ValueError, match="no claim about people to be projected"):
+            facts_of(run_of(kind), projection=Projection(10, 1000))
+
+
+def test_what_cannot_be_projected_is_refused(run_of, facts_of):
+    with pytest.raises(ValueError, match="a projection needs a private run of one phase"):
+        facts_of(run_of("plain"), projection=Projection(10, 1000))
+    with pytest.raises(ValueError, match="at most the projected population of 100, got 200"):
+        Projection(200, 100)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("audit.json", "{", "audit.json is damaged: it is not JSON"),
+        ("audit.json", "[]", "audit.json is damaged: it holds no table"),
+        ("audit.json", "{}", "audit.json is damaged: round is missing"),
+        ("audit.json", '{"round": NaN}', "NaN is no number"),
+        ("result.json", "oops", "result.json is damaged: it is not JSON"),
+        ("metrics.jsonl", '{"round": 1}\noops\n', "line 2 of .*metrics.jsonl is not JSON"),
+        ("metrics.jsonl", '{"accuracy_top1": 0.1}\n', "metrics.jsonl is damaged: round is missing"),
+        ("private/audit.json", '{"membership": 3}', "audit.json is damaged: membership cannot be"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(audited, facts_of, file, text, message):
+    (audited / file).write_text(text)
+    with pytest.raises(ValueError, match=message) as refusal:
+        facts_of(audited, internal=True)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_audit_whose_counts_contradict_its_rows_is_refused(audited, facts_of):
+    audits.put(audited, audits.audit(memorized_rs=0))
+    with pytest.raises(ValueError, match="memorized_rs is 0, and its rows say"):
+        facts_of(audited)
