@@ -42,8 +42,8 @@ for _part in PARTS_OF_TRAIN:
     ARROWS[_part] = set(ARROWS)
 ARROWS["nlu"] = set(ARROWS)
 ARROWS["train"] = set(ARROWS) - {"tokenizers", "audit", "nlu"}
-ARROWS["experiments"] = {"train"}
-ARROWS["report"] = {"runs"}
+ARROWS["experiments"] = set(ARROWS)
+ARROWS["report"] = {"privacy", "runs", "run", "guarantee"}
 ARROWS["recipes"] = set()
 ARROWS["cli"] = set(ARROWS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import signal
@@ -59,6 +60,12 @@ def figures(out: str) -> dict[str, tuple[float, float]]:
     return found
 
 
+def memorized(out: str) -> dict[str, tuple[int, int]]:
+    """Canaries by Random Sampling and by Beam Search, by model, in their order."""
+    line = r"^ (\S.*?) +(\d+) +(\d+) +\d+ of \d+ +0 of \d+ *$"
+    return {name: (int(rs), int(bs)) for name, rs, bs in re.findall(line, out, re.MULTILINE)}
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """A smoke test in a cache of its own, so that nobody's register gets its runs."""
@@ -79,8 +86,8 @@ def test_it_says_everything_that_it_promises(quick):
     assert "An LSTM of 92,912 parameters on the chat of 144 test users" in out
     text = joined(out)
     assert re.search(
-        rf"Actual: User-level \({NUMBER}, 0.0001\)-differential privacy under add/remove-one"
-        r" adjacency, with the population of 100 users declared public",
+        rf"Actual: Audit run, [^.]*\. User-level \({NUMBER}, 0.0001\)-differential privacy under"
+        r" add/remove-one adjacency, with the population of 100 users declared public",
         text,
     )
     assert "(projected, not trained with this guarantee)" in text
@@ -98,8 +105,8 @@ def test_it_says_everything_that_it_promises(quick):
 
 def test_it_fits_a_screen(quick):
     lines = quick[2].splitlines()
-    assert len(lines) <= 60
-    commands = ("  tacit ", "The runs are in", "Held-out")  # these have paths, and may be longer
+    assert len(lines) <= 72
+    commands = ("  tacit ", "The runs are in", "Took ")  # these have paths, and may be longer
     assert all(len(line) <= 80 for line in lines if not line.startswith(commands))
 
 
@@ -113,9 +120,22 @@ def test_its_runs_are_ordinary_ones_without_a_key_and_share_their_start(quick):
         assert run.is_complete
         assert not run.is_simulation
         assert not run.directory.key_file.exists()
-    assert plain.guarantee().claim.startswith("No differential privacy")
+    assert "No differential privacy" in plain.guarantee().claim
     before = [row for run in (plain, private) for row in run.metrics() if row["round"] == 0]
     assert before[0]["perplexity"] == before[1]["perplexity"]
+
+
+def test_every_model_is_audited_and_the_private_one_reported(quick):
+    folder, _, out, _ = quick
+    rows = memorized(out)
+    assert list(rows) == ["SGD on records", "FedAvg", "FedAvg+clip", "DP-FedAvg"]
+    for name in ("fedavg", "fedavg-clip", "dp-fedavg"):
+        audit = json.loads((folder / "1" / name / "audit.json").read_text())
+        assert audit["canaries"] == 9
+        assert audit["controls"]["count"] == 5
+    page = (folder / "1" / "dp-fedavg" / "report.html").read_text()
+    assert "differential privacy" in page
+    assert "report.html" in joined(out)
 
 
 def test_a_file_in_the_way_is_one_sentence(tmp_path):
@@ -135,7 +155,7 @@ def test_another_demo_gets_a_folder_of_its_own_and_a_seed_marks_a_simulation(qui
     assert code == 0, err
     assert out.splitlines()[-1] == f"The runs are in {folder / '2'}"
     assert "Simulation, not for release" in joined(out)
-    assert "This corpus has 3 other runs on record" in joined(out)
+    assert "This corpus has 5 other runs on record" in joined(out)
     assert "ledger is gone" not in joined(out)
     assert (folder / "1" / "dp-fedavg" / "ledger.jsonl").read_bytes() == before
 
@@ -172,6 +192,11 @@ def test_the_demo_keeps_its_promises(tmp_path, monkeypatch):
     assert rows["DP-FedAvg"][0] > rows["pre-trained"][0]
     assert rows["DP-FedAvg"][1] < min(rows[name][1] for name in ("unigram", "pre-trained"))
     assert "The private model beats the unigram model" in joined(out)
+    came_out = memorized(out)
+    assert came_out["SGD on records"][0] >= 10
+    assert came_out["SGD on records"][0] > came_out["FedAvg"][0] > came_out["DP-FedAvg"][0]
+    assert came_out["FedAvg"][0] >= came_out["FedAvg+clip"][0]
+    assert came_out["DP-FedAvg"] == (0, 0)
     guarantee = Run.open(tmp_path / "out" / "1" / "dp-fedavg").guarantee()
     assert guarantee.delta == 1e-4
     assert 0 < guarantee.epsilon["pld"] <= 10

@@ -62,21 +62,23 @@ class TextBatches:
             by_length = pool[np.argsort(-lengths, kind="stable")]
             for place in generator.permutation(-(-len(pool) // self.batch)):
                 chosen = by_length[place * self.batch : (place + 1) * self.batch]
-                yield from self._windows([self.pieces[index] for index in chosen])
+                pieces = [self.pieces[index] for index in chosen]
+                yield from windows(pieces, self.unroll, self.bos)
 
-    def _windows(self, pieces: list[npt.NDArray[np.int64]]) -> Iterator[Window]:
-        """A batch that is sorted by falling length, in steps."""
-        lengths = np.array([len(piece) for piece in pieces])
-        tokens = np.full((len(pieces), lengths[0]), self.bos)
-        for row, piece in enumerate(pieces):
-            tokens[row, : len(piece)] = piece
-        joined = torch.from_numpy(tokens)
-        for start in range(0, lengths[0] - 1, self.unroll):
-            rows = int((lengths - 1 > start).sum())
-            end = min(start + self.unroll, int(lengths[0]) - 1)
-            targets = joined[:rows, start + 1 : end + 1]
-            # Padding is BOS, which is never a target.
-            yield Window(joined[:rows, start:end], targets, targets != self.bos, start == 0)
+
+def windows(pieces: Sequence[npt.NDArray[np.int64]], unroll: int, bos: int) -> Iterator[Window]:
+    """A batch of texts that are sorted by falling length, `unroll` tokens a step."""
+    lengths = np.array([len(piece) for piece in pieces])
+    tokens = np.full((len(pieces), lengths[0]), bos)
+    for row, piece in enumerate(pieces):
+        tokens[row, : len(piece)] = piece
+    joined = torch.from_numpy(tokens)
+    for start in range(0, lengths[0] - 1, unroll):
+        rows = int((lengths - 1 > start).sum())
+        end = min(start + unroll, int(lengths[0]) - 1)
+        targets = joined[:rows, start + 1 : end + 1]
+        # Padding is BOS, which is never a target.
+        yield Window(joined[:rows, start:end], targets, targets != bos, start == 0)
 
 
 def _cut(text: Text, vocab_size: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -163,8 +163,8 @@ def pretrain(
         if share >= 1:
             break
         rate = learning_rate(settings, outcome.steps, share)
-        state = None if window.begins or not model.carries_state else _first(state, window)
-        with _own_randomness(settings.seed, outcome.steps):
+        state = None if window.begins or not model.carries_state else carried(state, window)
+        with own_randomness(settings.seed, outcome.steps):
             loss, count, state = _step(model, optimizer, rate, window, state, settings.clip_norm)
         if not math.isfinite(loss):
             raise ValueError(
@@ -193,14 +193,14 @@ def _windows(batches: TextBatches, settings: Settings) -> Iterator[Window]:
         yield from batches.epoch(epoch)
 
 
-def _first(state: State, window: Window) -> State:
+def carried(state: State, window: Window) -> State:
     """The state of the rows that are left, without its history."""
     assert state is not None
     return detached(tuple(part[: len(window.inputs)] for part in state))
 
 
 @contextmanager
-def _own_randomness(seed: int, step: int) -> Iterator[None]:
+def own_randomness(seed: int, step: int) -> Iterator[None]:
     """Dropout by the seed and the step, whatever else draws from the global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed((seed * 1_000_003 + step) % 2**63)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.demo_audit import POOLED_EPOCHS, audit_all, pooled_model, print_memorized
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
 from tacit.cli.progress import bar, tracked
@@ -29,9 +31,19 @@ if TYPE_CHECKING:
     from tacit.tokenizers.tokenizer import Tokenizer
     from tacit.train import Run
 
-FEDAVG, PRIVATE = "fedavg", "dp-fedavg"
+FEDAVG, CLIPPED, PRIVATE = "fedavg", "fedavg-clip", "dp-fedavg"
+POOLED = "pooled"
 LEVELS = ("unigram", "pre-trained")  # what the picture compares with
 PREFIXES = ("how are", "i like", "what is your", "nice to", "do you")
+# 24 canaries shared by few people, and 3 shared by 30 to show where a guarantee for one user ends:
+# in expectation one text in six, which is more than an audit of a real run would plant.
+CANARIES = (
+    "audit.canaries.sharers=[1.0, 4.0, 16.0]",
+    "audit.canaries.example_probs=[0.1, 1.0]",
+    "audit.canaries.per_cell=4",
+    "audit.canaries.also=[{sharers=30.0, example_prob=1.0, canaries=3}]",
+    "audit.canaries.max_share=0.17",
+)
 QUICK = (  # a smoke test
     "rounds=2",
     "corpus.users=100",
@@ -39,7 +51,17 @@ QUICK = (  # a smoke test
     "model.pretrain.epochs=0.2",
     "evaluation.every=1",
     "evaluation.max_tokens=2000",
+    "audit.canaries.sharers=[1.0]",
+    "audit.canaries.also=[{sharers=30.0, example_prob=1.0, canaries=1}]",
+    "audit.canaries.max_share=0.5",
 )
+QUICK_SAMPLES, QUICK_CONTROLS, QUICK_EPOCHS = 2000, 5, 0.2
+LABELS = {
+    POOLED: "SGD on records",
+    FEDAVG: "FedAvg",
+    CLIPPED: "FedAvg+clip",
+    PRIVATE: "DP-FedAvg",
+}
 # What the same noise on the average would mean where more people take part.
 PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
@@ -58,9 +80,9 @@ def demo(
         bool, typer.Option("--quick", help="A smoke test of seconds: its figures say nothing.")
     ] = False,
 ) -> None:
-    """Train one model without privacy and one with it, on 1,171 people's chat, and compare them.
+    """Train models without privacy and one with it, on 1,171 people's chat; then attack them.
 
-    Takes a few minutes.  Both are ordinary runs, which the other commands can be tried on.
+    Takes a few minutes.  They are ordinary runs, which the other commands can be tried on.
     """
     began = time.monotonic()
     import torch
@@ -69,28 +91,31 @@ def demo(
     from tacit.runs import recipes
 
     torch.set_num_threads(1)  # products this small are slower on two, and processes use the cores
-    given = [*(QUICK if quick else ()), *([f"seed={seed}"] if seed is not None else ())]
+    given = [*CANARIES, *(QUICK if quick else ()), *([f"seed={seed}"] if seed is not None else ())]
     experiments = recipes.load("demo", given).experiments
     folder = _new_folder(out)
     try:
         workers = 1 if quick else available_cores()  # starting one takes seconds
-        start, runs = _trained(folder, experiments[FEDAVG], experiments[PRIVATE], workers)
+        start, runs = _trained(folder, experiments, workers)
+        pooled, findings = _audited(start, runs, workers, quick=quick)
     except KeyboardInterrupt:
         raise Interrupted(_left_behind(folder)) from None
     except BaseException:
         _left_behind(folder)
         raise
-    rows = _measured(start, runs)
+    rows = _measured(start, runs, pooled)
     console = Console(highlight=False)
     _print_figures(console, start, rows, quick=quick)
+    print_memorized(console, findings, LABELS)
     _print_privacy(console, runs[PRIVATE])
     _print_suggestions(console, start, runs)
     picture = folder / "curves.png"
     _draw(picture, rows, runs)
     minutes, seconds = divmod(round(time.monotonic() - began), 60)
-    ending = f"Held-out curves are in {picture}.  Took {minutes} min {seconds} s.  Next:"
-    console.print(ending, markup=False, soft_wrap=True)
     path = runs[PRIVATE].path
+    page = _reported(runs[PRIVATE])
+    ending = f"Took {minutes} min {seconds} s.  Held-out curves are in {picture}, and the report on"
+    console.print(f"{ending} the private model in {page}.  Next:", markup=False, soft_wrap=True)
     for command in (
         f'tacit predict {path} "see you"',
         f"tacit ledger {path}",
@@ -120,7 +145,7 @@ def _new_folder(out: Path) -> Path:
 
 def _left_behind(folder: Path) -> str:
     """A folder without a run goes; one with a run stays, because its ledger counts."""
-    if any((folder / name).exists() for name in (FEDAVG, PRIVATE)):
+    if any((folder / name).exists() for name in (FEDAVG, CLIPPED, PRIVATE)):
         return (
             f"interrupted; what was trained so far is in {folder}, and another demo starts afresh"
         )
@@ -142,27 +167,42 @@ class _Start:
 
 
 def _trained(
-    folder: Path, plain: Experiment, private: Experiment, workers: int
+    folder: Path, experiments: Mapping[str, Experiment], workers: int
 ) -> tuple[_Start, dict[str, Run]]:
-    """Pre-train once; then both trainings start from the same file."""
+    """Pre-train once; then all trainings start from the same file."""
     from tacit.models import weights
     from tacit.train import train
 
-    start = _started(private)
+    start = _started(experiments[PRIVATE])
     file = folder / "pretrained.safetensors"
     weights.save(start.pretrained, file)
     model = {"start": str(file), "pretrain": None, "public_output_bias": False}
     runs = {}
-    for name, experiment in ((FEDAVG, plain), (PRIVATE, private)):
+    for name in (FEDAVG, CLIPPED, PRIVATE):
         with Display(name) as display:
             runs[name] = train(
-                experiment.changed(model=model),
+                experiments[name].changed(model=model),
                 folder / name,
                 workers=workers,
                 observer=display.observe,
                 tell=display.tell,
             )
     return start, runs
+
+
+def _audited(
+    start: _Start, runs: dict[str, Run], workers: int, *, quick: bool
+) -> tuple[LanguageModel, dict[str, dict[str, Any]]]:
+    """The model of pooled records, and what all models give away."""
+    from tacit.audit.extraction import Extraction
+    from tacit.auditing import Audit
+
+    epochs = QUICK_EPOCHS if quick else POOLED_EPOCHS
+    pooled = pooled_model(runs[FEDAVG], start.pretrained, epochs)
+    wanted = Audit()
+    if quick:
+        wanted = Audit(Extraction(samples=QUICK_SAMPLES), controls=QUICK_CONTROLS)
+    return pooled, audit_all(runs, pooled, wanted, workers)
 
 
 def _started(experiment: Experiment) -> _Start:
@@ -196,7 +236,7 @@ class _Row:
     evaluated: Metrics  # as `tacit evaluate` counts
 
 
-def _measured(start: _Start, runs: dict[str, Run]) -> list[_Row]:
+def _measured(start: _Start, runs: dict[str, Run], pooled: LanguageModel) -> list[_Row]:
     """Every predictor on the same text of test users."""
     from tacit.evaluation.accuracy import evaluate
     from tacit.evaluation.held_out import held_out_sequences
@@ -209,7 +249,9 @@ def _measured(start: _Start, runs: dict[str, Run]) -> list[_Row]:
         ("untrained", "nothing"): as_predictor(start.untrained),
         ("unigram", "users, no privacy"): _unigram(start, runs[FEDAVG]),
         ("pre-trained", "public text"): as_predictor(start.pretrained),
+        ("SGD", "records, no privacy"): as_predictor(pooled),
         ("FedAvg", "users, no privacy"): as_predictor(runs[FEDAVG].model()),
+        ("FedAvg+clip", "users, no privacy"): as_predictor(runs[CLIPPED].model()),
         ("DP-FedAvg", "users, with privacy"): as_predictor(runs[PRIVATE].model()),
     }
     rows = []
@@ -320,6 +362,16 @@ def _print_suggestions(console: Console, start: _Start, runs: dict[str, Run]) ->
         found = (suggester.suggest(f"{prefix} ", 3) for suggester in suggesters)
         table.add_row(prefix, *("  ".join(each.word for each in words) for words in found))
     console.print(table)
+
+
+def _reported(run: Run) -> Path:
+    """The page for whoever has to believe the claim."""
+    from tacit.report.facts import gather
+    from tacit.report.write import Target
+
+    page = run.path / "report.html"
+    Target(page).write(gather(run))
+    return page
 
 
 def _draw(path: Path, rows: list[_Row], runs: dict[str, Run]) -> None:

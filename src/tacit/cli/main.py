@@ -24,6 +24,8 @@ from tacit.cli import (
     predict,
     pretrain,
     recipes,
+    report,
+    secret_sharer,
     suggest_clip,
     train,
 )
@@ -47,6 +49,8 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
+app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("secret-sharer", epilog=secret_sharer.EXAMPLES)(secret_sharer.secret_sharer)
 app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)

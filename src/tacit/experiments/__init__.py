@@ -1,0 +1,1 @@
+"""Many trainings, one table."""
