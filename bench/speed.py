@@ -143,27 +143,28 @@ def give_up(name: str, error: Exception) -> None:
 
 
 def one_round(row: Row, running: dict[str, Contestant], repetition: int) -> None:
-    """A round of it; the first repetition is for the caches and does not count."""
+    """A round of it.  One before it brings back what went cold while it stood still."""
     if row.problem:
         return
-    answers = []
+    answers: list[dict[str, Any]] = []
     for name in row.who:
         running[name].wake()
     try:
-        for name in row.who:
-            running[name].ask(row.command)
-        for name in row.who:
-            answers.append(running[name].answer())
+        for _ in ("to warm up", "to be counted"):
+            answers.clear()
+            for name in row.who:
+                running[name].ask(row.command)
+            for name in row.who:
+                answers.append(running[name].answer())
     except Failed as error:
         give_up(name, error)
         return
     finally:
         for name in row.who:
             running[name].rest()
-    if repetition:
-        users = sum(found["users"] for found in answers)
-        row.rates[repetition] = users / max(found["seconds"] for found in answers)
-        row.facts += answers
+    users = sum(found["users"] for found in answers)
+    row.rates[repetition] = users / max(found["seconds"] for found in answers)
+    row.facts += answers
 
 
 def ratio(one: str, other: str) -> float:
@@ -272,7 +273,7 @@ def main() -> None:
         with all_started(starts) as running:
             waiting = busy()
             done = 0
-            for repetition in range(options.repetitions + 1):
+            for repetition in range(1, options.repetitions + 1):
                 if repetition > 1 and time.monotonic() - began > 60 * options.minutes:
                     break
                 rows = list(ROWS.values())

@@ -148,6 +148,9 @@ def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
         planted = {planting.canaries[n].text for n in planting.sharers.get(user, ())}
         assert all(a == b or a in planted for a, b in zip(after, before, strict=True))
         assert view.texts(user) == after  # asked again, the same
+    assert view.text_counts().tolist() == [7] * 500
+    for user in (0, min(planting.sharers)):
+        assert [view.text(user, place) for place in range(7)] == view.texts(user)
     sent = pickle.loads(pickle.dumps(view))  # to other processes
     assert [sent.texts(u) for u in range(500)] == [view.texts(u) for u in range(500)]
     other = Planting(planting.canaries, 500, seed=3).view(users)

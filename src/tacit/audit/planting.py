@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tacit.audit.canaries import Canary
 from tacit.corpus.hashing import derived
-from tacit.corpus.source import Source, UserSource
+from tacit.corpus.source import Counts, Source, UserSource
 from tacit.corpus.views import Replaced
 from tacit.privacy.randomness import RunKey, Stream
 
@@ -63,7 +63,7 @@ class Planting:
         """The users with the canaries in their texts."""
         if len(users) != self.users:
             raise ValueError(f"the planting is for {self.users} users, and there are {len(users)}")
-        return Replaced(users, self.replace, self.label)
+        return _PlantedUsers(users, self)
 
     def replace(self, user: int, texts: list[str]) -> list[str]:
         """A user's texts with the canaries among them."""
@@ -84,6 +84,25 @@ class Planting:
     def _stream(self, purpose: str, index: int = 0) -> Stream:
         key = RunKey.from_seed(self.seed)
         return key.stream(branch="planting", round=0, attempt=0, purpose=purpose, index=index)
+
+
+class _PlantedUsers(Replaced):
+    """The view; whoever shares nothing is read as directly as before."""
+
+    def __init__(self, users: UserSource, planting: Planting) -> None:
+        super().__init__(users, planting.replace, planting.label)
+        self._sharers = planting.sharers
+
+    def text(self, index: int, position: int) -> str:
+        if index in self._sharers:
+            return super().text(index, position)
+        return self._source.text(index, position)
+
+    def text_count(self, index: int) -> int:
+        return self._source.text_count(index)
+
+    def text_counts(self) -> Counts:
+        return self._source.text_counts()
 
 
 @dataclass(frozen=True)
