@@ -31,6 +31,7 @@ from tacit.tokenizers import build, provenance
 from tacit.tokenizers.public import from_public, public_texts
 from tacit.tokenizers.tokenizer import Tokenizer
 
+FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
 UserUpdate = FedAvg | FedSGD
 Tell = Callable[[str, int, int], None]  # what is being prepared, how much is done, of how much
 ServerOptimizer = servers.ServerSGD | servers.ServerMomentum | servers.ServerAdam
@@ -71,6 +72,12 @@ def canary_clients(experiment: Experiment, model: LanguageModel) -> CanaryClient
         raise ValueError(
             'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
             f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
+        )
+    if any("sampling" in phase.plan or "clipping" in phase.plan for phase in experiment.phases):
+        raise ValueError("audit.canary_clients needs the same sampling and clipping in all phases")
+    if count < FEWEST_CLIENTS:
+        raise ValueError(
+            f"audit.canary_clients must be at least {FEWEST_CLIENTS} to show anything, got {count}"
         )
     norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
     support = free_coordinates(model)

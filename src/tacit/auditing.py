@@ -16,21 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import assembly
 from tacit.audit.attacks import ATTACKS
-from tacit.audit.canaries import draw_phrases, parse_phrase, word_tokens
+from tacit.audit.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
 from tacit.audit.empirical_epsilon import empirical_epsilon
 from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.membership import attack
 from tacit.audit.one_run import planned_guesses
 from tacit.audit.planting import Planted
 from tacit.audit.references import Groups, Reference, gather, reference_model
-from tacit.audit.user_scores import FRESH, UserTexts, user_texts
+from tacit.audit.user_scores import FRESH, TEXTS, UserTexts, user_texts
 from tacit.central.pretrain import Progress, Settings
+from tacit.corpus.source import Source
+from tacit.corpus.views import Subset
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.people import People, read_planted
+from tacit.people import People, public_frequencies, read_planted
+from tacit.privacy import checks
 from tacit.run import Run
 from tacit.runs import files
 from tacit.stored_model import StoredModel
@@ -57,6 +61,14 @@ class Audit:
     max_users: int = 1000  # on either side of a membership attack
     confidence: float = 0.95
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("controls", "references", "seed"):
+            checks.whole(name, getattr(self, name))
+        checks.whole("max_users", self.max_users, at_least=1)
+        checks.open_unit("confidence", self.confidence)
+        if self.texts not in TEXTS:
+            raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {self.texts!r}")
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,19 @@ class Findings:
 def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
     """Everything that fits the run; refused if there is nothing to look for."""
     planned = run.experiment.audit
+    for phrase in wanted.phrases:  # before hours of other work
+        parse_phrase(phrase, run.tokenizer)
+    if planned.canary_clients is not None and run.round == run.first_round:
+        raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
     public = _header(run)
     rng = np.random.default_rng(wanted.seed)
     looked = False
     if planned.canaries is not None:
         planted = read_planted(run.directory)
-        public |= audit_canaries(run.model(), run.tokenizer, planted, wanted, tell)
+        frequencies = None
+        if planned.canaries.draw == "unigram":
+            frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
+        public |= audit_canaries(run.model(), run.tokenizer, planted, wanted, tell, frequencies)
         looked = True
     internal: dict[str, Any] = {}
     if wanted.phrases:
@@ -142,11 +161,23 @@ def audit_phrases(
 
 def save(run: Run, findings: Findings) -> None:
     """Beside the run for everybody, and in its private folder for its owner."""
-    internal = run.directory.private / AUDIT_FILE
-    internal.unlink(missing_ok=True)  # what another audit found is not part of this one
+    internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
+    if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
+        internal["membership"] = earlier  # of the same model, and perhaps hours of work
     files.replace(run.path / AUDIT_FILE, _json(findings.public))
-    if findings.internal:
-        files.replace(internal, _json(findings.internal), mode=0o600)
+    if internal:
+        files.replace(path, _json(internal | {"round": run.round}), mode=0o600)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _earlier_membership(path: Path, round: int) -> dict[str, Any] | None:
+    """What an audit of the model after the same round found, if there was one."""
+    try:
+        found = json.loads(path.read_bytes())
+        return found.get("membership") if found.get("round") == round else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _without_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -162,6 +193,7 @@ def _header(run: Run) -> dict[str, Any]:
         "accounted_epsilon": _finite(epsilon),
         "delta": claimed.delta,
         "accountant": claimed.accountant,
+        "synthetic_users": assembly.has_synthetic_users(run.experiment),
     }
 
 
@@ -176,8 +208,12 @@ def audit_canaries(
     planted: Sequence[Planted],
     wanted: Audit,
     tell: Tell | None = None,
+    frequencies: Frequencies | None = None,
 ) -> dict[str, Any]:
-    """What was planted and what came out, canary by canary, and how many controls did."""
+    """What was planted and what came out, canary by canary, and how many controls did.
+
+    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.
+    """
     rng = np.random.default_rng(wanted.seed)
     tokens = [one.canary.tokens for one in planted]
     what = "looking for canaries"
@@ -186,8 +222,9 @@ def audit_canaries(
     controls = None
     if wanted.controls:
         drawn = draw_phrases(
-            wanted.controls, len(tokens[0]), words, wanted.seed, purpose="controls"
+            wanted.controls, len(tokens[0]), words, wanted.seed, frequencies, purpose="controls"
         )
+        drawn = [phrase for phrase in drawn if phrase not in set(tokens)]
         what = "looking for controls, which were never planted"
         others = _extracted(model, words, drawn, wanted.extraction, rng, what, tell)
         controls = {"count": len(others)} | _counts(others)
@@ -214,10 +251,18 @@ def _extracted(
         model,
         phrases,
         bos=tokenizer.bos,
-        candidates=word_tokens(tokenizer),
+        candidates=_candidates(tokenizer),
         rng=rng,
         progress=None if tell is None else lambda done, of: tell(what, done, of),
     )
+
+
+def _candidates(tokenizer: Tokenizer) -> Sequence[int] | NDArray[np.int64]:
+    """What random suffixes are made of: words, or all tokens where words are made of several."""
+    if tokenizer.kind == "word":
+        return word_tokens(tokenizer)
+    special = {tokenizer.bos, tokenizer.eos, tokenizer.unk}
+    return [id for id in range(tokenizer.vocab_size) if id not in special]
 
 
 def _counts(found: Sequence[CanaryResult]) -> dict[str, int]:
@@ -266,8 +311,14 @@ def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
 
 def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     """Training users are members, test users strangers, of whom half may train the references."""
+    if wanted.references and run.first_round:
+        raise ValueError(
+            f"{run.path} is a branch, and began with a model that had met its users, so reference"
+            " models cannot start from it; leave out --references"
+        )
     StoredModel.open(run.path).corpus(None)  # refuses a corpus that took the place of the run's own
     people = People.of(run.experiment)
+    members = _who_wrote_their_texts(run, people)
     cap = run.experiment.corpus.max_tokens_per_user
     shown = partial(
         user_texts,
@@ -279,7 +330,7 @@ def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     )
     if wanted.references:
         groups = gather(
-            people.members,
+            members,
             people.corpus.test,
             run.tokenizer,
             wanted.texts,
@@ -289,7 +340,7 @@ def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
             seed=wanted.seed,
         )
     else:
-        groups = Groups(shown(people.members), shown(people.corpus.test), ())
+        groups = Groups(shown(members), shown(people.corpus.test), ())
     models = [
         _reference(run, number, theirs, tell) for number, theirs in enumerate(groups.references)
     ]
@@ -308,6 +359,18 @@ def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     row = found.as_row()
     row["attacks"] = [_attack_row(each, found.confidence) for each in row["attacks"]]
     return row
+
+
+def _who_wrote_their_texts(run: Run, people: People) -> Source:
+    """The members without those in whose texts canaries were planted."""
+    planting = people.planting(run.experiment, run.tokenizer)
+    if planting is None:
+        return people.members
+    users = range(len(people.members))
+    return Subset(
+        people.members,
+        [user for user in users if not planting.shared_by(people.members.user_id(user))],
+    )
 
 
 def _reference(run: Run, number: int, texts: UserTexts, tell: Tell | None) -> Reference:
@@ -336,11 +399,13 @@ def _attack_row(attack: dict[str, Any], confidence: float) -> dict[str, Any]:
                 "fpr": float(rate),
                 "tpr": reached.get("tpr"),
                 "interval": [reached["low"], reached["high"]] if known else None,
+                "fpr_high": reached["fpr_high"] if known else None,
                 "why_not": reached.get("reason"),
             }
         )
     return {
         "name": attack["attack"],
+        "non_members": attack["non_members"],
         "auc": attack["auc"],
         "auc_interval": attack["auc_interval"],
         "confidence": confidence,

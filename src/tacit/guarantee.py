@@ -19,6 +19,10 @@ from tacit.runs.experiment import Experiment
 from tacit.runs.register import Register
 
 COUNTED = "the number of training users, which is published"
+COUNTED_WITH_CLIENTS = (
+    "the number of training users, which is published together with that of the audit's canary"
+    " clients"
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,11 @@ def _claim(
         described += f" in {len(plans)} phases, of which the one with the least noise is stated"
     excluded = list(ALWAYS_EXCLUDED)
     if experiment.plan.population_is_counted:
-        excluded.append(COUNTED)
+        excluded.append(COUNTED_WITH_CLIENTS if experiment.audit.canary_clients else COUNTED)
+    if experiment.corpus.users is not None:
+        excluded.append(f"which users are the first {experiment.corpus.users:,} of the corpus")
+    if experiment.audit.canaries is not None:
+        excluded.append("how often each canary was planted, which is published")
     if trained_on:
         excluded.append("the users of other corpora on whose text the starting model was trained")
     return claim_sentence(

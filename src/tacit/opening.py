@@ -148,6 +148,7 @@ def branched(
         corpus=there.corpus.model_dump(),
         tokenizer=there.tokenizer.model_dump(),
         model=there.model.model_dump(),
+        audit=there.audit.model_dump(),
     )
     if experiment.rounds <= round:
         raise ValueError(

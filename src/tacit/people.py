@@ -73,8 +73,10 @@ class People:
         frequencies = None
         if given.draw == "unigram":
             frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
-        found = draw_canaries(grid, len(self.users), tokenizer, given.seed, frequencies)
-        return Planting(tuple(found), len(self.users), given.seed)
+        # A public constant, so that nobody's coming or going changes what others share.
+        population = experiment.plan.population or len(self.members)
+        found = draw_canaries(grid, population, tokenizer, given.seed, frequencies)
+        return Planting(tuple(found), population, given.seed)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> Source:
         """What is trained on."""
@@ -107,7 +109,7 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
         return
     found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
     rows = [planted.as_row() for planted in found]
-    data = {"users": planting.users, "seed": planting.seed, "canaries": rows}
+    data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
     files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
 
 
@@ -117,15 +119,20 @@ def read_planted(directory: RunDirectory) -> list[Planted]:
         data: dict[str, Any] = json.loads(directory.canaries_file.read_text(encoding="utf-8"))
         return [_planted(row) for row in data["canaries"]]
     except FileNotFoundError:
+        if directory.experiment().audit.canaries is not None:
+            raise ValueError(f"{directory.canaries_file} is missing") from None
         raise ValueError(
             f"{directory.path} was trained without canaries; train an audit run with --set"
             " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{directory.canaries_file} is damaged: {error}") from None
 
 
 def _planted(row: dict[str, Any]) -> Planted:
     cell = Cell(row["expected_sharers"], row["example_prob"])
-    canary = Canary(tuple(row["text"].split(" ")), tuple(row["tokens"]), cell)
+    tokens = tuple(row["tokens"])
+    if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
+        raise ValueError(f"tokens must be a list of token ids, got {row['tokens']!r}")
+    canary = Canary(tuple(row["text"].split(" ")), tokens, cell)
     return Planted(canary, row["sharers"], row["copies"])

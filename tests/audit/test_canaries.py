@@ -50,6 +50,12 @@ class Everybody:
     is_synthetic_users = False
 
 
+def sharers(planting, users):
+    """By index, what each sharer was drawn for."""
+    found = {user: planting.shared_by(users.user_id(user)) for user in range(len(users))}
+    return {user: numbers for user, numbers in found.items() if numbers}
+
+
 def canaries_for(tokenizer, users, grid, seed=0):
     return tuple(draw_canaries(grid, users, tokenizer, seed))
 
@@ -120,14 +126,15 @@ def test_marks_that_join_a_word_are_no_words():
 def test_sharers_are_poisson_and_copies_follow_p_e(tokenizer):
     grid = Grid((20.0,), (0.3,), per_cell=40, max_share=1.0)
     planting = Planting(canaries_for(tokenizer, 2_000, grid), 2_000, seed=5)
-    per_canary = Counter(n for numbers in planting.sharers.values() for n in numbers)
-    sharers = np.array([per_canary[n] for n in range(40)])
-    assert abs(sharers.mean() - 20) < 4 * math.sqrt(20 / 40)
-    assert 0.5 < sharers.var(ddof=1) / 20 < 2.0  # a fixed number of sharers would have none
     users = Everybody([50] * 2_000)
+    sharers_of = sharers(planting, users)
+    per_canary = Counter(n for numbers in sharers_of.values() for n in numbers)
+    counts = np.array([per_canary[n] for n in range(40)])
+    assert abs(counts.mean() - 20) < 4 * math.sqrt(20 / 40)
+    assert 0.5 < counts.var(ddof=1) / 20 < 2.0  # a fixed number of sharers would have none
     view = planting.view(users)
     replaced = alone = 0
-    for user, numbers in planting.sharers.items():
+    for user, numbers in sharers_of.items():
         texts = view.texts(user)
         if len(numbers) == 1:
             alone += 50
@@ -139,17 +146,18 @@ def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
     planting = Planting(canaries_for(tokenizer, 500, Grid()), 500, seed=2)
     users = Everybody([7] * 500)
     view = planting.view(users)
-    assert planting.sharers
+    found = sharers(planting, users)
+    assert found
     for user in range(500):
         before, after = users.texts(user), view.texts(user)
         assert len(before) == len(after)
-        if user not in planting.sharers:
+        if user not in found:
             assert before == after
-        planted = {planting.canaries[n].text for n in planting.sharers.get(user, ())}
+        planted = {planting.canaries[n].text for n in found.get(user, ())}
         assert all(a == b or a in planted for a, b in zip(after, before, strict=True))
         assert view.texts(user) == after  # asked again, the same
     assert view.text_counts().tolist() == [7] * 500
-    for user in (0, min(planting.sharers)):
+    for user in (0, min(found)):
         assert [view.text(user, place) for place in range(7)] == view.texts(user)
     sent = pickle.loads(pickle.dumps(view))  # to other processes
     assert [sent.texts(u) for u in range(500)] == [view.texts(u) for u in range(500)]
@@ -158,12 +166,30 @@ def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
     assert any(other.texts(user) != view.texts(user) for user in range(500))
 
 
+def test_one_user_never_moves_another(tokenizer):
+    """What the adjacency of a claim rests on: without user 7, everybody else shares the same."""
+    planting = Planting(canaries_for(tokenizer, 500, Grid()), 500, seed=2)
+    everybody = Everybody([7] * 500)
+
+    class WithoutOne(Everybody):
+        def user_id(self, index):
+            return super().user_id(index + (index >= 7))
+
+        def texts(self, index):
+            return super().texts(index + (index >= 7))
+
+    whole = planting.view(everybody)
+    others = planting.view(WithoutOne([7] * 500))
+    for user in range(499):
+        assert others.texts(user) == whole.texts(user + (user >= 7))
+
+
 def test_a_text_that_two_canaries_want_goes_to_either(tokenizer):
     cell = Cell(10.0, 1.0)
     drawn = draw_phrases(2, 5, tokenizer, 0)
     canaries = tuple(Canary(tuple(map(tokenizer.token, t)), t, cell) for t in drawn)
     planting = Planting(canaries, 10, seed=0)  # p_u = 1 and p_e = 1: everybody shares both
-    chosen = np.concatenate([planting.replacements(user, 400) for user in range(10)])
+    chosen = np.concatenate([planting.replacements(f"{user}", 400) for user in range(10)])
     assert set(chosen.tolist()) == {0, 1}
     assert abs((chosen == 0).mean() - 0.5) < 5 * math.sqrt(0.25 / 4_000)
 
@@ -195,7 +221,7 @@ def test_iid_spreads_the_copies(tokenizer):
 
     users, iid = sharers_and_copies(view), sharers_and_copies(IID(view))
     assert [copies for _, copies in users] == [copies for _, copies in iid]
-    assert sum(sharers for sharers, _ in iid) > 3 * sum(sharers for sharers, _ in users)
+    assert sum(count for count, _ in iid) > 3 * sum(count for count, _ in users)
 
 
 @settings(max_examples=30, deadline=None)
@@ -206,29 +232,29 @@ def test_the_view_agrees_with_a_literal_oracle(tokenizer, seed, counts):
     users = Adapted(Everybody(counts))
     view = planting.view(users)
     for user, count in enumerate(counts):
-        chosen = planting.replacements(user, count)
+        chosen = planting.replacements(users.user_id(user), count)
         wanted = [
             users.texts(user)[place] if n < 0 else planting.canaries[n].text
             for place, n in enumerate(chosen.tolist())
         ]
         assert view.texts(user) == wanted
-        assert set(chosen.tolist()) - {-1} <= set(planting.sharers.get(user, ()))
+        assert set(chosen.tolist()) - {-1} <= set(planting.shared_by(users.user_id(user)))
 
 
 def test_bad_input(tokenizer):
     with pytest.raises(ValueError, match=r"example_prob .* at most 1: 1.5"):
         Cell(1.0, 1.5)
-    with pytest.raises(ValueError, match="at most the 3 training users, got 4"):
+    with pytest.raises(ValueError, match="at most the population of 3, got 4"):
         Cell(4.0, 1.0).user_prob(3)
     with pytest.raises(ValueError, match="words must"):
-        Grid(words=1)
+        Grid(words=2)
     with pytest.raises(ValueError, match="5000 different phrases of 2 words cannot"):
         draw_phrases(5_000, 2, tokenizer, 0)
     with pytest.raises(ValueError, match="'elephant' of the phrase 'wordaa elephant'"):
         parse_phrase("wordaa elephant", tokenizer)
     assert parse_phrase("wordaa wordab", tokenizer) == (3, 4)
-    with pytest.raises(ValueError, match="for 5 users, and there are 2"):
-        Planting((), 5, 0).view(Everybody([1, 1]))
+    with pytest.raises(ValueError, match="population of 1, and there are 2 users"):
+        Planting((), 1, 0).view(Everybody([1, 1]))
     bpe = build.learn("bpe", WORDS * 3, 300, provenance=provenance.public("test"))
     with pytest.raises(ValueError, match=r"tokenizer\.kind must be word, got bpe"):
         draw_phrases(1, 2, bpe, 0)

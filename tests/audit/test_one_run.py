@@ -287,6 +287,13 @@ def test_the_figures_are_put_beside_the_claim_in_words(accounted, words):
     assert words in FIGURES.beside(accounted)
 
 
+def test_too_few_for_an_estimate_still_have_a_bound():
+    found = from_cosines(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6)
+    assert found.estimate is None
+    assert found.lower_bound >= 0
+    assert "needs at least 8 canary clients" in found.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -307,10 +314,6 @@ def test_the_figures_are_put_beside_the_claim_in_words(accounted, words):
             ),
             "4 guesses show nothing at a confidence of 0.95, even if all are right; at least 5",
         ),
-        (
-            lambda: from_cosines(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6),
-            "at least 8 canary clients must take part for an estimate, got 7 of 20",
-        ),
         (lambda: planned_guesses(1, 1.0, 1e-5), "canaries must be at least 2, got 1"),
         (lambda: planned_guesses(10, 0.0, 1e-5), "epsilon must be a finite number above 0"),
         (lambda: planned_guesses(10, 1.0, 0.0), "delta must be strictly between 0 and 1"),
@@ -328,7 +331,6 @@ def test_the_figures_are_put_beside_the_claim_in_words(accounted, words):
         "delta",
         "epsilon",
         "too few",
-        "nobody in",
         "plan canaries",
         "plan epsilon",
         "plan delta",

@@ -86,7 +86,7 @@ def test_membership_is_internal(tacit, private):
     assert "membership" not in public
     internal = json.loads((private / "private" / "audit.json").read_text())
     assert [attack["name"] for attack in internal["membership"]["attacks"]] == ["loss"]
-    assert internal["membership"]["members"] > 30
+    assert 5 < internal["membership"]["members"] < 40  # without those in whose texts canaries are
     said = " ".join(tacit.says(private, *QUICK, "--membership", "--texts", "all").split())
     assert "internal, not for publication" in said
 
@@ -156,3 +156,50 @@ def test_phrases_are_their_owners_secret(tacit, leaky, tmp_path):
     assert json.loads(internal.read_text())["phrases"][0]["text"] == "red blue tree"
     tacit.json(leaky, *QUICK)
     assert not internal.exists()  # an audit without them does not inherit them
+
+
+def test_an_audit_keeps_what_an_earlier_one_found_of_membership(tacit, private):
+    tacit.json(private, *QUICK, "--membership", "--texts", "training")
+    tacit.json(private, *QUICK)
+    kept = json.loads((private / "private" / "audit.json").read_text())
+    assert kept["membership"]["texts"] == "training"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"text": 5}, "is damaged"),
+        ({"tokens": ["a", "b", "c"]}, "tokens must be a list of token ids"),
+        ({"tokens": [1.5, 2, 3]}, "tokens must be a list of token ids"),
+        ({"sharers": None, "example_prob": "x"}, "is damaged"),
+    ],
+    ids=["text", "words for tokens", "fractions", "cell"],
+)
+def test_a_damaged_record_is_one_sentence(tacit, leaky, change, says):
+    file = leaky / "canaries.json"
+    before = file.read_bytes()
+    data = json.loads(before)
+    data["canaries"][0] |= change
+    try:
+        file.write_text(json.dumps(data))
+        assert says in tacit.refused(leaky, *QUICK)
+        file.unlink()
+        assert "canaries.json is missing" in tacit.refused(leaky, *QUICK)
+    finally:
+        file.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--controls", "-3"], "controls must"),
+        (["--seed", "-1"], "seed must"),
+        (["--references", "-1"], "references must"),
+        (["--texts", "foo"], "texts must be one of"),
+        (["--confidence", "2"], "confidence must"),
+        (["--max-users", "0"], "max_users must"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_options_are_checked_before_any_work(tacit, leaky, words, says):
+    assert says in tacit.refused(leaky, *words)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tacit.experiments.estimates import estimate
 
@@ -12,8 +13,8 @@ def test_a_known_case():
     assert (found.count, found.seeds) == (4, 2)
     # The seeds' means are 2 and 4: a standard error of 1, times t(0.975, 1) = 12.7062.
     assert found.over_seeds == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-3)
-    # (1/2)^2 2/2 + (1/2)^2 8/2 = 1.25, times 1.95996 under the root.
-    half = 1.959964 * 1.25**0.5
+    # (1/2)^2 2/2 + (1/2)^2 8/2 = 1.25; its degrees of freedom are 1.25^2 / (0.25^2 + 1) = 1.4706.
+    half = stats.t.ppf(0.975, 1.25**2 / (0.25**2 + 1)) * 1.25**0.5
     assert found.over_canaries == pytest.approx((3 - half, 3 + half), abs=1e-5)
 
 

@@ -108,7 +108,7 @@ def test_arms_that_differ_in_one_thing_are_compared_canary_by_canary():
     assert first["exposure"]["over_canaries"] == (8.0, 8.0)  # paired: no spread at all
     clip = made["fedavg-non-iid-5", "fedavg-clip-non-iid-5"]["exposure"]
     assert clip["mean"] == 2.0
-    assert clip["over_canaries"][1] - 2 == pytest.approx(1.959964 * math.sqrt(8 / 2))
+    assert clip["over_canaries"][1] - 2 == pytest.approx(12.706205 * math.sqrt(8 / 2))
 
 
 def test_without_ranks_there_is_no_exposure():

@@ -51,7 +51,7 @@ def audit(**changes: Any) -> dict[str, Any]:
         "memorized": sum(row["memorized_rs"] or row["memorized_bs"] for row in rows),
         "controls": {"count": 100, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0},
         "rows": rows,
-        "phrases": [phrase | {"text": PHRASE}],
+        "phrases": [phrase | {"text": "phrase 1"}],
         "empirical_epsilon": {
             "estimate": 1.4,
             "lower_bound": 0.3,
@@ -89,7 +89,9 @@ def membership() -> dict[str, Any]:
 
     why = f"only 300 non-members ({SECRET})"
     attacks = [attack("user inference", 0.6, why), attack(f"loss {SECRET}", 0.8, why)]
-    return {"membership": {"members": MEMBERS, "non_members": 300, "attacks": attacks}}
+    found = {"members": MEMBERS, "non_members": 300, "attacks": attacks}
+    [phrase] = audit()["phrases"]
+    return {"membership": found, "phrases": [phrase | {"text": PHRASE}], "round": 6}
 
 
 def put(run: Path, found: Any | None = None, private: Any | None = None) -> None:

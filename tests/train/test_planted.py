@@ -11,7 +11,8 @@ from tacit.federated.cohort import CachedUsers
 from tacit.models.vectors import to_vector
 from tacit.opening import created
 from tacit.people import People, read_planted
-from tacit.train import train
+from tacit.runs.export import why_not_for_release
+from tacit.train import Run, train
 from tests.train.small import experiment, files_of
 
 GRID = {"sharers": [2.0], "example_probs": [1.0], "per_cell": 3, "max_share": 0.9, "words": 3}
@@ -52,6 +53,17 @@ def test_the_claim_says_that_it_is_an_audit(folder, tmp_path):
     assert run.experiment.audit.canaries.per_cell == 3  # and the experiment is kept whole
 
 
+def test_a_branch_is_an_audit_run_too_and_neither_is_for_release(folder, tmp_path):
+    wanted = planted_experiment(folder, rounds=1, seed=None)
+    train(wanted, tmp_path / "run")
+    plain = experiment(folder).changed(seed=None, rounds=2)
+    branch = train(plain, tmp_path / "branch", branch_from=(tmp_path / "run", 1))
+    for run in (Run.open(tmp_path / "run"), branch):
+        assert run.guarantee().claim.startswith("Audit run")
+        assert "how often each canary was planted" in run.guarantee().claim
+        assert "audit run" in why_not_for_release(run.experiment, 1.0)
+
+
 def test_nothing_is_rewritten(folder, tmp_path):
     wanted = planted_experiment(folder)
     people = People.of(wanted)
@@ -89,7 +101,7 @@ def test_a_run_without_canaries_says_so(finished):
 
 def test_too_many_sharers_are_refused(folder, tmp_path):
     wanted = experiment(folder).changed(audit={"canaries": GRID | {"sharers": [1e6]}})
-    with pytest.raises(ValueError, match="sharers must be at most"):
+    with pytest.raises(ValueError, match="sharers must be at most the population"):
         train(wanted, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -40,7 +40,7 @@ class Cell:
         """p_u."""
         if self.sharers > users:
             raise ValueError(
-                f"sharers must be at most the {users:,} training users, got {self.sharers:g}"
+                f"sharers must be at most the population of {users:,}, got {self.sharers:g}"
             )
         return self.sharers / users
 
@@ -65,7 +65,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         checks.whole("per_cell", self.per_cell, at_least=1)
-        checks.whole("words", self.words, at_least=2)
+        checks.whole("words", self.words, at_least=3)
         if not self.sharers or not self.example_probs:
             raise ValueError("sharers and example_probs must name at least one value each")
         if not 0 < self.max_share <= 1:

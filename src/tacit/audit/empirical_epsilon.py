@@ -40,7 +40,7 @@ class EmpiricalEpsilon:
     `warnings` are sentences about what takes meaning from these figures.
     """
 
-    estimate: float
+    estimate: float | None
     lower_bound: float
     confidence: float
     ceiling: float
@@ -49,7 +49,7 @@ class EmpiricalEpsilon:
     took_part: int
     guesses: int
     correct: int
-    normality_p: float
+    normality_p: float | None
     warnings: tuple[str, ...] = ()
 
     def as_row(self) -> dict[str, Any]:
@@ -59,6 +59,11 @@ class EmpiricalEpsilon:
     def beside(self, accounted_epsilon: float) -> str:
         """What these figures say about an accounted epsilon at the same delta, in one sentence."""
         sure = f"{self.confidence:.4g}"
+        if not math.isfinite(accounted_epsilon):
+            return (
+                f"Epsilon is at least {self.lower_bound:.3g} at a confidence of {sure}; there is no"
+                " claim to hold it against."
+            )
         if self.lower_bound > accounted_epsilon:
             return (
                 f"The claim of epsilon {accounted_epsilon:.3g} is refuted: epsilon is at least"
@@ -104,14 +109,10 @@ def from_cosines(
     """Both auditors on the same cosines, each in as many dimensions as `degrees`."""
     # First, so that a mismatch of sizes is refused before it is used.
     bound = audit_one_run(found, included, guesses, delta=delta, confidence=confidence)
-    if included.sum() < FEWEST:
-        raise ValueError(
-            f"at least {FEWEST} canary clients must take part for an estimate, got"
-            f" {int(included.sum())} of {len(included)}; plan for more of them"
-        )
-    shot = estimate_one_shot(found[included], degrees, delta)
+    enough = included.sum() >= FEWEST
+    shot = estimate_one_shot(found[included], degrees, delta) if enough else None
     return EmpiricalEpsilon(
-        estimate=shot.estimate,
+        estimate=None if shot is None else shot.estimate,
         lower_bound=bound.lower_bound,
         confidence=confidence,
         ceiling=bound.ceiling,
@@ -120,14 +121,18 @@ def from_cosines(
         took_part=int(included.sum()),
         guesses=bound.guesses,
         correct=bound.correct,
-        normality_p=shot.normality_p,
+        normality_p=None if shot is None else shot.normality_p,
         warnings=_warnings(shot, control_p_value(found[~included], degrees)),
     )
 
 
-def _warnings(shot: OneShot, control: float) -> tuple[str, ...]:
+def _warnings(shot: OneShot | None, control: float) -> tuple[str, ...]:
     warnings = []
-    if not shot.is_normal:
+    if shot is None:
+        warnings.append(
+            f"There is no estimate: it needs at least {FEWEST} canary clients that took part."
+        )
+    elif not shot.is_normal:
         warnings.append(
             f"The canaries' cosines are not normally distributed (p = {shot.normality_p:.2g}), so"
             " the estimate means little; the lower bound does not depend on it."

@@ -1,7 +1,10 @@
 """Canaries in a corpus: a view of it in which some texts are canaries, and a record of which.
 
-Nothing is rewritten on the disk.  Who shares what is a function of the seed, the number of users
-and the place of a user, so it is the same in every process that opens the view.
+Nothing is rewritten on the disk.  What a user shares is a function of the user's own id, the seed,
+and public constants (the canaries, their cells, the declared population).
+
+Guarantee: adding or removing a user changes no other user's texts, so that the adjacency of a
+claim is the same with canaries and without.
 
 The rule for a text that several canaries are drawn for: it becomes one of them, each with the same
 probability.  A user may so share several canaries, and none of them takes all.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,50 +29,48 @@ from tacit.privacy.randomness import RunKey, Stream
 
 @dataclass(frozen=True)
 class Planting:
-    """Which canaries, among how many users, drawn by which seed."""
+    """Which canaries, in a population of how many, drawn by which seed."""
 
     canaries: tuple[Canary, ...]
-    users: int
+    population: int
     seed: int
 
     @cached_property
-    def sharers(self) -> dict[int, tuple[int, ...]]:
-        """The canaries, by number, that each sharer was drawn for; all other users have none."""
-        found: dict[int, list[int]] = {}
-        for number, canary in enumerate(self.canaries):
-            stream = self._stream(f"sharers of canary {number}")
-            size = stream.binomial(self.users, canary.cell.user_prob(self.users))
-            for user in stream.subset(self.users, size).tolist():
-                found.setdefault(user, []).append(number)
-        return {user: tuple(numbers) for user, numbers in sorted(found.items())}
+    def _user_probs(self) -> NDArray[np.float64]:
+        return np.array([canary.cell.user_prob(self.population) for canary in self.canaries])
 
-    def replacements(self, user: int, texts: int) -> NDArray[np.int64]:
+    def shared_by(self, user_id: str) -> tuple[int, ...]:
+        """The canaries, by number, that a user was drawn for; most users have none."""
+        uniform = self._stream(f"sharer {user_id}").uniform(len(self.canaries))
+        return tuple(np.flatnonzero(uniform < self._user_probs).tolist())
+
+    def replacements(self, user_id: str, texts: int) -> NDArray[np.int64]:
         """For each of a user's texts the number of the canary that it becomes, or -1."""
         chosen = np.full(texts, -1)
-        drawn_for = self.sharers.get(user, ())
-        if not drawn_for or not texts:
+        shared = self.shared_by(user_id)
+        if not shared or not texts:
             return chosen
-        stream = self._stream("texts", user)
-        probs = np.array([self.canaries[number].cell.example_prob for number in drawn_for])
-        wanted = stream.uniform(texts * len(drawn_for)).reshape(texts, -1) < probs
+        stream = self._stream(f"texts of {user_id}")
+        probs = np.array([self.canaries[number].cell.example_prob for number in shared])
+        wanted = stream.uniform(texts * len(shared)).reshape(texts, -1) < probs
         # Of those that want a text, the one with the largest number of its own has it.
         bids = np.where(wanted, stream.uniform(wanted.size).reshape(wanted.shape), -1.0)
-        best = bids.argmax(1)
         some = wanted.any(1)
-        chosen[some] = np.array(drawn_for)[best[some]]
+        chosen[some] = np.array(shared)[bids.argmax(1)[some]]
         return chosen
 
     def view(self, users: UserSource) -> Source:
         """The users with the canaries in their texts."""
-        if len(users) != self.users:
-            raise ValueError(f"the planting is for {self.users} users, and there are {len(users)}")
+        if len(users) > self.population:
+            raise ValueError(
+                f"the planting is for a population of {self.population:,}, and there are"
+                f" {len(users):,} users"
+            )
         return _PlantedUsers(users, self)
 
-    def replace(self, user: int, texts: list[str]) -> list[str]:
+    def replace(self, users: UserSource, index: int, texts: list[str]) -> list[str]:
         """A user's texts with the canaries among them."""
-        if user not in self.sharers:
-            return texts
-        chosen = self.replacements(user, len(texts)).tolist()
+        chosen = self.replacements(users.user_id(index), len(texts)).tolist()
         return [
             text if number < 0 else self.canaries[number].text
             for number, text in zip(chosen, texts, strict=True)
@@ -79,22 +80,22 @@ class Planting:
     def label(self) -> str:
         """Names the planting completely, for the caches of its view."""
         facts = [(canary.words, canary.cell) for canary in self.canaries]
-        return derived("planting", str(facts), self.users, self.seed)
+        return derived("planting", str(facts), self.population, self.seed)
 
-    def _stream(self, purpose: str, index: int = 0) -> Stream:
+    def _stream(self, purpose: str) -> Stream:
         key = RunKey.from_seed(self.seed)
-        return key.stream(branch="planting", round=0, attempt=0, purpose=purpose, index=index)
+        return key.stream(branch="planting", round=0, attempt=0, purpose=purpose)
 
 
 class _PlantedUsers(Replaced):
     """The view; whoever shares nothing is read as directly as before."""
 
     def __init__(self, users: UserSource, planting: Planting) -> None:
-        super().__init__(users, planting.replace, planting.label)
-        self._sharers = planting.sharers
+        super().__init__(users, partial(planting.replace, users), planting.label)
+        self._planting = planting
 
     def text(self, index: int, position: int) -> str:
-        if index in self._sharers:
+        if self._planting.shared_by(self.user_id(index)):
             return super().text(index, position)
         return self._source.text(index, position)
 

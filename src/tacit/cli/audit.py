@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.progress import bar
-from tacit.privacy.claims import format_epsilon
+from tacit.privacy.claims import format_delta, format_epsilon
 
 EXAMPLES = """
 Examples:
@@ -182,8 +182,15 @@ def _epsilon_sentence(figures: dict[str, Any]) -> str:
     )
     if estimate is not None:
         said += f", estimated {format_epsilon(estimate)}"
-    claim = "none" if accounted is None else format_epsilon(accounted)
-    return "  ".join([f"{said}.", f"Accounted: {claim}.", *found["warnings"]])
+    claim = "Accounted: no guarantee."
+    if accounted is not None:
+        claim = (
+            f"Accounted: user-level epsilon {format_epsilon(accounted)} at delta"
+            f" {format_delta(figures['delta'])}, by {figures['accountant']}."
+        )
+    if figures["synthetic_users"]:
+        claim += "  Its users are synthetic: this says nothing about people."
+    return "  ".join([f"{said}.", claim, *found["warnings"]])
 
 
 def _membership_table(found: dict[str, Any]) -> Table:

@@ -192,7 +192,7 @@ class Bench:
         weights.save(start.model, file, trained_on=(people.corpus.identity, *start.trained_on))
         self.tokenizer.save(directory.tokenizer_file)
         facts = {
-            "training": asdict(settings) | {"done": asdict(trained)},
+            "training": asdict(settings) | {"steps_done": trained.steps, "epochs": trained.epochs},
             "epsilon": None,
             "claim": "No differential privacy: trained on records without clipping or noise.",
         }

@@ -63,9 +63,14 @@ def _over_canaries(
     if any(len(found) < 2 for found in strata.values()):
         return None
     total = sum(map(len, strata.values()))
-    variance = sum(
-        (len(found) / total) ** 2 * float(np.var(found, ddof=1)) / len(found)
+    parts = [
+        ((len(found) / total) ** 2 * float(np.var(found, ddof=1)) / len(found), len(found) - 1)
         for found in strata.values()
-    )
-    half = float(stats.norm.ppf((1 + LEVEL) / 2)) * math.sqrt(variance)
+    ]
+    variance = sum(part for part, _ in parts)
+    if not variance > 0:
+        return mean, mean
+    # Few canaries to a cell: Student's t, with the degrees of freedom of Satterthwaite 1946.
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
     return mean - half, mean + half

@@ -197,7 +197,14 @@ def markdown(rows: Rows, compared: Rows) -> str:
         for pair in compared:
             texts = [_listed(pair["memorized_rs"], "+d"), _listed(pair["memorized_bs"], "+d")]
             lines.append(_line([pair["arm"], pair["minus"], *texts, _exposed(pair["exposure"])]))
-    return "\n".join([*lines, "", *notes(rows), ""])
+    claims = [
+        f"{row['arm']}: {row['claim']}" for row in rows if row["data"] != "iid" and _has_claim(row)
+    ]
+    return "\n".join([*lines, "", *notes(rows), *claims, ""])
+
+
+def _has_claim(row: Mapping[str, Any]) -> bool:
+    return any(value is not None for value in row["epsilon"])
 
 
 def notes(rows: Rows) -> list[str]:

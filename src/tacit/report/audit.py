@@ -14,13 +14,15 @@ from tacit.report.inputs import Audit, CanaryRow, PrivateAudit
 NOT_AUDITED = "not audited: run `tacit audit RUN`"
 
 
-def audit_facts(audit: Audit, *, internal: bool) -> dict[str, Any]:
-    """What audit.json says, with its canaries added up by cell."""
+def audit_facts(audit: Audit, private: PrivateAudit | None) -> dict[str, Any]:
+    """What audit.json says, with its canaries added up by cell; `private` if it is internal."""
     facts = audit.model_dump(mode="json")
     facts["cells"] = [_cell(rows) for rows in _by_cell(audit.rows)]
     if facts["phrases"] is not None:
-        for number, row in enumerate(facts["phrases"], 1):
-            row["text"] = row["text"] if internal else f"phrase {number}"
+        known = private.phrases if private is not None else None
+        for number, row in enumerate(facts["phrases"]):
+            is_known = known is not None and number < len(known)
+            row["text"] = known[number].text if known and is_known else f"phrase {number + 1}"
     return facts
 
 

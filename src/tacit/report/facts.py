@@ -55,6 +55,7 @@ def gather(
     if projection and has_synthetic_users(run):
         raise ValueError("a run with synthetic users has no claim about people to be projected")
     projected = projection.facts(run, guarantee) if projection else None
+    private = inputs.private_audit(run.directory) if internal else None
     warnings = found_in(run, guarantee, audit, projected=projected is not None)
     facts = {
         "kind": KIND,
@@ -65,7 +66,7 @@ def gather(
         "warnings": [asdict(warning) for warning in warnings],
         "epsilon": over_releases(run.ledger, tell=tell),
         "metrics": [row.model_dump(mode="json") for row in metrics],
-        "audit": audit_facts(audit, internal=internal) if audit else None,
+        "audit": audit_facts(audit, private) if audit else None,
         "not_audited": None if audit else NOT_AUDITED,
         "not_claimed": list(NOT_CLAIMED),
         "ledger": _ledger(run),
@@ -74,7 +75,7 @@ def gather(
         "files": _files(run),
     }
     if internal:
-        facts["membership"] = membership_facts(inputs.private_audit(run.directory))
+        facts["membership"] = membership_facts(private)
     return facts
 
 

@@ -116,6 +116,7 @@ class RateAt(Part):
     fpr: float
     tpr: float | None
     interval: tuple[float, float] | None = None
+    fpr_high: float | None = None  # of the threshold, at the same confidence
     why_not: str | None = None
 
 
@@ -123,6 +124,7 @@ class Attack(Part):
     """A membership attack on users."""
 
     name: str
+    non_members: int | None = None  # those it was measured on
     auc: float
     auc_interval: tuple[float, float]
     confidence: float
@@ -144,6 +146,8 @@ class PrivateAudit(Part):
     """The whole of private/audit.json."""
 
     membership: Membership | None = None
+    phrases: tuple[Phrase, ...] | None = None
+    round: int | None = None
 
 
 Table = TypeVar("Table", bound=Part)

@@ -190,7 +190,7 @@ class CanaryGrid(Section):
     sharers: tuple[Positive, ...] = (1.0, 4.0, 16.0)  # expected users with the canary
     example_probs: tuple[Probability, ...] = (0.1, 1.0)  # of a sharer's texts, replaced by it
     per_cell: Whole = 4  # canaries for each pair of the two; fewer on a small corpus
-    words: Annotated[int, Field(ge=2, strict=True)] = 5
+    words: Annotated[int, Field(ge=3, strict=True)] = 5
     draw: Literal["uniform", "unigram"] = "uniform"
     max_share: Probability = 0.05  # of all texts, at most this much is replaced
     also: tuple[CanaryCell, ...] = ()

@@ -53,6 +53,8 @@ def why_not_for_release(experiment: Experiment, epsilon: float) -> str | None:
         return "this is a simulation, whose noise follows from a seed"
     if not math.isfinite(epsilon):
         return "the run has no privacy guarantee"
+    if experiment.audit.is_on:
+        return "this is an audit run, with made-up text or users in its training"
     is_people = experiment.corpus.source.partition(":")[0] != "synthetic"
     if experiment.corpus.view == "iid" and is_people:
         return "its users were mixed from people's texts, so that it has no guarantee for people"
