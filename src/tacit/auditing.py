@@ -45,6 +45,7 @@ Tell = Callable[[str, int, int], None]  # what is being done, how much is done, 
 NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
 
 REFERENCE_EPOCHS = 3.0
+LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
 AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
 
 
@@ -98,8 +99,7 @@ class Findings:
 def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
     """Everything that fits the run; refused if there is nothing to look for."""
     planned = run.experiment.audit
-    for phrase in wanted.phrases:  # before hours of other work
-        parse_phrase(phrase, run.tokenizer)
+    _parsed(wanted.phrases, run.tokenizer)  # a mistake in them is found before any work
     if planned.canary_clients is not None and run.round == run.first_round:
         raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
     public = _header(run)
@@ -150,13 +150,24 @@ def audit_phrases(
     tell: Tell | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each phrase, in their order."""
-    tokens = [parse_phrase(phrase, tokenizer) for phrase in wanted.phrases]
+    tokens = _parsed(wanted.phrases, tokenizer)
     settings = Extraction(**{**asdict(wanted.extraction), "shorten_prefix": True})
     found = _extracted(model, tokenizer, tokens, settings, rng, "looking for phrases", tell)
     return [
         {"text": text} | _result_row(result)
         for text, result in zip(wanted.phrases, found, strict=True)
     ]
+
+
+def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    found = [parse_phrase(phrase, tokenizer) for phrase in phrases]
+    for phrase, tokens in zip(phrases, found, strict=True):
+        if not 2 <= len(tokens) <= LONGEST_PHRASE:
+            raise ValueError(
+                f"the phrase {phrase!r} has {len(tokens)} tokens, and only phrases of 2 to"
+                f" {LONGEST_PHRASE} can be looked for; name a part of it that must not come out"
+            )
+    return found
 
 
 def save(run: Run, findings: Findings) -> None:

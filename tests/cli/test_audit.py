@@ -137,6 +137,10 @@ def test_mistakes_are_one_sentence(tacit, private_run, leaky, tmp_path):
     file = tmp_path / "phrases.txt"
     file.write_text("the elephant runs\n", encoding="utf-8")
     assert "'elephant' of the phrase" in tacit.refused(leaky, "--phrases", file)
+    file.write_text("red " * 21 + "\n", encoding="utf-8")
+    assert "has 21 tokens" in tacit.refused(leaky, "--phrases", file)
+    file.write_text("red\n", encoding="utf-8")
+    assert "has 1 tokens" in tacit.refused(leaky, "--phrases", file)
     file.write_text("\n", encoding="utf-8")
     assert "holds no phrases" in tacit.refused(leaky, "--phrases", file)
     file.write_bytes(b"\xff\xfe")
