@@ -80,7 +80,7 @@ class Planting:
     def label(self) -> str:
         """Names the planting completely, for the caches of its view."""
         facts = [(canary.words, canary.cell) for canary in self.canaries]
-        return derived("planting", str(facts), self.population, self.seed)
+        return derived("planting, 2", str(facts), self.population, self.seed)
 
     def _stream(self, purpose: str) -> Stream:
         key = RunKey.from_seed(self.seed)
