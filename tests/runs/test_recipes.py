@@ -494,7 +494,7 @@ def test_a_setting_can_reach_one_variant():
         ("round=3", "unknown key 'round'; did you mean 'rounds'"),
         ("clip_norm=3", "unknown key 'clip_norm'; did you mean 'plan.clip_norm'"),
         ("plan.adaptive.target_quantle=0.5", "did you mean 'plan.adaptive.target_quantile'"),
-        ("zzz=3", "unknown key 'zzz'; known: about, corpus"),
+        ("zzz=3", "unknown key 'zzz'; known: about, audit, corpus"),
         ("rounds=0", "rounds cannot be 0: input should be greater than or equal to 1"),
         ("rounds=1.5", "rounds cannot be 1.5"),
         ("plan.clipping=falt", "plan.clipping cannot be 'falt': input should be 'flat'"),
