@@ -204,6 +204,7 @@ def test_an_interruption_at_any_time_leaves_nothing(tmp_path):
 INTERRUPTED = """
 import os, signal, sys, threading
 from tacit.corpus.ingest import ingest_records
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background run ignores it
 def report(step, *_):
     if step == "sorting":
         threading.Timer(float(sys.argv[2]), os.kill, (os.getpid(), signal.SIGINT)).start()
