@@ -1,8 +1,9 @@
 """An audit of a run: what its model memorized of what was planted, and what gives its users away.
 
-No model is trained for it, unless reference models are asked for.  The findings about canaries,
-phrases and canary clients come from made-up text and the released model, and are free to publish;
-whatever is computed from people's text is internal (design rule 5), and is kept apart.
+No model is trained for it, unless reference models are asked for.  The findings about canaries
+and canary clients come from made-up text and the released model, and are free to publish.  The
+words of phrases are their owner's, and whatever is computed from people's text is internal (design
+rule 5): both are kept apart.
 """
 
 from __future__ import annotations

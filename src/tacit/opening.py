@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tacit import assembly, plans
 from tacit.assembly import Tell
@@ -32,6 +31,7 @@ from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
 from tacit.runs.register import Register
+from tacit.runs.tables import by_dotted_key
 from tacit.session import HeldOut, Session
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -332,7 +332,7 @@ def _own(experiment: Experiment) -> str | None:
 
 def _refuse_another(wanted: Experiment, there: Experiment, directory: RunDirectory) -> None:
     """A run goes on with the experiment it was started with, or not at all."""
-    ours, theirs = _flat(wanted.model_dump()), _flat(there.model_dump())
+    ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, there))
     for key in sorted(ours.keys() | theirs.keys()):
         free = key == "name" or key.startswith("about.") or (key == "seed" and wanted.seed is None)
         if not free and ours.get(key) != theirs.get(key):
@@ -340,14 +340,3 @@ def _refuse_another(wanted: Experiment, there: Experiment, directory: RunDirecto
                 f"{directory.path} holds another experiment: {key} is {theirs.get(key)!r} there and"
                 f" {ours.get(key)!r} here; resume it unchanged, or branch from it with --from"
             )
-
-
-def _flat(tables: dict[str, Any], below: str = "") -> dict[str, Any]:
-    """Values by dotted key."""
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{below}{key}.")
-        else:
-            flat[f"{below}{key}"] = value
-    return flat

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tacit.runs import recipes
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
+from tacit.runs.tables import by_dotted_key
 
 NOISE = ("plan.noise_multiplier", "plan.noise_stddev")
 TARGET = "privacy.target_epsilon"
@@ -189,23 +189,15 @@ def _sets(settings: Sequence[str], keys: Sequence[str]) -> bool:
 
 def _refuse_another(wanted: Experiment, directory: RunDirectory) -> None:
     """All that is asked for has to be what the run in the directory was started with."""
-    there = dict(_values(directory.experiment().model_dump()))
+    there = dict(by_dotted_key(directory.experiment().model_dump()))
     solved = NOISE if wanted.privacy.target_epsilon is not None else ()
-    for key, value in _values(wanted.model_dump()):
+    for key, value in by_dotted_key(wanted.model_dump()):
         free = value is None or key in (*RESOLVED, *solved) or key.startswith("about.")
         if not free and there.get(key) != value:
             raise ValueError(
                 f"{directory.path} holds another experiment: {key} is {there.get(key)!r} there and"
                 f" {value!r} here; go on with it unchanged, or name another directory"
             )
-
-
-def _values(tables: dict[str, Any], below: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            yield from _values(value, f"{below}{key}.")
-        else:
-            yield f"{below}{key}", value
 
 
 def check_cohorts(wanted: Sequence[Request]) -> None:

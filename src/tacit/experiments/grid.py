@@ -194,7 +194,7 @@ def load(name_or_path: str, settings: Sequence[str] = ()) -> Grid:
     """A grid by name or from a file, with `key=value` settings on top of it."""
     tables, where = _merged(name_or_path, ())
     for setting in settings:
-        tables = merge(tables, recipes._setting(setting))
+        tables = merge(tables, recipes.setting_of(setting))
     tables.setdefault("name", Path(name_or_path).stem)
     try:
         return Grid.model_validate(tables)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from tacit.experiments.bench import FOUND_FILE, Bench, Watcher
 from tacit.experiments.grid import Grid
 from tacit.people import People
 from tacit.runs import files
+from tacit.runs.tables import by_dotted_key
 
 GRID_FILE = "secret-sharer.toml"
 
@@ -97,20 +98,11 @@ class SecretSharer:
 
 
 def _refuse_another(file: Path, wanted: str) -> None:
-    ours = dict(_values(tomllib.loads(wanted)))
-    theirs = dict(_values(tomllib.loads(file.read_text(encoding="utf-8"))))
+    ours = dict(by_dotted_key(tomllib.loads(wanted)))
+    theirs = dict(by_dotted_key(tomllib.loads(file.read_text(encoding="utf-8"))))
     for key in sorted(ours.keys() | theirs.keys()):
         if ours.get(key) != theirs.get(key) and not key.startswith("about."):
             raise ValueError(
                 f"{file.parent} was begun with another grid: {key} is {theirs.get(key)!r} there and"
                 f" {ours.get(key)!r} here; go on with it unchanged, or name another directory"
             )
-
-
-def _values(tables: dict[str, Any], below: str = "") -> Iterator[tuple[str, Any]]:
-    """Values by dotted key."""
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            yield from _values(value, f"{below}{key}.")
-        else:
-            yield f"{below}{key}", value

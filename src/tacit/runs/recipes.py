@@ -66,7 +66,7 @@ def load(name_or_path: str, settings: Sequence[str] = (), variant: str | None = 
     """
     tables, where = _merged(_beside("", name_or_path), ())
     for setting in settings:
-        tables = merge(tables, _setting(setting))
+        tables = merge(tables, setting_of(setting))
     variants = tables.pop("variants", {})
     name = Path(name_or_path).stem
     tables.setdefault("name", name)
@@ -84,7 +84,7 @@ def load(name_or_path: str, settings: Sequence[str] = (), variant: str | None = 
     made = {}
     for label, changes in variants.items():
         data = merge(tables, changes)
-        for said in map(_setting, settings):  # what the caller says wins over the variant too
+        for said in map(setting_of, settings):  # what the caller says wins over the variant too
             if "variants" not in said:
                 data = merge(data, said)
         data["name"] = f"{name}/{label}"
@@ -142,7 +142,7 @@ def _read(name: str) -> tuple[str, str]:
     return file.read_text(encoding="utf-8"), f"the recipe {name}"
 
 
-def _setting(text: str) -> Tables:
+def setting_of(text: str) -> Tables:
     """`plan.clip_norm=3` as tables; a value that is not TOML is taken as a string."""
     key, equals, value = text.partition("=")
     parts = [part.strip() for part in key.split(".")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Tables = dict[str, Any]
@@ -37,3 +37,12 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tables:
         else:
             merged[key] = value
     return merged
+
+
+def by_dotted_key(tables: Mapping[str, Any], below: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of nested tables, each with its dotted key."""
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield from by_dotted_key(value, f"{below}{key}.")
+        else:
+            yield f"{below}{key}", value
