@@ -30,13 +30,17 @@ PARTS_OF_TRAIN = (
     "plans",
     "people",
     "assembly",
+    "run_tokenizers",
+    "debts",
     "guarantee",
     "run",
+    "switching",
     "session",
     "opening",
     "stored_model",
     "personalization",
     "auditing",
+    "learning",
 )
 for _part in PARTS_OF_TRAIN:
     ARROWS[_part] = set(ARROWS)

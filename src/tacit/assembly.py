@@ -27,7 +27,8 @@ from tacit.models.base import LanguageModel
 from tacit.models.vectors import parameter_count
 from tacit.people import public_frequencies
 from tacit.runs.experiment import Experiment, Pretraining
-from tacit.tokenizers import build, provenance
+from tacit.tokenizers import build
+from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.public import from_public, public_texts
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -100,20 +101,35 @@ def server_optimizer(experiment: Experiment) -> ServerOptimizer:
 
 def tokenizer_of(experiment: Experiment, users: UserSource) -> Tokenizer:
     """The vocabulary, which is part of the release (design rule 9)."""
+    return learnt_tokenizer_of(experiment, users).tokenizer
+
+
+def learnt_tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
+    """The vocabulary, and what is known of where it comes from."""
     given = experiment.tokenizer
+    if given.source.endswith("tokenizer.json") or Path(given.source, "tokenizer.json").is_file():
+        return load_tokenizer(given.source, given.accept_oracle)
     if given.source == "oracle":
-        texts = (text for user in range(len(users)) for text in users.texts(user))
-        found = build.learn(given.kind, texts, given.size, provenance=provenance.ORACLE)
-    elif given.source.endswith("tokenizer.json") or Path(given.source, "tokenizer.json").is_file():
-        found = Tokenizer.load(given.source)
+        found = build.oracle(users, given.kind, given.size)
     else:
         found = from_public(given.source, given.kind, given.size)
-    if found.why_void and not given.accept_oracle:
+    _refuse_void(LearntTokenizer(found), given.source, given.accept_oracle)
+    return LearntTokenizer(found)
+
+
+def load_tokenizer(source: str, accept_oracle: bool) -> LearntTokenizer:
+    """A tokenizer from a file or folder; one that voids every guarantee has to be accepted."""
+    found = LearntTokenizer.load(source)
+    _refuse_void(found, source, accept_oracle)
+    return found
+
+
+def _refuse_void(found: LearntTokenizer, source: str, accept_oracle: bool) -> None:
+    if found.why_void and not accept_oracle:
         raise ValueError(
-            f"the tokenizer {given.source} voids every guarantee: {found.why_void}; take a public"
+            f"the tokenizer {source} voids every guarantee: {found.why_void}; take a public"
             " one, or say tokenizer.accept_oracle = true for a run that claims nothing"
         )
-    return found
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tacit.debts import Debt
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy.accountants import accountant_named, sound_accountants
 from tacit.privacy.claims import ALWAYS_EXCLUDED, claim_sentence, format_delta, format_epsilon
@@ -23,6 +24,7 @@ COUNTED_WITH_CLIENTS = (
     "the number of training users, which is published together with that of the audit's canary"
     " clients"
 )
+STARTED_ELSEWHERE = "the users of other corpora on whose text the starting model was trained"
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,20 @@ def guarantee(
     register: Register | None = None,
     synthetic_users: bool = False,
     trained_on: Sequence[str] = (),
+    debt: Debt = Debt(),  # noqa: B008  (frozen)
 ) -> Guarantee:
-    """The guarantee of all that the ledger holds."""
+    """The guarantee of all that the ledger holds, and of what the tokenizer was learnt from."""
     composition, delta = ledger.composition(), ledger.header.delta
     rounds = sum(entry.kind == "round" for entry in ledger.entries)
     name = experiment.privacy.accountant or "pld"
-    epsilon = _figures(composition, delta, name)
-    claim = _claim(experiment, plans, composition, delta, epsilon[name], rounds, name, trained_on)
+    epsilon = {
+        by: max(value, debt.epsilon_beside(by, delta))
+        for by, value in _figures(composition, delta, name).items()
+    }
+    excluded = _excluded(experiment, trained_on, debt)
+    claim = _claim(plans, composition, delta, epsilon[name], rounds, name, excluded)
+    if composition.is_private and rounds and (more := debt.sentence(name, delta)):
+        claim = f"{claim}  {more}"
     if synthetic_users:
         claim = (
             "No claim about people: the users of this run are synthetic, and a guarantee for them"
@@ -91,15 +100,28 @@ def _figures(composition: Composition, delta: float, name: str) -> dict[str, flo
     return found
 
 
+def _excluded(experiment: Experiment, trained_on: Sequence[str], debt: Debt) -> list[str]:
+    """What the claim leaves out."""
+    excluded = list(ALWAYS_EXCLUDED)
+    if experiment.plan.population_is_counted:
+        excluded.append(COUNTED_WITH_CLIENTS if experiment.audit.canary_clients else COUNTED)
+    if experiment.corpus.users is not None:
+        excluded.append(f"which users are the first {experiment.corpus.users:,} of the corpus")
+    if experiment.audit.canaries is not None:
+        excluded.append("how often each canary was planted, which is published")
+    if trained_on:
+        excluded.append(STARTED_ELSEWHERE)
+    return [*excluded, *debt.excluded]
+
+
 def _claim(
-    experiment: Experiment,
     plans: Sequence[RoundPlan],
     composition: Composition,
     delta: float,
     epsilon: float,
     rounds: int,
     accountant: str,
-    trained_on: Sequence[str],
+    excluded: Sequence[str],
 ) -> str:
     reasons = sorted(
         {event.reason for event, _ in composition.counts if isinstance(event, NonPrivate)}
@@ -114,15 +136,6 @@ def _claim(
     described = " and then ".join(samplers)
     if len(noises) > 1:
         described += f" in {len(plans)} phases, of which the one with the least noise is stated"
-    excluded = list(ALWAYS_EXCLUDED)
-    if experiment.plan.population_is_counted:
-        excluded.append(COUNTED_WITH_CLIENTS if experiment.audit.canary_clients else COUNTED)
-    if experiment.corpus.users is not None:
-        excluded.append(f"which users are the first {experiment.corpus.users:,} of the corpus")
-    if experiment.audit.canaries is not None:
-        excluded.append("how often each canary was planted, which is published")
-    if trained_on:
-        excluded.append("the users of other corpora on whose text the starting model was trained")
     return claim_sentence(
         epsilon=epsilon,
         delta=delta,

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tacit import assembly, plans
+from tacit import assembly, plans, run_tokenizers, switching
 from tacit.assembly import Tell
 from tacit.audit.canary_clients import WithCanaryClients
 from tacit.corpus.source import UserCorpus
+from tacit.debts import Debt, debt_of
 from tacit.engines.engine import Engine
 from tacit.engines.serial import SerialEngine
-from tacit.evaluation.held_out import held_out_sequences
+from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, Task, Users
 from tacit.federated.local_sgd import local_sgd_for
 from tacit.mechanisms.schedules import ClipState
@@ -23,7 +24,7 @@ from tacit.models.vectors import to_vector
 from tacit.people import People, record_planted
 from tacit.plans import Inherited
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.events import Composition, NonPrivate
+from tacit.privacy.events import Composition
 from tacit.privacy.ledger import Budget, EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
@@ -33,8 +34,9 @@ from tacit.runs.experiment import Experiment
 from tacit.runs.register import Register
 from tacit.runs.tables import by_dotted_key
 from tacit.session import HeldOut, Session
+from tacit.switching import switched
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.folder import LearntTokenizer
 
 # An engine, or what makes one for the model that the run turns out to have.
 EngineChoice = Engine | Callable[[LanguageModel], Engine]
@@ -50,27 +52,30 @@ def created(
     path = Path(run)
     RunDirectory.check_free(path)
     people = People.of(experiment)
-    tokenizer = assembly.tokenizer_of(experiment, people.users)
+    learnt = assembly.learnt_tokenizer_of(experiment, people.users)
+    tokenizer = learnt.tokenizer
+    debt = debt_of(experiment, people.corpus.identity, learnt)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused before any work
     start = assembly.starting_model(experiment, tokenizer, people.corpus, tell)
-    experiment = _resolved(experiment, people, start.model)
+    owed = debt.inherited.composition() if debt.inherited else Composition()
+    experiment = _resolved(experiment, people, start.model, Inherited(0, owed))
+    debt.refuse_above_budget(experiment)
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     header = _header(experiment, key)
     trained_on = (people.corpus.identity, *start.trained_on)
 
     def fill(made: RunDirectory) -> None:
-        with Ledger.create(made.ledger_file, header, epsilon_of=_epsilon_of(experiment)) as ledger:
-            if why := tokenizer.why_void:
-                event = NonPrivate(f"the tokenizer voids the guarantee: {why}")
+        with _first_ledger(made.ledger_file, header, debt, _epsilon_of(experiment)) as ledger:
+            if debt.event is not None:
                 ledger.append(
                     kind="tokenizer",
                     round=0,
                     attempt=0,
-                    event=event,
+                    event=debt.event,
                     plan_hash=tokenizer.fingerprint,
                 )
             head = ledger.head
-        _fill(made, experiment, tokenizer, key)
+        _fill(made, experiment, learnt, key)
         plan = plans.round_plans(experiment, plans.layers_of(start.model))[0]
         clip = plan.initial_clip_state()
         vector = to_vector(start.model)
@@ -88,7 +93,7 @@ def created(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, people, tokenizer, engine, tell)
+    return _session(directory, experiment, people, engine, tell)
 
 
 def resumed(
@@ -116,13 +121,12 @@ def resumed(
             f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
             " run cannot go on with it; ingest gives every corpus an identity of its own"
         )
-    tokenizer = Tokenizer.load(directory.tokenizer_file)
     if experiment is not None:
         file = directory.checkpoints.read().model_file
         model = weights.load(file, own_factory=_own(there))
         inherited = _inherited(Ledger.read(directory.ledger_file))
         _refuse_another(_resolved(experiment, people, model, inherited), there, directory)
-    return _session(directory, there, people, tokenizer, engine, tell)
+    return _session(directory, there, people, engine, tell)
 
 
 def branched(
@@ -158,7 +162,9 @@ def branched(
     people = People.of(experiment)
     if people.corpus.identity != there.corpus.identity:
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
-    tokenizer = Tokenizer.load(origin.tokenizer_file)
+    tokenizer = run_tokenizers.by_fingerprint(origin, before.tokenizer)
+    words = run_tokenizers.words_behind(origin, before.tokenizer)
+    learnt = LearntTokenizer(tokenizer, words, run_tokenizers.history(origin))
     model = weights.load(before.model_file, own_factory=_own(there))
     old = Ledger.read(origin.ledger_file, before.head)
     released = (entry.event for entry in old.entries[: before.head.entries])
@@ -184,7 +190,7 @@ def branched(
         )
         head = ledger.head
         ledger.close()
-        _fill(made, experiment, tokenizer, key)
+        _fill(made, experiment, learnt, key)
         made.checkpoints.write(
             before.model_file.read_bytes(),
             Checkpoint(
@@ -199,27 +205,26 @@ def branched(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, people, tokenizer, engine, tell)
+    return _session(directory, experiment, people, engine, tell)
 
 
 def _session(
     directory: RunDirectory,
     experiment: Experiment,
     people: People,
-    tokenizer: Tokenizer,
     engine: EngineChoice | None,
     tell: Tell | None,
 ) -> Session:
-    """Everything that the rounds need, from the last checkpoint."""
+    """Everything that the rounds need, from the last checkpoint, in the tokenizer they are for."""
     last = directory.checkpoints.read()
-    if last.tokenizer != tokenizer.fingerprint:
-        raise ValueError(
-            f"{directory.tokenizer_file} is not the tokenizer that the run was started with"
-            f" (fingerprint {tokenizer.fingerprint[:12]}, not {last.tokenizer[:12]})"
-        )
+    tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
     model = weights.load(
         last.model_file, vocab_size=tokenizer.vocab_size, own_factory=_own(experiment)
     )
+    optimizer = last.optimizer
+    switch = switched(directory, experiment, last.round, tokenizer, model, optimizer, tell)
+    if switch is not None:
+        tokenizer, model, optimizer = switch.tokenizer, switch.model, switch.optimizer
     trained_on = people.view(experiment, tokenizer)
     cache = TokenCache.open_or_build(
         trained_on,
@@ -239,25 +244,30 @@ def _session(
     ledger = Ledger.open(
         directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
     )
+    if switch is not None:
+        switching.record(ledger, last.round, switch)
+        run_tokenizers.use(directory, tokenizer)
     register = Register(assembly.corpus_folder(people.corpus))
     register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
-    sequences = held_out_sequences(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
+    texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
     return Session(
         directory=directory,
         experiment=experiment,
         tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in each),
         server=assembly.server_optimizer(experiment),
         model=model,
-        held_out=HeldOut(sequences, tokenizer.bos, tokenizer.unk),
+        held_out=HeldOut(texts, tokenizer.bos, tokenizer.unk),
         engine=_engine(engine, model),
         ledger=ledger,
         key=directory.key(),
         trained_on=weights.trained_on(last.model_file),
         tokenizer=tokenizer.fingerprint,
         weights=to_vector(model),
-        optimizer=last.optimizer,
+        optimizer=optimizer,
         clip_state=ClipState(last.clip_norms, last.clip_round),
         round=last.round,
+        end=experiment.next_switch(last.round),
+        just_switched=switch is not None,
         register=register,
     )
 
@@ -319,9 +329,26 @@ def _cache_folder(corpus: UserCorpus, directory: RunDirectory) -> Path:
     return folder if folder is not None and os.access(folder, os.W_OK) else directory.private
 
 
-def _fill(made: RunDirectory, experiment: Experiment, tokenizer: Tokenizer, key: RunKey) -> None:
+def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf) -> Ledger:
+    """A ledger that begins with what the tokenizer has cost the same people."""
+    owed = debt.inherited
+    if owed is None:
+        return Ledger.create(path, header, epsilon_of=epsilon_of)
+    return Ledger.branch(
+        path,
+        owed,
+        len(owed.entries),
+        f"{header.run_id}-0",
+        run_id=header.run_id,
+        epsilon_of=epsilon_of,
+        declared=header,
+    )
+
+
+def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, key: RunKey) -> None:
     files.replace(made.experiment_file, experiment.to_toml().encode())
-    tokenizer.save(made.tokenizer_file)
+    switches = any(phase.tokenizer for phase in experiment.phases)
+    run_tokenizers.begin(made, learnt, switches=switches)
     key.save(made.key_file)
 
 

@@ -17,7 +17,7 @@ from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.audit.planting import Planted, Planting, count_planted
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import Source, UserCorpus
-from tacit.corpus.views import IID, Subset, kept
+from tacit.corpus.views import IID, Subset, kept, part
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
@@ -45,6 +45,9 @@ class People:
                     f"corpus.users must be at most the {len(members)} there are: {wanted}"
                 )
             members = Subset(members, range(wanted))
+        if experiment.corpus.part:
+            number, of = map(int, experiment.corpus.part.split("/"))
+            members = part(members, number, of)
         if len(corpus.test) == 0:
             raise ValueError(
                 f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it"

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit import run_tokenizers
 from tacit.assembly import corpus_folder, has_synthetic_users
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
+from tacit.debts import debt_to
 from tacit.guarantee import Guarantee, guarantee
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
@@ -36,12 +38,7 @@ class Run:
         """The run at `path`; a damaged or shortened part is refused."""
         directory = RunDirectory.open(path)
         last = directory.checkpoints.read()
-        tokenizer = Tokenizer.load(directory.tokenizer_file)
-        if tokenizer.fingerprint != last.tokenizer:
-            raise ValueError(
-                f"{directory.tokenizer_file} is not the tokenizer that the run was trained with"
-                f" (fingerprint {tokenizer.fingerprint[:12]}, not {last.tokenizer[:12]})"
-            )
+        tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
         ledger = Ledger.read(directory.ledger_file, last.head)
         return cls(directory, directory.experiment(), tokenizer, ledger, last.round)
 
@@ -65,8 +62,16 @@ class Run:
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
-        file = self.directory.checkpoints.read(round).model_file
-        return weights.load(file, vocab_size=self.tokenizer.vocab_size, own_factory=self._own)
+        found = self.directory.checkpoints.read(round)
+        size = self.tokenizer_at(found.round).vocab_size
+        return weights.load(found.model_file, vocab_size=size, own_factory=self._own)
+
+    def tokenizer_at(self, round: int) -> Tokenizer:
+        """The tokenizer of the model after a round, which is not the last one's after a switch."""
+        fingerprint = self.directory.checkpoints.read(round).tokenizer
+        if fingerprint == self.tokenizer.fingerprint:
+            return self.tokenizer
+        return run_tokenizers.by_fingerprint(self.directory, fingerprint)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Held-out metrics by round."""
@@ -95,6 +100,7 @@ class Run:
             register=Register(corpus_folder(corpus)) if corpus is not None else None,
             synthetic_users=has_synthetic_users(self.experiment),
             trained_on=[name for name in weights.trained_on(file) if name != own],
+            debt=debt_to(self.experiment, own, run_tokenizers.history(self.directory)),
         )
 
     def summary(self, ending: str = "") -> dict[str, Any]:

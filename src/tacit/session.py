@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from tacit.assembly import ServerOptimizer
 from tacit.engines.engine import Engine
-from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.evaluation.accuracy import metrics
+from tacit.evaluation.held_out import HeldOutTexts
+from tacit.evaluation.network import as_predictor
+from tacit.evaluation.scores import score
+from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
 from tacit.federated.server import normalised
 from tacit.mechanisms.contribution import Contribution, Release
@@ -34,19 +38,30 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
 from tacit.runs.register import Register
 
-SMOOTHED = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
+SMOOTHED = (
+    "accuracy_top1",
+    "accuracy_top3",
+    "accuracy_top5",
+    "perplexity",
+    "word_accuracy",
+    "perplexity_per_word",
+)
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """Test users' texts as tokens, and which tokens are special."""
 
-    sequences: Sequence[Sequence[int]]
+    texts: HeldOutTexts
     bos: int
     unk: int | None
 
-    def metrics(self, model: LanguageModel) -> Metrics:
-        return evaluate(model, self.sequences, bos=self.bos, unk=self.unk)
+    def row(self, model: LanguageModel) -> dict[str, Any]:
+        """Metrics of tokens, and those of words, which compare across tokenizers."""
+        scores = score(as_predictor(model), self.texts.sequences, never=self.unk)
+        words = word_metrics(scores, self.texts.owners, unk=self.unk).as_row()
+        compared = {name: words[name] for name in ("word_accuracy", "perplexity_per_word")}
+        return metrics(scores, bos=self.bos, unk=self.unk).as_row() | compared
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,8 @@ class Session:
     optimizer: dict[str, NDArray[Any]]
     clip_state: ClipState
     round: int
+    end: int  # the round after which the tokenizer is switched, or the last
+    just_switched: bool  # whether this round begins in another tokenizer than the last one ended in
     register: Register
     observer: Observer | None = None
 
@@ -97,6 +114,11 @@ class Session:
 
     @property
     def is_done(self) -> bool:
+        """Whether there is nothing more to do in this tokenizer."""
+        return self.round >= self.end
+
+    @property
+    def is_complete(self) -> bool:
         return self.round >= self.experiment.rounds
 
     def job(self, attempt: int) -> Job:
@@ -164,8 +186,9 @@ class Session:
         self.weights = normalised(self.model, moved)
         phase = self.experiment.phase_of(self.round)
         self.round += 1
+        self.just_switched = False
         self.clip_state = release.clip_state
-        if not self.is_done and self.experiment.phase_of(self.round) != phase:
+        if not self.is_complete and self.experiment.phase_of(self.round) != phase:
             self.clip_state = self.task.plan.initial_clip_state()
 
     def save(self) -> None:
@@ -205,12 +228,14 @@ class Session:
 
     def evaluate_if_due(self, *, now: bool = False) -> None:
         """Held-out metrics of this round, once."""
-        due = now or self.is_done or self.round % self.experiment.evaluation.every == 0
-        if not due or any(row["round"] == self.round for row in self._rows):
+        every = self.experiment.evaluation.every
+        due = now or self.is_done or self.just_switched or self.round % every == 0
+        mark = {"switched": True} if self.just_switched else {}
+        if not due or any(self._is_of_now(row) for row in self._rows):
             return
         from_vector_(self.model, self.weights)
-        row: dict[str, Any] = {"round": self.round, **self.held_out.metrics(self.model).as_row()}
-        recent = [*self._rows, row][-self.experiment.evaluation.smooth :]
+        row: dict[str, Any] = {"round": self.round, **mark, **self.held_out.row(self.model)}
+        recent = [*self._in_this_tokenizer(), row][-self.experiment.evaluation.smooth :]
         for name in SMOOTHED:
             values = [past[name] for past in recent if past[name] is not None]
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
@@ -218,6 +243,15 @@ class Session:
         row["clip_norm"] = _finite(self.clip_state.total_norm)
         files.append_line(self.directory.metrics_file, row)
         self._rows.append(row)
+
+    def _in_this_tokenizer(self) -> list[dict[str, Any]]:
+        """The rows since the last switch: figures of other tokens do not average with these."""
+        switches = [place for place, row in enumerate(self._rows) if row.get("switched")]
+        return [] if self.just_switched else self._rows[switches[-1] if switches else 0 :]
+
+    def _is_of_now(self, row: dict[str, Any]) -> bool:
+        """Whether a row was measured at this round, in this tokenizer."""
+        return bool(row["round"] == self.round and row.get("switched", False) == self.just_switched)
 
     def epsilon(self) -> float | None:
         """What the rounds so far have cost; None if that is infinite."""

@@ -57,7 +57,8 @@ class StoredModel:
         checkpoint = run.directory.checkpoints.read(round)
         origins = weights.trained_on(checkpoint.model_file)
         model = run.model(checkpoint.round)
-        return cls(run.path, model, run.tokenizer, origins, checkpoint.round, run, run.experiment)
+        tokenizer = run.tokenizer_at(checkpoint.round)
+        return cls(run.path, model, tokenizer, origins, checkpoint.round, run, run.experiment)
 
     def corpus(self, named: str | None) -> UserCorpus:
         """The corpus to measure on: the one named, or the run's own."""

@@ -27,6 +27,8 @@ from tacit.session import Observer, Session
 
 __all__ = ["Experiment", "Run", "train"]
 
+SWITCH = "the tokenizer is switched"
+
 
 def train(
     experiment: Experiment | None,
@@ -62,23 +64,29 @@ def train(
         session = branched(experiment, run, *branch_from, engine, tell)
     else:
         session = created(experiment or Experiment(), run, engine, tell)
-    session.observer = observer
-    try:
-        ending = loop(session)
-    finally:
-        session.close()
+    ending = _to_the_end(session, observer)
+    while ending == SWITCH:  # what is next is in another tokenizer, so that all is opened anew
+        ending = _to_the_end(resumed(None, run, engine, tell), observer)
     done = Run.open(run)
     session.directory.finish(done.summary(ending) | {"key_kept": keep_key}, keep_key=keep_key)
     return Run.open(run)
 
 
+def _to_the_end(session: Session, observer: Observer | None) -> str:
+    session.observer = observer
+    try:
+        return loop(session)
+    finally:
+        session.close()
+
+
 def loop(session: Session) -> str:
-    """All rounds; says why it ended."""
+    """All rounds of a tokenizer; says why it ended."""
     while True:
         session.evaluate_if_due()
         session.tell(0, 0)
         if session.is_done:
-            return "complete"
+            return "complete" if session.is_complete else SWITCH
         try:
             step(session)
         except BudgetExceeded as stop:

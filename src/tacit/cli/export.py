@@ -73,7 +73,8 @@ def export(
         why_not = "whoever exported it says so"
     facts = _facts(opened, claimed, round)
     with new_directory(out) as folder:
-        bundles.write(folder, opened.directory, facts, why_not)
+        words = opened.tokenizer_at(facts.round).to_json()
+        bundles.write(folder, opened.directory, facts, words, why_not)
     if as_json:
         row = {
             "out": str(out),
@@ -104,7 +105,7 @@ def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
 
     checkpoint = run.directory.checkpoints.read(round)
     refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
-    model, words = run.model(checkpoint.round), run.tokenizer
+    model, words = run.model(checkpoint.round), run.tokenizer_at(checkpoint.round)
     measured = [row for row in run.metrics() if row["round"] == checkpoint.round]
     return Facts(
         round=checkpoint.round,

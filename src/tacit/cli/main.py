@@ -27,6 +27,7 @@ from tacit.cli import (
     report,
     secret_sharer,
     suggest_clip,
+    tokenizer,
     train,
 )
 from tacit.cli.interruption import Interrupted
@@ -45,6 +46,7 @@ app.add_typer(corpus.app, name="corpus")
 app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
 app.command("train", epilog=train.EXAMPLES)(train.train)
 app.add_typer(recipes.app, name="recipes")
+app.add_typer(tokenizer.app, name="tokenizer")
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)

@@ -164,20 +164,34 @@ def train(
     if again:  # goes on with what is there, if that is what the command asks for
         wanted = [requested.repeated(request) for request in wanted]
     requested.check_cohorts(wanted)
-    computing = _engine(engine, workers, device)
     boards = [_board(request.run) if tensorboard else None for request in wanted]
+    computing = engine_of(engine, workers, device)
+    carry_out(wanted, computing, boards, keep_key=keep_key, quiet=quiet, as_json=as_json)
+
+
+def carry_out(
+    wanted: Sequence[Request],
+    engine: EngineChoice,
+    boards: Sequence[Board | None] = (None,),
+    *,
+    keep_key: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+) -> None:
+    """All trainings that are asked for, and their figures in print."""
     results = []
     for request, board in zip(wanted, boards, strict=True):
         try:
-            results.append(_trained(request, computing, board, keep_key=keep_key, quiet=quiet))
+            results.append(_trained(request, engine, board, keep_key=keep_key, quiet=quiet))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(wanted) > 1)) from None
+    first = wanted[0]
     if as_json:
-        whole = results if wanted[0].variant else results[0]
+        whole = results if first.variant else results[0]
         json.dump(whole, sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        _print(wanted, results, run)
+        _print(wanted, results, first.run.parent if first.variant else first.run)
 
 
 def _trained(
@@ -224,7 +238,7 @@ def _board(run: Path) -> Board:
     return Board(run)
 
 
-def _engine(name: str, workers: int | None, device: str) -> EngineChoice:
+def engine_of(name: str, workers: int | None, device: str) -> EngineChoice:
     """How cohorts are computed: here, in several processes, or on an accelerator."""
     name = name or ("processes" if device == "cpu" else "vectorized")
     if name not in ("processes", "vectorized"):

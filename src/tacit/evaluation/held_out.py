@@ -1,42 +1,101 @@
-"""The test users' texts that a model is measured on: the same ones every time."""
+"""The test users' texts that a model is measured on: the same ones every time.
+
+They are chosen and cut by words, never by tokens, so that models with different tokenizers of one
+normalisation are measured on the very same words: only then do word-level accuracy and perplexity
+per word (Bagdasaryan et al. 2022, section 3.2) compare.  A text counts as its words and its end,
+whatever its tokens are; for a dictionary these are its targets.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from tacit.corpus.source import UserSource
+from tacit.tokenizers.normalisation import split_words
 from tacit.tokenizers.tokenizer import Tokenizer
 
-_TEXTS_AT_ONCE = 2_000
+
+@dataclass(frozen=True)
+class HeldOutTexts:
+    """Texts as tokens, and for each token the word it belongs to, as `Tokenizer.word_ids` has it.
+
+    A text that was cut has no EOS.
+    """
+
+    sequences: list[list[int]]
+    owners: list[list[int]]
+
+
+def held_out_texts(
+    users: UserSource, tokenizer: Tokenizer, max_tokens: int, seed: int = 0
+) -> HeldOutTexts:
+    """Texts of users in a random but fixed order, until they have `max_tokens` words and ends.
+
+    Users are read one after the other until there is enough, so the cost does not grow with the
+    corpus.  No user gives more than a tenth, or the first few long-winded ones would be all.  The
+    last text of either is cut after the last word that fits.
+    """
+    found = HeldOutTexts([], [])
+    left, share = max_tokens, max(1, max_tokens // 10)
+    for user in _order(len(users), seed):
+        if left <= 0:
+            break
+        for tokens, owners, counted in _up_to(users.texts(user), tokenizer, min(share, left)):
+            found.sequences.append(tokens)
+            found.owners.append(owners)
+            left -= counted
+    return found
 
 
 def held_out_sequences(
     users: UserSource, tokenizer: Tokenizer, max_tokens: int, seed: int = 0
 ) -> list[list[int]]:
-    """Whole texts of users in a random but fixed order, until they have `max_tokens` targets.
+    """The tokens of `held_out_texts`."""
+    return held_out_texts(users, tokenizer, max_tokens, seed).sequences
 
-    Users are read one after the other until there is enough, so the cost does not grow with the
-    corpus.  No user gives more than a tenth, or the first few long-winded ones would be all.
+
+def whole_texts(users: UserSource, max_words: int, seed: int = 0) -> list[str]:
+    """Texts as they are, from the same users in the same order, until they have `max_words` words.
+
+    Nothing is cut, so that each user, and all together, may give up to one text more.
     """
-    sequences: list[list[int]] = []
-    left, share = max_tokens, max(1, max_tokens // 10)
+    found: list[str] = []
+    left, share = max_words, max(1, max_words // 10)
     for user in _order(len(users), seed):
-        mine = share
-        texts = users.texts(int(user))
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            for tokens in tokenizer.encode_batch(texts[start : start + _TEXTS_AT_ONCE]):
-                if mine <= 0 or left <= 0:
-                    break
-                kept = tokens[: min(mine, left) + 1]
-                sequences.append(kept)
-                mine -= len(kept) - 1
-                left -= len(kept) - 1
-            if mine <= 0 or left <= 0:
-                break
         if left <= 0:
             break
-    return sequences
+        room = min(share, left)
+        for text in users.texts(user):
+            if room <= 0:
+                break
+            [words] = split_words([text], "papers")
+            found.append(text)
+            room -= len(words)
+            left -= len(words)
+    return found
 
 
-def _order(users: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).permutation(users)
+def _up_to(
+    texts: list[str], tokenizer: Tokenizer, room: int
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """Tokens, their words, and what they count, until `room` is full."""
+    for text in texts:
+        if room <= 0:
+            return
+        tokens, owners = tokenizer.word_ids(text)
+        counted = max(owners) + 2  # the words, and the end
+        if counted > room:
+            # There is such a place, because EOS belongs to no word.
+            end = next(place for place in range(1, len(owners)) if not 0 <= owners[place] < room)
+            tokens, owners, counted = tokens[:end], owners[:end], room
+        yield tokens, owners, counted
+        room -= counted
+
+
+def _order(users: int, seed: int) -> list[int]:
+    shuffled: npt.NDArray[np.int64] = np.random.default_rng(seed).permutation(users)
+    return [int(user) for user in shuffled]

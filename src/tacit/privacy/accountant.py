@@ -2,12 +2,16 @@
 
 Which accountant may read which event is decided here once and for all (`refusal`), because an
 unsound pair gives a number that looks like any other.
+
+What happens with a small probability only (`Lapse`) is charged here too, the same for all of them:
+if the rest is (epsilon, delta)-DP, the whole is (epsilon, delta + sum of the probabilities)-DP.
 """
 
 from __future__ import annotations
 
 import abc
 import math
+from fractions import Fraction
 from typing import ClassVar
 
 from tacit.privacy import checks
@@ -15,6 +19,7 @@ from tacit.privacy.events import (
     Composition,
     Event,
     FixedSizeGaussian,
+    Lapse,
     NonPrivate,
     PoissonGaussian,
     TruncatedPoissonGaussian,
@@ -35,7 +40,7 @@ class Accountant(abc.ABC):
 
     def refusal(self, event: Event) -> str | None:
         """Why this accountant must not account `event`, and what may; None if it may."""
-        if isinstance(event, self.accounts):
+        if isinstance(event, (*self.accounts, Lapse)):
             return None
         what, instead = _SAMPLING.get(type(event), (f"events of kind {event.kind!r}", None))
         hint = f"; use the {instead} accountant" if instead else ""
@@ -47,7 +52,11 @@ class Accountant(abc.ABC):
         costly = self._checked(composition)
         if not composition.is_private:
             return math.inf
-        return self._epsilon(costly, delta) if costly.counts else 0.0
+        rest, lapses = _without_lapses(costly)
+        left = Fraction(delta) - lapses
+        if not rest.counts:
+            return 0.0 if left >= 0 else math.inf
+        return self._epsilon(rest, float(left)) if left > 0 else math.inf
 
     def delta(self, composition: Composition, epsilon: float) -> float:
         """The delta for which the composition is (epsilon, delta)-DP: an upper bound."""
@@ -55,7 +64,9 @@ class Accountant(abc.ABC):
         costly = self._checked(composition)
         if not composition.is_private:
             return 1.0
-        return self._delta(costly, epsilon) if costly.counts else 0.0
+        rest, lapses = _without_lapses(costly)
+        delta = self._delta(rest, epsilon) if rest.counts else 0.0
+        return min(1.0, float(Fraction(delta) + lapses))
 
     def rough(self) -> Accountant:
         """A cheaper accountant whose epsilon is never below this one's, for use in searches."""
@@ -74,6 +85,17 @@ class Accountant(abc.ABC):
 
     @abc.abstractmethod
     def _delta(self, composition: Composition, epsilon: float) -> float: ...
+
+
+def _without_lapses(composition: Composition) -> tuple[Composition, Fraction]:
+    """All other events, and the sum of the lapses' probabilities, exactly."""
+    rest = [(event, count) for event, count in composition.counts if not isinstance(event, Lapse)]
+    lapses = [
+        count * Fraction(event.probability)
+        for event, count in composition.counts
+        if isinstance(event, Lapse)
+    ]
+    return Composition(tuple(rest)), sum(lapses, Fraction(0))
 
 
 # What each sampling is called, and the tightest accountant that is sound for it (design rule 1).

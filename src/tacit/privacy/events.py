@@ -155,6 +155,23 @@ class PureDP(Event):
 
 
 @dataclass(frozen=True)
+class Lapse(Event):
+    """With at most this probability the release may give anything away: (0, probability)-DP.
+
+    It stands beside the event that holds otherwise.  Such a release is dominated by the other
+    event's pair (P, Q) and, with this probability, by certainty: its delta at each epsilon is
+    (1 - probability) delta(epsilon) + probability.  Lapses are charged at their plain sum, which is
+    never below that.
+    """
+
+    probability: float
+    kind: ClassVar[str] = "lapse"
+
+    def __post_init__(self) -> None:
+        checks.open_unit("probability", self.probability)
+
+
+@dataclass(frozen=True)
 class NonPrivate(Event):
     """A release with no noise: it accounts to infinity."""
 
@@ -178,6 +195,7 @@ _KINDS: dict[str, type[Event]] = {
         TruncatedPoissonGaussian,
         FixedSizeGaussian,
         PureDP,
+        Lapse,
         NonPrivate,
         PostProcessing,
     )

@@ -44,7 +44,17 @@ class CorpusChoice(Section):
     identity: str = ""  # set when a run begins; says nothing about anybody's text
     view: Literal["users", "iid"] = "users"
     users: Whole | None = None  # only the first so many training users
+    part: Annotated[str, Field(pattern=r"^([1-9]\d*/[1-9]\d*)?$")] = ""  # "1/2": half of the users
     max_tokens_per_user: Whole = 1600
+
+    @model_validator(mode="after")
+    def _one_choice_of_users(self) -> Self:
+        number, _, of = self.part.partition("/")
+        if self.part and int(number) > int(of):
+            raise ValueError(f"part must be from 1/{of} to {of}/{of}, got {self.part}")
+        if self.part and self.users is not None:
+            raise ValueError("part and users contradict each other; give one of them")
+        return self
 
 
 class TokenizerChoice(Section):
@@ -209,11 +219,29 @@ class Audit(Section):
         return self.canaries is not None or self.canary_clients is not None
 
 
+class TokenizerSwitch(Section):
+    """Another tokenizer from here on, and the model remapped to it; see tacit.switching.
+
+    By default one that is learnt from what the model says (Bagdasaryan et al. 2022), which costs no
+    privacy.  What is left out of kind and size is as in [tokenizer].
+    """
+
+    source: str = "sampled"  # or a tokenizer's file or folder
+    kind: Literal["word", "bpe", "wordpiece", "char"] | None = None
+    size: Whole | None = None
+    sampled_tokens: Whole = 1_000_000
+    max_length: Whole = 100  # of a sampled text, in tokens
+    temperature: Positive = 1.0
+    top_k: Whole | None = None
+    moments: Literal["remap", "reset"] = "remap"  # of the server's optimizer
+
+
 class Phase(Section):
     """Some rounds with parts of the plan changed, such as a lower S and sigma."""
 
     rounds: Whole
     plan: dict[str, Any] = {}
+    tokenizer: TokenizerSwitch | None = None  # at the phase's beginning; not in the first
 
 
 class Experiment(Section):
@@ -239,6 +267,15 @@ class Experiment(Section):
         total = sum(phase.rounds for phase in self.phases)
         if self.phases and total != self.rounds:
             raise ValueError(f"rounds must be the sum of the phases' rounds, {total}")
+        if self.phases and self.phases[0].tokenizer is not None:
+            raise ValueError(
+                "the first phase has the tokenizer of [tokenizer]; switch in a later one"
+            )
+        if self.audit.is_on and any(phase.tokenizer for phase in self.phases):
+            raise ValueError(
+                "what [audit] plants is written in the first tokenizer's words, so that an audit"
+                " run cannot switch to another; leave one of them out"
+            )
         for number in range(len(self.phases)):
             try:
                 self.phase_plan(number)
@@ -258,6 +295,17 @@ class Experiment(Section):
     def phase_start(self, number: int) -> int:
         """The first round of a phase."""
         return sum(phase.rounds for phase in self.phases[:number])
+
+    def switch_at(self, round: int) -> TokenizerSwitch | None:
+        """The switch of tokenizers before a round, counted from 0; None if there is none."""
+        number = self.phase_of(round)
+        begins = self.phases and round < self.rounds and round == self.phase_start(number)
+        return self.phases[number].tokenizer if begins else None
+
+    def next_switch(self, round: int) -> int:
+        """The first later round with a switch of tokenizers before it; else the end."""
+        starts = (self.phase_start(n) for n, phase in enumerate(self.phases) if phase.tokenizer)
+        return min((start for start in starts if start > round), default=self.rounds)
 
     def keeps_checkpoint(self, round: int) -> bool:
         """Whether the model after a round is kept: at even intervals, and where a phase begins."""

@@ -23,7 +23,7 @@ from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.ledger_lines import Head, verify
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
-from tacit.runs.experiment import Experiment
+from tacit.runs.experiment import Experiment, Phase
 
 FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
 
@@ -61,8 +61,10 @@ def why_not_for_release(experiment: Experiment, epsilon: float) -> str | None:
     return None
 
 
-def write(folder: Path, directory: RunDirectory, facts: Facts, why_not: str | None) -> None:
-    """Fill an empty folder with the bundle."""
+def write(
+    folder: Path, directory: RunDirectory, facts: Facts, tokenizer: str, why_not: str | None
+) -> None:
+    """Fill an empty folder with the bundle; `tokenizer` is the text of tokenizer.json."""
     experiment = without_folders(directory.experiment())
     ledger = directory.ledger_file.read_bytes()
     if len(verify(ledger, directory.ledger_file, facts.head).entries) != facts.head.entries:
@@ -70,11 +72,15 @@ def write(folder: Path, directory: RunDirectory, facts: Facts, why_not: str | No
     model = directory.checkpoints.read(facts.round).model_file.read_bytes()
     contents = {
         "model.safetensors": model,
-        "tokenizer.json": directory.tokenizer_file.read_bytes(),
+        "tokenizer.json": tokenizer.encode(),
         "experiment.toml": experiment.to_toml().encode(),
         "ledger.jsonl": ledger,
         "README.md": card(experiment, facts, why_not).encode(),
     }
+    # What the tokenizer has cost other people, if it was learnt from theirs.
+    for name in ("tokenizer.origin.json", "tokenizer.ledger.jsonl"):
+        if (directory.path / name).is_file():
+            contents[name] = (directory.path / name).read_bytes()
     for name, data in contents.items():
         files.replace(folder / name, data)
 
@@ -89,7 +95,15 @@ def without_folders(experiment: Experiment) -> Experiment:
         corpus={"source": _name(experiment.corpus.source)},
         tokenizer={"source": _name(experiment.tokenizer.source)},
         model=model,
+        phases=[_phase_without_folders(phase) for phase in experiment.phases],
     )
+
+
+def _phase_without_folders(phase: Phase) -> dict[str, Any]:
+    data = phase.model_dump()
+    if phase.tokenizer is not None:
+        data["tokenizer"]["source"] = _name(phase.tokenizer.source)
+    return data
 
 
 def _name(source: str) -> str:

@@ -67,6 +67,17 @@ def public_texts(name: str = DEFAULT) -> Iterator[str]:
     return (text for part in parts for text in _TEXTS[part]())
 
 
+def texts_of(source: str | Path) -> list[str]:
+    """The texts of a name, or the lines of a file of plain text; a list of words has none."""
+    name = str(source).removeprefix("public:").strip()
+    if _known_parts(name):
+        return list(public_texts(name))
+    lines, _ = _read_lines(Path(name))
+    if (entries := _word_list(Path(name), lines)) is not None:
+        raise ValueError(f"{name} is a list of {len(entries)} words and no text; name a text")
+    return lines
+
+
 def _known_parts(name: str) -> list[str]:
     """The names joined in `name`, in the order of the table; none if one of them is unknown."""
     wanted = name.split("+")

@@ -1,0 +1,108 @@
+"""Tokens sampled per second from the 1.35M LSTM at 10,000 words, beside one text at a time.
+
+Nothing is trained.  The weights are the initial ones, except that the projection's bias points to
+the vector of EOS, so that texts have about 20 tokens, as messages do.  "One at a time" is a loop
+over `generate(count=1)` in the same process.  The two take turns, and the medians are compared.
+Tokens are counted without EOS.  Per second of the processor is printed too, since other programs
+only ever slow the clock.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from tacit.evaluation.generation import generate
+from tacit.evaluation.sampling import sample_tokens
+from tacit.models.base import LanguageModel
+from tacit.models.recurrent import RecurrentModel
+from tacit.models.registry import build
+from tacit.models.vectors import parameter_count
+
+WORDS = 10_000
+LENGTH = 20
+BATCHED_TOKENS = 150_000
+SINGLE_TEXTS = 50
+REPEATS = 3
+BOS, EOS, UNK = 0, 1, 2
+
+
+def talkative() -> LanguageModel:
+    """The initial model with a chance of EOS of about 1 in LENGTH + 1 at every step."""
+    model = build("lstm", WORDS)
+    assert isinstance(model, RecurrentModel)
+    with torch.no_grad():
+        end = model.embedding.weight[EOS]
+        # The other words' scores move by <bias, vector>, about normal: exp(variance / 2) each.
+        size = math.log(WORDS / LENGTH)
+        model.projection.bias.copy_((size + size**2 / (2 * len(end))) * end)
+    return model
+
+
+def batched(model: LanguageModel, threads: int, repeat: int) -> tuple[int, int]:
+    """Texts and tokens."""
+    texts = sample_tokens(
+        model,
+        repeat.to_bytes(1),
+        tokens=BATCHED_TOKENS,
+        bos=BOS,
+        eos=EOS,
+        forbidden=[UNK],
+        threads=threads,
+    )
+    return len(texts), sum(map(len, texts))
+
+
+def one_at_a_time(model: LanguageModel, repeat: int) -> tuple[int, int]:
+    """The same, each text by itself; BOS and EOS are not counted."""
+    tokens = 0
+    for text in range(SINGLE_TEXTS):
+        seed = repeat * SINGLE_TEXTS + text
+        [found] = generate(model, 1, bos=BOS, eos=EOS, seed=seed, forbidden=[UNK])
+        tokens += len(found) - 1 - (found[-1] == EOS)
+    return SINGLE_TEXTS, tokens
+
+
+def rates(action: Callable[[], tuple[int, int]]) -> tuple[float, float, float]:
+    """Tokens per second of the clock and of the processor, and per text."""
+    clock, processor = time.perf_counter(), time.process_time()
+    texts, tokens = action()
+    clock, processor = time.perf_counter() - clock, time.process_time() - processor
+    return tokens / clock, tokens / processor, tokens / texts
+
+
+def main() -> None:
+    model = talkative()
+    cores = len(os.sched_getaffinity(0))
+    ways: dict[str, Callable[[int], tuple[int, int]]] = {
+        f"batched, {cores} threads": lambda repeat: batched(model, cores, repeat),
+        "batched, 1 thread": lambda repeat: batched(model, 1, repeat),
+        "one at a time": lambda repeat: one_at_a_time(model, repeat),
+    }
+    print(
+        f"{parameter_count(model):,} parameters, {BATCHED_TOKENS:,} tokens batched and"
+        f" {SINGLE_TEXTS} texts one at a time, median of {REPEATS}, load {os.getloadavg()[0]:.1f}"
+    )
+    measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    for repeat in range(REPEATS):
+        for name, way in ways.items():
+            measured[name].append(rates(lambda way=way, repeat=repeat: way(repeat)))  # type: ignore[misc]
+    medians = {}
+    for name, results in measured.items():
+        clock, processor, length = map(statistics.median, zip(*results, strict=True))
+        medians[name] = clock
+        print(
+            f"{name}: {clock:,.0f} tokens/s, {processor:,.0f} per second of the processor,"
+            f" {length:.1f} tokens per text"
+        )
+    several, _, single = medians.values()
+    print(f"batched on {cores} cores is {several / single:.0f} times as fast as one at a time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""How a tokenizer is learnt, and what is written down about it: one function for each source.
+
+public               from public text: owes nobody anything
+oracle               from the users' own text: voids every guarantee, for comparison only
+sampled              from what a run's model says: post-processing, which costs nothing more
+heavy hitters        from words that users report under local differential privacy
+partition selection  from noisy counts of users' words, those above a threshold
+
+The last two release something about people: it is in a ledger, and in the register of the corpus,
+before any noise is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tacit import run_tokenizers
+from tacit.assembly import corpus_folder
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.views import kept
+from tacit.corpus.views import part as part_of
+from tacit.debts import debt_to
+from tacit.evaluation.sampling import Sampling, sample_texts
+from tacit.guarantee import STARTED_ELSEWHERE
+from tacit.models import weights
+from tacit.privacy.events import Event, canonical_json
+from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.randomness import RunKey
+from tacit.run import Run
+from tacit.runs.register import Register
+from tacit.tokenizers import build
+from tacit.tokenizers.folder import History, LearntTokenizer, Origin
+from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.normalisation import count_words
+from tacit.tokenizers.partition_selection import PartitionSelection
+from tacit.tokenizers.public import from_public, texts_of
+from tacit.tokenizers.sampled import tokenizer_from_samples
+from tacit.tokenizers.tokenizer import Kind
+from tacit.tokenizers.word_counts import WordCounts
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of tokenizer, and of how many tokens."""
+
+    kind: Kind = "bpe"
+    size: int = 10_000
+
+
+@dataclass(frozen=True)
+class Users:
+    """The training users of a corpus, or of a part of it, without their held-out texts."""
+
+    corpus: UserCorpus
+    part: str
+    source: Source
+
+    @classmethod
+    def of(cls, corpus: str, part: str = "") -> Users:
+        found = load_corpus(corpus)
+        members: Source = found.train
+        if part:
+            number, _, of = part.partition("/")
+            if not (number.isdecimal() and of.isdecimal()):
+                raise ValueError(f"part must be such as 1/2, got {part!r}")
+            members = part_of(members, int(number), int(of))
+        return cls(found, part, kept(members))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which terms something is released about users, and where it is written."""
+
+    folder: Path  # to keep the ledger in while it is made
+    out: Path  # where everything will be
+    population: int | None = None  # declared; None: their number, which is published by that
+    delta: float | None = None
+    seed: int | None = None  # a simulation, not for release
+
+    def population_of(self, users: Users) -> int:
+        return self.population or len(users.source)
+
+    def delta_of(self, users: Users) -> float:
+        return self.delta or float(self.population_of(users)) ** -1.1
+
+
+def public(source: str, shape: Shape) -> LearntTokenizer:
+    """From public text, by name or from a file."""
+    tokenizer = from_public(source, shape.kind, shape.size)
+    return LearntTokenizer(tokenizer, count_words(texts_of(source), "papers"))
+
+
+def oracle(users: Users, shape: Shape) -> LearntTokenizer:
+    """From the users' own text: for comparison, and never for a release."""
+    found = build.oracle(users.source, shape.kind, shape.size)
+    texts = (text for user in range(len(users.source)) for text in users.source.texts(user))
+    return LearntTokenizer(found, count_words(texts, "papers"))
+
+
+def sampled(
+    run: Run,
+    round: int | None,
+    shape: Shape,
+    key: bytes,
+    *,
+    tokens: int = 1_000_000,
+    sampling: Sampling = Sampling(),  # noqa: B008  (frozen)
+    progress: Progress | None = None,
+) -> LearntTokenizer:
+    """From what the run's model says after a round; the people of the run have paid for it."""
+    last = run.directory.checkpoints.read(round)
+    whom = _told_about(run, last.round)
+    old = run.tokenizer_at(last.round)
+    texts = sample_texts(
+        run.model(last.round), old, key, tokens=tokens, sampling=sampling, progress=progress
+    )
+    run_id = run.ledger.header.run_id
+    how = f"{tokens} tokens sampled from the model of the run {run_id} after round {last.round}"
+    found = tokenizer_from_samples(texts, old, kind=shape.kind, size=shape.size, of=how)
+    choice = run.experiment.corpus
+    origin = Origin(
+        how=how,
+        tokenizer=found.fingerprint,
+        corpus=choice.identity,
+        part=choice.part,
+        simulation=run.is_simulation,
+        head=last.head,
+        excluded=whom,
+    )
+    history = History(origin, Ledger.read(run.directory.ledger_file, last.head))
+    return LearntTokenizer(found, count_words(texts, "papers"), history)
+
+
+def _told_about(run: Run, round: int) -> tuple[str, ...]:
+    """Whom else the samples tell about than the run's own people, as its claim says it.
+
+    With a tokenizer that was learnt from others of the same corpus there would be two histories to
+    pass on, and an origin has one.
+    """
+    own = run.experiment.corpus.identity
+    file = run.directory.checkpoints.read(round).model_file
+    debt = debt_to(run.experiment, own, run_tokenizers.history(run.directory))
+    if debt.beside is not None:
+        raise ValueError(
+            f"the tokenizer of {run.path} was learnt from part {debt.part} of the users, and what"
+            " is sampled from its model would tell about both parts; sample from a run with a"
+            " public tokenizer"
+        )
+    others = [name for name in weights.trained_on(file) if name != own]
+    return (*((STARTED_ELSEWHERE,) if others else ()), *debt.excluded)
+
+
+def heavy_hitters(
+    users: Users, candidates: str, shape: Shape, method: HeavyHitters, terms: Terms
+) -> LearntTokenizer:
+    """From three words of each user; the candidates are the words of a public text, by name."""
+    words = build.most_frequent(count_words(texts_of(candidates), method.normalisation))
+    facts = {"candidates": candidates, **asdict(method)}
+
+    def learn(key: bytes) -> WordCounts:
+        return method.learn(users.source, words, terms.population_of(users), key)
+
+    return _released(users, shape, (method.event,), facts, learn, terms)
+
+
+def partition_selection(
+    users: Users, shape: Shape, method: PartitionSelection, terms: Terms
+) -> LearntTokenizer:
+    """From noisy counts of the words that users have, whichever these are."""
+
+    def learn(key: bytes) -> WordCounts:
+        return method.learn(users.source, terms.population_of(users), key)
+
+    return _released(users, shape, method.events, asdict(method), learn, terms)
+
+
+def _released(
+    users: Users,
+    shape: Shape,
+    events: Sequence[Event],
+    facts: Mapping[str, Any],
+    learn: Callable[[bytes], WordCounts],
+    terms: Terms,
+) -> LearntTokenizer:
+    """Charge, learn, and say what it was; the ledger and the register come before the noise."""
+    key = RunKey.generate() if terms.seed is None else RunKey.from_seed(terms.seed)
+    public = canonical_json([facts, users.corpus.identity, users.part, terms.population_of(users)])
+    plan_hash = sha256(public.encode()).hexdigest()
+    run_id = key.hmac(b"words of users", public.encode()).hex()[:16]
+    header = Header(run_id, "user", terms.population_of(users), terms.delta_of(users))
+    file = terms.folder / "ledger.jsonl"
+    with Ledger.create(file, header) as ledger:
+        for event in events:
+            ledger.append(kind="words", round=0, attempt=0, event=event, plan_hash=plan_hash)
+    register = Register(corpus_folder(users.corpus))
+    register.add(run_id, terms.out, simulation=terms.seed is not None)
+    register.keep(ledger)
+    found = learn(key.hmac(b"noise on words of users", run_id.encode()))
+    tokenizer = found.tokenizer(shape.kind, shape.size)
+    origin = Origin(
+        how=found.how,
+        tokenizer=tokenizer.fingerprint,
+        corpus=users.corpus.identity,
+        part=users.part,
+        simulation=terms.seed is not None,
+        head=ledger.head,
+    )
+    return LearntTokenizer(tokenizer, found.counts, History(origin, ledger))

@@ -1,0 +1,113 @@
+"""Words with counts that were learnt privately, what they cost, and the tokenizers made of them."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tacit.corpus.source import UserSource
+from tacit.privacy import checks
+from tacit.privacy.events import Event
+from tacit.privacy.stream import Stream
+from tacit.tokenizers import build, provenance
+from tacit.tokenizers.normalisation import Normalisation
+from tacit.tokenizers.tokenizer import Kind, Tokenizer
+
+KEY_SIZE = 32
+_OCCURRENCES = 1_000_000  # as many words as BPE and WordPiece are shown
+_WORDS_PER_TEXT = 100_000
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """A private release: words, noisy counts in any unit, the events it costs, and how it was made.
+
+    Everything computed from it, such as a tokenizer, is post-processing and costs nothing more.
+    """
+
+    counts: dict[str, float]
+    events: tuple[Event, ...]
+    how: str
+
+    def __post_init__(self) -> None:
+        provenance.private(self.how)
+        if not self.events:
+            raise ValueError("events must say what the counts cost, got none")
+        for word, count in self.counts.items():
+            if not (count > 0 and math.isfinite(count)):
+                raise ValueError(f"the count of {word!r} must be a finite number above 0: {count}")
+
+    def tokenizer(
+        self, kind: Kind, size: int, normalisation: Normalisation = "papers"
+    ) -> Tokenizer:
+        """The most frequent words, or what BPE, WordPiece or characters make of them.
+
+        ASCII punctuation comes last in a dictionary, as it does with public lists of words: three
+        words per user seldom find it, and everybody knows it.
+        """
+        if not self.counts:
+            raise ValueError(
+                f"no word was found by {self.how}, so there is nothing to make a tokenizer of;"
+                " allow a larger epsilon or ask more people"
+            )
+        origin = provenance.private(self.how)
+        if kind != "word":
+            return build.learn(
+                kind, self._texts(), size, normalisation=normalisation, provenance=origin
+            )
+        checks.whole("size", size)
+        marks = [mark for mark in string.punctuation if mark not in self.counts]
+        room = size - len(build.SPECIAL) - len(marks)
+        if room < 1:
+            least = len(marks) + len(build.SPECIAL) + 1
+            raise ValueError(f"size must be at least {least} for a list of words, got {size}")
+        words = build.most_frequent(self.counts, room) + marks
+        return build.word_level(words, normalisation=normalisation, provenance=origin)
+
+    def _texts(self) -> Iterator[str]:
+        """Each word as often as its share of a million, and at least once.
+
+        Words stand with a space before them, as inside a text.  Only the first of a text has none,
+        and a text has many words.
+        """
+        scale = _OCCURRENCES / math.fsum(self.counts.values())
+        text: list[str] = []
+        for word in build.most_frequent(self.counts):
+            left = max(round(self.counts[word] * scale), 1)
+            while left:
+                taken = min(left, _WORDS_PER_TEXT - len(text))
+                text += [word] * taken
+                left -= taken
+                if len(text) == _WORDS_PER_TEXT:
+                    yield " ".join(text)
+                    text = []
+        if text:
+            yield " ".join(text)
+
+
+# What all ways of learning words share.
+
+
+def check_users(users: UserSource, population: int, key: bytes) -> None:
+    """The population is declared and never counted, and the key is a secret of full length."""
+    checks.whole("population", population, at_least=1)
+    if len(users) > population:
+        raise ValueError(
+            f"population must be at least the {len(users)} users there are, got {population}"
+        )
+    if not isinstance(key, bytes) or len(key) != KEY_SIZE:
+        got = f"{len(key)}" if isinstance(key, bytes) else type(key).__name__
+        raise ValueError(f"key must be {KEY_SIZE} secret bytes, got {got}")
+
+
+def stream(key: bytes, purpose: str, of: str = "") -> Stream:
+    """The stream of one purpose, such as a user's own choices: independent of all others."""
+    return Stream(derived(key, purpose, of))
+
+
+def derived(key: bytes, purpose: str, of: str = "") -> bytes:
+    """The key of one purpose; no purpose has a NUL in it, so no two pairs are spelled alike."""
+    return hmac.digest(key, f"tacit words, 1: {purpose}\0{of}".encode(), "sha256")
