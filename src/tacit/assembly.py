@@ -152,7 +152,9 @@ def starting_model(
         )
     if not given.start:
         if given.public_output_bias:
-            set_public_output_bias(fresh, tokenizer, experiment.tokenizer.source)
+            named = given.public_output_bias
+            source = named if isinstance(named, str) else experiment.tokenizer.source
+            set_public_output_bias(fresh, tokenizer, source)
         if given.pretrain is not None:
             _pretrain(fresh, tokenizer, given.pretrain, tell)
         return Start(fresh)

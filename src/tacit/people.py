@@ -22,7 +22,7 @@ from tacit.runs import files
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.public import texts_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -98,7 +98,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in public_texts(source):
+    for text in texts_of(source):
         batch.append(text)
         if len(batch) == 5000:
             count()

@@ -227,9 +227,9 @@ def test_the_key_decides_and_the_threads_do_not(name, monkeypatch):
 
 def test_threads_do_not_matter_in_float32_at_full_size():
     model = build("lstm", 1000)
-    one = corpus(model, 20_000, max_length=30, threads=1)
-    assert corpus(model, 20_000, max_length=30, threads=2) == one
-    assert sum(map(len, one)) >= 20_000
+    one = corpus(model, 33_000, max_length=30, threads=1)
+    assert corpus(model, 33_000, max_length=30, threads=2) == one
+    assert sum(map(len, one)) >= 33_000
 
 
 def test_no_two_lanes_say_the_same(monkeypatch):

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tacit.privacy import loss_distribution
 from tacit.privacy.accountant import UnsoundAccounting
 from tacit.privacy.accountants import NAMES, accountant_named, default_accountant, sound_accountants
+from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.events import (
     Adjacency,
     Composition,
     FixedSizeGaussian,
     Gaussian,
+    Lapse,
     NonPrivate,
     PoissonGaussian,
     PostProcessing,
@@ -140,6 +142,72 @@ def test_mixed_adjacencies_are_refused():
 def test_an_unknown_accountant_is_named_with_the_nearest():
     with pytest.raises(ValueError, match="got 'moment'; did you mean 'moments'"):
         accountant_named("moment")
+
+
+# Lapses: what may happen with a small probability is taken from delta first.
+
+
+@pytest.mark.parametrize(("name", "kind"), SOUND)
+def test_lapses_are_spent_from_delta_before_anything_else(name, kind):
+    accountant = accountant_named(name)
+    rest = Composition.of([(EVENTS[kind], 20)])
+    whole = rest.then(Lapse(3e-7)).then(Lapse(1e-7), 2)
+    assert accountant.epsilon(whole, 1e-6) == pytest.approx(accountant.epsilon(rest, 5e-7))
+    assert accountant.epsilon(whole, 1e-6) >= accountant.epsilon(rest, 1e-6)
+    if kind != "pure":  # whose epsilon hardly depends on delta
+        assert accountant.epsilon(whole, 1e-6) > accountant.epsilon(rest, 1e-6)
+    assert accountant.delta(whole, 2.0) == pytest.approx(accountant.delta(rest, 2.0) + 5e-7)
+    epsilon = accountant.epsilon(whole, 1e-6)
+    found = accountant.delta(whole, epsilon)
+    assert found <= 1.02e-6
+    if kind != "pure":
+        assert found >= 0.98e-6
+    for used_up in (5e-7, 4e-7, 1e-12):
+        assert accountant.epsilon(whole, used_up) == np.inf
+    assert accountant.delta(rest.then(Lapse(0.4), 3), 1.0) == 1
+    ruined = whole.then(NonPrivate("no noise"))
+    assert (accountant.epsilon(ruined, 0.5), accountant.delta(ruined, 9.0)) == (np.inf, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lapse_alone_costs_its_probability_and_no_epsilon(name):
+    accountant = accountant_named(name)
+    alone = Composition.of([(Lapse(1e-6), 3), PostProcessing("sampled")])
+    assert accountant.refusal(Lapse(1e-6)) is None
+    assert accountant.epsilon(alone, 3.1e-6) == 0
+    assert accountant.epsilon(Composition.of([Lapse(1e-6)]), 1e-6) == 0
+    assert accountant.epsilon(alone, 2.9e-6) == np.inf
+    assert accountant.delta(alone, 0.0) == pytest.approx(3e-6)
+
+
+def test_the_sum_of_lapses_is_never_below_the_exact_profile():
+    """Gaussian with a lapse: (1 - p) delta + p, and two lapses, by hand."""
+    gaussian = gaussian_delta(1.0, 1.5)
+    for count in (1, 2):
+        exact = 1 - (1 - 0.01) ** count * (1 - gaussian)
+        found = PldAccountant().delta(Composition.of([Gaussian(1.0), (Lapse(0.01), count)]), 1.5)
+        assert found == pytest.approx(gaussian + count * 0.01, rel=1e-12)
+        assert exact <= found <= exact * 1.1
+
+
+def test_a_budget_is_calibrated_around_a_lapse():
+    spent = Composition.of([Lapse(5e-6)])
+    z = noise_for_epsilon(
+        Gaussian, rounds=1, delta=1e-5, target_epsilon=2.0, accountant=PldAccountant(), spent=spent
+    )
+    plain = noise_for_epsilon(
+        Gaussian, rounds=1, delta=5e-6, target_epsilon=2.0, accountant=PldAccountant()
+    )
+    assert z == pytest.approx(plain, rel=1e-6)
+    with pytest.raises(ValueError, match="out of reach"):
+        noise_for_epsilon(
+            Gaussian,
+            rounds=1,
+            delta=5e-6,
+            target_epsilon=2.0,
+            accountant=PldAccountant(),
+            spent=spent,
+        )
 
 
 # Limits.

@@ -15,6 +15,7 @@ from tacit.privacy.events import (
     Composition,
     FixedSizeGaussian,
     Gaussian,
+    Lapse,
     NonPrivate,
     PoissonGaussian,
     PostProcessing,
@@ -32,6 +33,7 @@ events = st.one_of(
     st.builds(TruncatedPoissonGaussian, st.integers(1, 10**9), prob, st.integers(1, 10**6), noise),
     st.builds(FixedSizeGaussian, st.just(10**6), st.integers(1, 10**6), noise),
     st.builds(PureDP, st.floats(0, 50), st.sampled_from(Adjacency)),
+    st.builds(Lapse, st.floats(1e-300, 1.0, exclude_max=True)),
     st.builds(NonPrivate, st.text()),
     st.builds(PostProcessing, st.text()),
 )
@@ -60,10 +62,12 @@ def test_equal_events_merge_and_nothing_is_lost(items):
         {"kind": "poisson-gaussian", "sampling_prob": 0.1, "noise_multiplier": 1, "extra": 1},
         {"kind": "poisson-gaussian", "sampling_prob": 1.5, "noise_multiplier": 1},
         {"kind": "gaussian", "noise_multiplier": 1.0, "stated_for": "swap"},
+        {"kind": "lapse", "probability": 1.5},
+        {"kind": "lapse"},
     ],
 )
 def test_unknown_or_incomplete_events_fail_closed(data):
-    with pytest.raises(ValueError, match=r"event|sampling_prob|Adjacency"):
+    with pytest.raises(ValueError, match=r"event|sampling_prob|Adjacency|probability"):
         event_from_json(data)
 
 
@@ -76,6 +80,23 @@ def test_noise_must_be_positive_and_finite(bad):
     ):
         with pytest.raises(ValueError, match=f"noise_multiplier must be .* got {bad}"):
             build(bad)
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, -1e-9, 2.0, math.nan, math.inf])
+def test_the_probability_of_a_lapse_is_strictly_between_0_and_1(bad):
+    with pytest.raises(
+        ValueError, match=f"probability must be strictly between 0 and 1, got {bad}"
+    ):
+        Lapse(bad)
+
+
+def test_a_lapse_has_no_adjacency_of_its_own_costs_something_and_is_private():
+    for adjacency in Adjacency:
+        composition = Composition.of([Gaussian(1.0, adjacency), Lapse(1e-6)])
+        assert composition.adjacency is adjacency
+        assert composition.is_private
+        assert len(composition.costly()) == 2
+    assert canonical_json(Lapse(5e-06).to_json()) == '{"kind":"lapse","probability":5e-06}'
 
 
 def test_a_cohort_above_the_population_is_refused():

@@ -18,6 +18,7 @@ from tacit.privacy.events import (
     Event,
     FixedSizeGaussian,
     Gaussian,
+    Lapse,
     NonPrivate,
     PoissonGaussian,
     PostProcessing,
@@ -58,6 +59,7 @@ def test_what_was_appended_is_there_after_opening_again(path: Path) -> None:
         TruncatedPoissonGaussian(1000, 0.01, 30, 1.5),
         FixedSizeGaussian(1000, 10, 0.5),
         PureDP(0.1),
+        Lapse(5e-6),
         PostProcessing("a tokenizer from samples"),
         NonPrivate("no noise"),
     ]

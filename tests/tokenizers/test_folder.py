@@ -76,7 +76,7 @@ def test_the_history_of_another_tokenizer_is_refused(private, tmp_path):
 def test_a_damaged_origin_is_refused(private, tmp_path, damage):
     folder = private.save(tmp_path / "made")
     (folder / "origin.json").write_text(damage)
-    with pytest.raises(ValueError, match="origin.json is damaged"):
+    with pytest.raises(ValueError, match=r"origin\.json is damaged"):
         LearntTokenizer.load(folder)
 
 
@@ -120,7 +120,7 @@ def test_damaged_words_are_refused(tmp_path):
     path = tmp_path / "words.tsv.gz"
     write_words(path, {"dog": 3.0})
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match="words.tsv.gz is damaged"):
+    with pytest.raises(ValueError, match=r"words\.tsv\.gz is damaged"):
         read_words(path)
 
 

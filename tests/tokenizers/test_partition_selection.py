@@ -54,20 +54,20 @@ def test_on_the_grid_too(z, words):
 
 
 def test_a_singleton_survives_as_often_as_computed_and_not_more():
-    """Lapses at a large delta, over 4,000 keys and a person with 1 and with 4 words."""
+    """Lapses at a large delta, over 600 keys and a person with 1 and with 4 words."""
     for most, text in ((1, "a"), (4, "a b c d")):
         selection = PartitionSelection(1.0, 0.2, most)
         lapses = sum(
             bool(selection.learn(people(text), 10, i.to_bytes(32, "big")).counts)
-            for i in range(2000)
+            for i in range(600)
         )
         words = len(text.split())
         one = stats.norm.sf((selection.threshold - 1 / math.sqrt(words)) / 1.0)
         expected = 1 - (1 - one) ** words
         assert expected <= 0.2 + 1e-12
-        test = stats.binomtest(lapses, 2000, expected)
+        test = stats.binomtest(lapses, 600, expected)
         assert test.pvalue > 1e-4
-        assert stats.binomtest(lapses, 2000, 2 * expected).pvalue < 1e-4
+        assert stats.binomtest(lapses, 600, 2 * expected).pvalue < 1e-4
     # The naive threshold that forgets that a person may have several words lets more out.
     naive = PartitionSelection(1.0, 0.2, 1).threshold
     one = stats.norm.sf(naive - 0.5)
@@ -128,8 +128,8 @@ def test_a_budget_is_kept_and_used(epsilon, delta):
 def test_the_pair_of_events_bounds_the_exact_profile_of_a_small_release():
     """One user with one word of weight 1 that others have, and one user whose word is new.
 
-    With the word in U, the release is max(noise + sum, rho): never above the Gaussian's delta.  With
-    a new word the two laws are {none: 1} and {none: 1 - p, rest: p}, at every epsilon.
+    With the word in U, the release is max(noise + sum, rho): never above the Gaussian's delta.
+    With a new word the two laws are {none: 1} and {none: 1 - p, rest: p}, at every epsilon.
     """
     selection = PartitionSelection.for_budget(1.0, 1e-3, 1)
     z, rho = selection.noise_multiplier, selection.threshold
@@ -159,7 +159,8 @@ def literal(selection: PartitionSelection, users, key: bytes) -> dict[str, float
     """Steps 1 to 3 in floating point, word by word, with the same choices and noise."""
     sums: dict[str, float] = {}
     for user in range(len(users)):
-        words = selection._given(users, user, key)
+        texts = " ".join(users.texts(user)).split()
+        words = selection._given(texts, users.user_id(user), key)
         for word in words:
             sums[word] = sums.get(word, 0.0) + 1 / math.sqrt(len(words))
     noisy = {
@@ -189,17 +190,26 @@ def test_a_users_words_are_a_uniform_choice_by_the_users_own_stream():
     text = " ".join("abcdefgh")
     selection = PartitionSelection(1.0, 1e-4, words_per_user=2)
     pairs = Counter()
-    for i in range(1400):
-        given_ = selection._given(people(text), 0, i.to_bytes(32, "big"))
-        assert len(set(given_)) == 2
-        pairs[frozenset(given_)] += 1
+    for i in range(560):
+        chosen = selection._given(text.split(), "me", i.to_bytes(32, "big"))
+        assert len(set(chosen)) == 2
+        pairs[frozenset(chosen)] += 1
     assert len(pairs) == 28
     assert stats.chisquare(list(pairs.values())).pvalue > 1e-4
+    every = PartitionSelection(1.0, 1e-4, words_per_user=8)
+    assert every._given(text.split(), "me", KEY) == list("abcdefgh")
+
+
+def test_what_a_user_gives_depends_on_that_user_alone():
+    text = " ".join("abcdefgh")
+    selection = PartitionSelection(1.0, 1e-4, words_per_user=2)
     alone = Named(((text,),), names=("me",))
-    others = Named((("x y z",), (text,)), names=("you", "me"))
-    assert selection._given(alone, 0, KEY) == selection._given(others, 1, KEY)
-    elsewhere = PartitionSelection(9.0, 1e-4, words_per_user=8)
-    assert elsewhere._given(alone, 0, KEY) == list("abcdefgh")
+    others = Named((("x y", "z"), (text,)), names=("you", "me"))
+    mine = selection._totals(alone, KEY)
+    assert len(mine) == 2
+    assert {word: selection._totals(others, KEY)[word] for word in mine} == mine
+    renamed = [selection._totals(Named(((text,),), names=(n,)), KEY) for n in "abcdefgh"]
+    assert any(other != mine for other in renamed)
 
 
 def test_noise_depends_on_key_and_word_alone():

@@ -201,6 +201,7 @@ def pieces(*entries: str) -> Tokenizer:
         (b"catss", ["cat", "##s", "##s"]),  # nothing continues with "c": a word begins
         (b"as", ["##a", "##s"]),  # both can be; without a space it continues
         (b"i", ["i"]),  # a whole word, and no piece of these bytes
+        (b"sa", ["sa"]),  # a whole word before "##s" and "##a"
         (b" as", ["a", "##s"]),
         (b" cat as", ["cat", "a", "##s"]),
         (b"s as", ["##s", "a", "##s"]),
@@ -213,7 +214,7 @@ def pieces(*entries: str) -> Tokenizer:
     ],
 )
 def test_pieces_continue_a_word_where_there_is_no_space(text, expected):
-    ours = pieces("a", "##a", "cat", "##s", "i", "##é", "##")
+    ours = pieces("a", "##a", "cat", "##s", "i", "sa", "##é", "##")
     assert tokens(ours, spelled(ours, text)) == expected
 
 

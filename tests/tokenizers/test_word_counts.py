@@ -9,14 +9,21 @@ from collections import Counter
 import pytest
 
 from tacit.privacy.events import PureDP
-from tacit.tokenizers import provenance
+from tacit.tokenizers import provenance, word_counts
 from tacit.tokenizers.word_counts import WordCounts
-from tests.tokenizers.fakes import KINDS
+from tests.tokenizers.fakes import KINDS, FakeSource
 
 COUNTS = {"the": 900.0, "court": 300.5, "statute": 120.0, "statutes": 60.0, "petitioner": 33.3}
 FOUND = WordCounts(COUNTS, (PureDP(8.0),), "heavy hitters (a test)")
 
 
+@pytest.fixture
+def few_occurrences(monkeypatch):
+    """Fewer words to learn from: faster, and nothing else."""
+    monkeypatch.setattr(word_counts, "_OCCURRENCES", 20_000)
+
+
+@pytest.mark.usefixtures("few_occurrences")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_private_and_lets_a_guarantee_stand(kind):
     tokenizer = FOUND.tokenizer(kind, 400)
@@ -35,6 +42,7 @@ def test_a_dictionary_has_the_most_frequent_words_and_last_the_punctuation():
     assert sorted(words[6:]) == sorted(set(string.punctuation) - {","})
 
 
+@pytest.mark.usefixtures("few_occurrences")
 def test_bpe_learns_the_words_with_the_space_before_them():
     tokenizer = FOUND.tokenizer("bpe", 600)
     text = "in the court the petitioner"
@@ -43,7 +51,7 @@ def test_bpe_learns_the_words_with_the_space_before_them():
     assert tokenizer.decode(tokenizer.encode("naïve, unseen: words!")) == "naïve, unseen: words!"
 
 
-def test_texts_have_each_word_as_often_as_its_share_and_at_least_once(monkeypatch):
+def test_texts_have_each_word_as_often_as_its_share_and_at_least_once():
     rare = WordCounts(COUNTS | {"rarest": 1e-6}, FOUND.events, FOUND.how)
     texts = list(rare._texts())
     words = Counter(" ".join(texts).split(" "))
@@ -55,6 +63,7 @@ def test_texts_have_each_word_as_often_as_its_share_and_at_least_once(monkeypatc
     assert len(texts) == math.ceil(sum(words.values()) / 100_000)
 
 
+@pytest.mark.usefixtures("few_occurrences")
 def test_wordpiece_knows_the_words():
     tokenizer = FOUND.tokenizer("wordpiece", 300)
     assert [tokenizer.token(id) for id in tokenizer.encode("the statute")[1:-1]] == [
@@ -75,6 +84,13 @@ def test_private_provenance():
     assert provenance.why_void(provenance.private("x")) is None
     with pytest.raises(ValueError, match="provenance must be one of"):
         provenance.private("")
+
+
+def test_every_user_has_the_words_of_its_own_texts():
+    users = FakeSource((("The the", "naïve’s court"), (), ("",), ("a", "", "b b")))
+    found = list(word_counts.words_by_user(users, "papers"))
+    assert found == [["the", "the", "naïve's", "court"], [], [], ["a", "b", "b"]]
+    assert next(word_counts.words_by_user(users, "none"))[0] == "The"
 
 
 # Bad input

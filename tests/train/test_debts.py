@@ -149,7 +149,7 @@ def test_a_budget_is_for_the_people_of_the_tokenizer_too(own):
     wanted = with_tokenizer(
         own, folder, "2/2", plan={"cohort": 5}, privacy={"budget_epsilon": 10.0}
     )
-    with pytest.raises(ValueError, match="above privacy.budget_epsilon = 10"):
+    with pytest.raises(ValueError, match=r"above privacy\.budget_epsilon = 10"):
         train(wanted, own / "run")
 
 

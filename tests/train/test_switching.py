@@ -221,9 +221,9 @@ def test_bad_switches_are_refused_in_a_sentence(bpe_folder, tmp_path):
         switching(bpe_folder, 3, 3, audit={"canary_clients": 20})
     with pytest.raises(ValueError, match="256 bytes"):
         train(switching(bpe_folder, 1, 1, switch=SWITCH | {"size": 100}), tmp_path / "few")
+    words = switching(bpe_folder, 1, 1, switch=SWITCH | {"kind": "word"})
     with pytest.raises(ValueError, match="unknown words"):
-        words = SWITCH | {"kind": "word"}
-        train(switching(bpe_folder, 1, 1, switch=words), tmp_path / "words")
+        train(words, tmp_path / "words")
     with pytest.raises(ValueError, match="there must be more rounds than"):
         with_switch(experiment(bpe_folder), 6, SWITCH)
     with pytest.raises(ValueError, match="beginning with another"):

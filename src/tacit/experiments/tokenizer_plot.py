@@ -50,6 +50,8 @@ def remeasured(run: Run, max_tokens: int | None = None) -> list[tuple[int, float
     users, limit = run.corpus().test, max_tokens or run.experiment.evaluation.max_tokens
     curve = []
     for round in run.directory.checkpoints.rounds():
+        if round != run.round and not run.experiment.keeps_checkpoint(round):
+            continue  # there for a resume only, and gone any moment
         tokenizer = run.tokenizer_at(round)
         texts = held_out_texts(users, tokenizer, limit)
         scores = score(as_predictor(run.model(round)), texts.sequences, never=tokenizer.unk)

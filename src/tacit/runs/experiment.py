@@ -83,7 +83,8 @@ class ModelChoice(Section):
     options: dict[str, int | float | bool | str] = {}
     seed: Annotated[int, Field(ge=0)] = 0
     start: str = ""  # weights of the same model, trained on public text; else random
-    public_output_bias: bool = False  # log frequencies of the public text, if there is such a bias
+    # Begin with log frequencies in public text: that of the tokenizer, or the one named here.
+    public_output_bias: bool | str = False
     pretrain: Pretraining | None = None
 
 

@@ -85,8 +85,11 @@ class CountMeanSketch:
 
     @property
     def flip_prob(self) -> float:
-        """p = 1 / (1 + e^(epsilon/2)), rounded up, so that ((1-p)/p)^2 is at most e^epsilon."""
-        return (1 + 2.0**-50) / (1 + math.exp(self.epsilon / 2))
+        """p = 1 / (1 + e^(epsilon/2)), and a little more for the rounding of floats.
+
+        So ((1-p)/p)^2 is at most e^epsilon, and reports that share an epsilon stay within it.
+        """
+        return (1 + 2.0**-46) / (1 + math.exp(self.epsilon / 2))
 
     def report(self, word: str | None, stream: Stream) -> tuple[int, NDArray[np.int8]]:
         """What one client sends: its row, and a vector of +1 and -1.  None is "nothing"."""

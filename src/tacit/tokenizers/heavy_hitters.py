@@ -102,13 +102,8 @@ class HeavyHitters:
     ) -> NDArray[np.int64]:
         """What each report of the population is about: a candidate's index, or nothing."""
         reported = np.full((population, self.words_per_user), NOTHING, np.int64)
-        for user in range(len(users)):
-            own = [
-                place
-                for words in split_words(users.texts(user), self.normalisation)
-                for word in words
-                if (place := index.get(word)) is not None
-            ]
+        for user, words in enumerate(word_counts.words_by_user(users, self.normalisation)):
+            own = [place for word in words if (place := index.get(word)) is not None]
             if own:
                 stream = word_counts.stream(key, "a user's words", users.user_id(user))
                 drawn = stream.integers(len(own), self.words_per_user)

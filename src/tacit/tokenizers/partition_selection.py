@@ -55,7 +55,7 @@ from tacit.privacy.events import Composition, Event, Gaussian, Lapse
 from tacit.privacy.pld import PldAccountant
 from tacit.privacy.stream import normal_from_words
 from tacit.tokenizers import word_counts
-from tacit.tokenizers.normalisation import Normalisation, split_words
+from tacit.tokenizers.normalisation import Normalisation
 from tacit.tokenizers.normalisation import check as check_normalisation
 from tacit.tokenizers.word_counts import WordCounts
 
@@ -157,20 +157,19 @@ class PartitionSelection:
     def _totals(self, users: UserSource, key: bytes) -> Counter[str]:
         """The sum of weights, in steps, of each word that somebody gives."""
         totals: Counter[str] = Counter()
-        for user in range(len(users)):
-            given = self._given(users, user, key)
+        for user, words in enumerate(word_counts.words_by_user(users, self.normalisation)):
+            given = self._given(words, users.user_id(user), key)
             weight = self.weight(max(len(given), 1))
             for word in given:
                 totals[word] += weight
         return totals
 
-    def _given(self, users: UserSource, user: int, key: bytes) -> list[str]:
-        """The distinct words that this user gives, a function of the user's text and own stream."""
-        split = split_words(users.texts(user), self.normalisation)
-        distinct = list(dict.fromkeys(word for words in split for word in words))
+    def _given(self, words: list[str], user_id: str, key: bytes) -> list[str]:
+        """The distinct words that a user gives, a function of the user's text and own stream."""
+        distinct = list(dict.fromkeys(words))
         if len(distinct) <= self.words_per_user:
             return distinct
-        stream = word_counts.stream(key, "a user's words", users.user_id(user))
+        stream = word_counts.stream(key, "a user's words", user_id)
         return [distinct[i] for i in stream.subset(len(distinct), self.words_per_user)]
 
     def _how(self) -> str:

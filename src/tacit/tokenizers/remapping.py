@@ -10,7 +10,8 @@ order here is that of the product.  It also assigns 1/len rather than adds it, s
 that occurs twice in a new one would count once; here it counts twice, and every row sums to 1.
 
 Tokens are compared as bytes (see `spelling`), never as strings.  A token of the same bytes maps one
-to one, and BOS, EOS and UNK go by what they are for, whatever they are called.
+to one, and BOS, EOS and UNK go by what they are for, whatever they are called.  From a dictionary,
+a word that it lacks begins as a copy of UNK.
 
 Guarantee: a token with one source keeps every bit, so a tokenizer onto itself changes nothing.  The
 map is a function of two public vocabularies, and applying it to a release is post-processing.

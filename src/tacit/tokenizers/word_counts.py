@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import math
 import string
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from tacit.privacy import checks
 from tacit.privacy.events import Event
 from tacit.privacy.stream import Stream
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.normalisation import Normalisation
+from tacit.tokenizers.normalisation import Normalisation, split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 KEY_SIZE = 32
@@ -101,6 +102,19 @@ def check_users(users: UserSource, population: int, key: bytes) -> None:
     if not isinstance(key, bytes) or len(key) != KEY_SIZE:
         got = f"{len(key)}" if isinstance(key, bytes) else type(key).__name__
         raise ValueError(f"key must be {KEY_SIZE} secret bytes, got {got}")
+
+
+def words_by_user(users: UserSource, normalisation: Normalisation) -> Iterator[list[str]]:
+    """The words of each user in turn, in the order of the user's text, repetitions included.
+
+    One call of `split_words` serves everybody: what it sets up takes longer than a short text.
+    """
+    texts: deque[str] = deque()
+    split = split_words(iter(texts.popleft, None), normalisation)  # asked only when there are some
+    for user in range(len(users)):
+        own = users.texts(user)
+        texts.extend(own)
+        yield [word for _ in own for word in next(split)]
 
 
 def stream(key: bytes, purpose: str, of: str = "") -> Stream:
