@@ -216,6 +216,11 @@ def _session(
     tell: Tell | None,
 ) -> Session:
     """Everything that the rounds need, from the last checkpoint, in the tokenizer they are for."""
+    if any(phase.tokenizer for phase in experiment.phases) and not _makes_engines(engine):
+        raise ValueError(
+            "an engine is made for a model of one vocabulary, and the experiment switches it: give"
+            " a function that makes an engine for a model"
+        )
     last = directory.checkpoints.read()
     tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
     model = weights.load(
@@ -270,6 +275,10 @@ def _session(
         just_switched=switch is not None,
         register=register,
     )
+
+
+def _makes_engines(chosen: EngineChoice | None) -> bool:
+    return chosen is None or callable(chosen)
 
 
 def _engine(chosen: EngineChoice | None, model: LanguageModel) -> Engine:

@@ -25,6 +25,11 @@ KINDS = {
         "rounds": 1,
         "corpus": {"source": "synthetic:users=60,words=40,vocabulary=50", "identity": ""},
     },
+    "switched": {
+        "rounds": 2,
+        "phases": [{"rounds": 1}, {"rounds": 1, "tokenizer": {"sampled_tokens": 100, "size": 15}}],
+        "evaluation": {"every": 1},
+    },
     "iid": {"rounds": 1, "corpus": {"view": "iid"}},
 }
 

@@ -10,6 +10,7 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.report.facts import excluded_in
+from tacit.report.page import render
 from tacit.report.projection import Projection
 from tacit.run import Run
 from tests.report import audits
@@ -41,10 +42,30 @@ def test_the_claim_is_the_runs_own_with_all_that_it_rests_on(run, facts_of):
     assert len(claim["excluded"]) == 3
 
 
+def test_a_switch_of_tokenizers_is_on_the_page_and_costs_nothing(run_of, facts_of):
+    facts = facts_of(run_of("switched"))
+    [switch] = facts["run"]["tokenizer_switches"]
+    assert switch["round"] == 1
+    assert "sampled from the model after round 1" in switch["what"]
+    assert facts["claim"]["rounds_charged"] == 2
+    assert [row["switched"] for row in facts["metrics"]] == [False, False, True, False]
+    page = render(facts)
+    assert "Per word, on a logarithmic scale" in page
+    assert "tokenizer, before round 2" in page
+
+
+def test_without_a_switch_perplexity_is_per_token(run, facts_of):
+    assert "Per token, on a logarithmic scale" in render(facts_of(run))
+
+
 def test_what_a_claim_excludes_is_read_from_its_own_words():
     assert excluded_in("X: by pld; excluded: the first; the second, too.") == [
         "the first",
         "the second, too",
+    ]
+    assert excluded_in("X; excluded: the first; the last.  The tokenizer: a; b.") == [
+        "the first",
+        "the last",
     ]
     assert excluded_in("No differential privacy: no noise.")[0] == "the choice of settings"
 

@@ -318,6 +318,7 @@ def _table(result: dict[str, Any]) -> Table:
     for k in (1, 3, 5):
         table.add_row(f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}")))
     table.add_row("perplexity", plain(result.get("perplexity")))
+    table.add_row("perplexity per word", plain(result.get("perplexity_per_word")))
     table.add_section()
     for name, epsilon in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"

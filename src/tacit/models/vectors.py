@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tacit.models.base import LanguageModel
 
@@ -19,6 +20,13 @@ def layer_sizes(model: LanguageModel) -> tuple[int, ...]:
 def parameter_count(model: LanguageModel) -> int:
     """How many values training changes."""
     return sum(layer_sizes(model))
+
+
+def lasting_tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Parameters and the buffers that a file keeps, each once, however many names it has."""
+    lasting = model.state_dict().keys()
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    return tensors | {name: value for name, value in model.named_buffers() if name in lasting}
 
 
 def to_vector(model: LanguageModel) -> NDArray[np.float32]:

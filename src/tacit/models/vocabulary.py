@@ -21,7 +21,7 @@ from torch import Tensor
 from tacit.models.base import LanguageModel
 from tacit.models.own import OwnConfig
 from tacit.models.registry import from_config
-from tacit.models.vectors import parameter_count
+from tacit.models.vectors import lasting_tensors, parameter_count
 
 # By 1, and by so many that a module which rounds its tables up (to 8, 64, 256 rows) shows it.
 _GROWTHS = (1, 1024)
@@ -123,13 +123,6 @@ def remapped_vector(model: LanguageModel, vector: NDArray[Any], remapping: Map) 
             part = remapping.apply(part.reshape(tuple(parameter.shape)), axes[name]).reshape(-1)
         parts.append(part)
     return np.concatenate(parts)
-
-
-def lasting_tensors(model: LanguageModel) -> dict[str, Tensor]:
-    """Parameters and the buffers that a file keeps, each once, however many names it has."""
-    lasting = model.state_dict().keys()
-    tensors: dict[str, Tensor] = dict(model.named_parameters())
-    return tensors | {name: value for name, value in model.named_buffers() if name in lasting}
 
 
 def _shapes(model: LanguageModel) -> dict[str, tuple[int, ...]]:

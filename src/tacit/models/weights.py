@@ -24,6 +24,7 @@ from torch import Tensor
 from tacit.models.base import LanguageModel, ModelConfig
 from tacit.models.own import OwnConfig
 from tacit.models.registry import NAMES, from_config, make_config
+from tacit.models.vectors import lasting_tensors
 
 # One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit"
@@ -106,11 +107,8 @@ def trained_on(path: str | Path) -> tuple[str, ...]:
 
 
 def _tensors(model: LanguageModel) -> dict[str, Tensor]:
-    """Parameters and lasting buffers, each once, however many names it has."""
-    lasting = model.state_dict().keys()
-    named = {name: value.detach() for name, value in model.named_parameters()}
-    named |= {name: value for name, value in model.named_buffers() if name in lasting}
-    return named
+    """What a file holds."""
+    return {name: value.detach() for name, value in lasting_tensors(model).items()}
 
 
 def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tensor]]:

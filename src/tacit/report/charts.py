@@ -65,10 +65,18 @@ def _accuracy(rows: Sequence[Facts]) -> Markup | None:
     return _lines("Accuracy over the training", "accuracy in %", "rounds", lines)
 
 
+def perplexity_of(rows: Sequence[Facts]) -> tuple[str, str]:
+    """Per token; per word where the tokenizer was switched, since only that compares."""
+    switched = any(row["switched"] for row in rows)
+    return ("word", "perplexity_per_word") if switched else ("token", "perplexity")
+
+
 def _perplexity(rows: Sequence[Facts]) -> Markup | None:
-    points = _points([row["round"] for row in rows], [row["perplexity"] for row in rows])
+    of, name = perplexity_of(rows)
+    points = _points([row["round"] for row in rows], [row[name] for row in rows])
     lines = [Line("perplexity", points)]
-    return _lines("Perplexity over the training", "perplexity", "rounds", lines, is_log=True)
+    title = f"Perplexity per {of} over the training"
+    return _lines(title, f"perplexity per {of}", "rounds", lines, is_log=True)
 
 
 def _accuracy_over_epsilon(rows: Sequence[Facts]) -> Markup | None:

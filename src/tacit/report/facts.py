@@ -95,7 +95,17 @@ def _about(run: Run, ending: str | None) -> dict[str, Any]:
         "model": run.experiment.model.name,
         "parameters": sum(values.numel() for values in run.model().parameters()),
         "tokenizer": f"{words.kind}, {words.vocab_size:,} tokens, {words.provenance}",
+        "tokenizer_switches": _switches(run),
     }
+
+
+def _switches(run: Run) -> list[dict[str, Any]]:
+    """What the ledger says about vocabularies: learnt when, and from what."""
+    return [
+        {"round": entry.round, "what": str(getattr(entry.event, "reason", entry.event))}
+        for entry in run.ledger.entries
+        if entry.kind in ("tokenizer", "words")
+    ]
 
 
 def _claim(run: Run, guarantee: Guarantee) -> dict[str, Any]:
@@ -142,6 +152,7 @@ def _phases(run: Run) -> list[dict[str, Any]]:
 def excluded_in(claim: str) -> list[str]:
     """What a claim excludes, as a list; where there is no claim, what none ever covers."""
     _, found, text = claim.partition("; excluded: ")
+    text, _, _ = text.partition(".  ")  # what follows is said about the tokenizer
     return text.rstrip(".").split("; ") if found else list(ALWAYS_EXCLUDED)
 
 

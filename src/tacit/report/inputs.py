@@ -34,6 +34,9 @@ class Metrics(Part):
     accuracy_top3: float | None = None
     accuracy_top5: float | None = None
     perplexity: float | None = None
+    word_accuracy: float | None = None
+    perplexity_per_word: float | None = None
+    switched: bool = False  # measured right after the tokenizer was switched
     unknown_rate: float | None = None
     epsilon: float | None = None
 

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
-from tacit.report.charts import draw
+from tacit.report.charts import draw, perplexity_of
 
 TABLE_ROWS = 8  # of what a chart shows in full
 
@@ -26,6 +26,7 @@ def render(facts: Mapping[str, Any]) -> str:
         charts=draw(facts),
         epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
         metric_rows=_some(facts["metrics"]),
+        perplexity_of=perplexity_of(facts["metrics"])[0],
     )
 
 

@@ -16,6 +16,7 @@ character belongs to exactly one word or is white space.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -51,6 +52,7 @@ def check(normalisation: str) -> Normalisation:
     raise ValueError(f"normalisation must be {known_names}, got {normalisation!r}")
 
 
+@functools.cache  # compiling takes a millisecond, and some ask for every user anew
 def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
     """The normaliser of tokenizer.json; None where the text stays as it is."""
     if check(normalisation) == "none":
@@ -66,11 +68,13 @@ def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
     )
 
 
+@functools.cache
 def word_split() -> pre_tokenizers.PreTokenizer:
     """Words only: white space is dropped."""
     return pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
 
 
+@functools.cache
 def spaced_word_split() -> pre_tokenizers.PreTokenizer:
     """The same words, each with the space before it: nothing is dropped."""
     return pre_tokenizers.Split(Regex(_SPACED_WORDS), behavior="isolated")
