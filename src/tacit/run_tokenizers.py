@@ -52,10 +52,10 @@ def by_fingerprint(directory: RunDirectory, fingerprint: str) -> Tokenizer:
     )
 
 
-def learnt_for(directory: RunDirectory, round: int) -> Tokenizer | None:
+def learnt_for(directory: RunDirectory, round: int) -> LearntTokenizer | None:
     """The tokenizer of a switch before a round; None if it was not learnt yet."""
     folder = _of_round(directory, round)
-    return Tokenizer.load(folder) if folder.is_dir() else None
+    return LearntTokenizer.load(folder) if folder.is_dir() else None
 
 
 def keep(directory: RunDirectory, learnt: LearntTokenizer, round: int) -> None:

@@ -142,20 +142,35 @@ def _learnt(
     tell: Tell | None,
 ) -> tuple[Tokenizer, Event]:
     """The new tokenizer, from the run directory if it is there already, and its ledger entry."""
-    if switch.source != "sampled":
-        learnt, event = _given(experiment, switch)
-        if (found := run_tokenizers.learnt_for(directory, round)) is None:
-            run_tokenizers.keep(directory, learnt, round)
-        return found or learnt.tokenizer, event
     of = f"{switch.sampled_tokens} tokens sampled from the model after round {round}"
-    event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
-    if (found := run_tokenizers.learnt_for(directory, round)) is not None:
-        return found, event
-    key = directory.key().hmac(b"tokenizer samples", round.to_bytes(8, "big"))
+    found = run_tokenizers.learnt_for(directory, round)
+    is_new = found is None
+    if switch.source == "sampled":
+        event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
+        found = found or _sampled(directory, experiment, switch, round, of, old, model, tell)
+    else:
+        found = found or load_tokenizer(switch.source, experiment.tokenizer.accept_oracle)
+        event = _event_of_given(experiment, switch, found)
+    if is_new:
+        run_tokenizers.keep(directory, found, round)
+    return found.tokenizer, event
+
+
+def _sampled(
+    directory: RunDirectory,
+    experiment: Experiment,
+    switch: TokenizerSwitch,
+    round: int,
+    of: str,
+    old: Tokenizer,
+    model: LanguageModel,
+    tell: Tell | None,
+) -> LearntTokenizer:
+    """Learnt from what the model says; the run's key decides what that is."""
     texts = sample_texts(
         model,
         old,
-        key,
+        directory.key().hmac(b"tokenizer samples", round.to_bytes(8, "big")),
         tokens=switch.sampled_tokens,
         sampling=Sampling(switch.temperature, switch.top_k, switch.max_length),
         progress=_telling(tell),
@@ -167,22 +182,20 @@ def _learnt(
         size=switch.size or experiment.tokenizer.size,
         of=of,
     )
-    words = count_words(texts, "papers")
-    run_tokenizers.keep(directory, LearntTokenizer(new, words), round)
-    return new, event
+    return LearntTokenizer(new, count_words(texts, "papers"))
 
 
-def _given(experiment: Experiment, switch: TokenizerSwitch) -> tuple[LearntTokenizer, Event]:
-    """A tokenizer from elsewhere: it must owe nothing that this run's ledger does not hold."""
-    learnt = load_tokenizer(switch.source, experiment.tokenizer.accept_oracle)
-    debt = debt_of(experiment, experiment.corpus.identity, learnt)
-    if debt.inherited is not None or debt.beside is not None:
+def _event_of_given(
+    experiment: Experiment, switch: TokenizerSwitch, given: LearntTokenizer
+) -> Event:
+    """Of a tokenizer from elsewhere, for which nobody but the public may have paid."""
+    if given.needs_history and not given.why_void:
         raise ValueError(
-            f"the tokenizer {switch.source} was learnt from users of this very corpus; begin a run"
-            " with it (tokenizer.source), so that its cost is counted from the start"
+            f"the tokenizer {switch.source} was learnt from people's text; begin a run with it"
+            " (tokenizer.source), so that what it cost them is counted from the start"
         )
-    origin = learnt.tokenizer.provenance
-    return learnt, debt.event or PostProcessing(f"another tokenizer ({origin})")
+    debt = debt_of(experiment, experiment.corpus.identity, given)
+    return debt.event or PostProcessing(f"another tokenizer ({given.tokenizer.provenance})")
 
 
 def _telling(tell: Tell | None) -> Callable[[int, int], None] | None:

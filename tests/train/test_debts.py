@@ -168,6 +168,13 @@ def test_samples_of_a_run_that_owes_to_others_are_refused(own):
         learning.sampled(run, None, SHAPE, KEY, tokens=500)
 
 
+def test_a_private_tokenizer_is_nothing_to_switch_to(own):
+    switch = {"source": str(hitters(own))}
+    phases = [{"rounds": 1}, {"rounds": 1, "tokenizer": switch}]
+    with pytest.raises(ValueError, match="begin a run with it"):
+        train(experiment(own, rounds=2, phases=phases), own / "run")
+
+
 def test_the_charge_is_on_record_before_any_noise(own, monkeypatch):
     def dies(self, *given):
         raise KeyboardInterrupt

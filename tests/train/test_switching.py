@@ -166,6 +166,23 @@ def test_the_model_after_a_switch_is_the_remapped_one(switched_run, bpe_folder, 
     assert all(np.array_equal(first.optimizer[k], second.optimizer[k]) for k in second.optimizer)
 
 
+def test_a_given_tokenizer_is_kept_and_need_not_stay_where_it_was(
+    bpe_folder, tmp_path, monkeypatch
+):
+    texts = [" ".join(WORDS)] * 3
+    public = build.train_bpe(texts, 280, provenance=provenance.public("words"))
+    file = public.save(tmp_path / "other" / "tokenizer.json")
+    with monkeypatch.context() as patch:
+        dies(patch, Session, "apply", call=4, after=False)
+        with pytest.raises(Died):
+            train(switching(bpe_folder, 3, 1, switch={"source": str(file)}), tmp_path / "run")
+    shutil.rmtree(file.parent)
+    run = train(None, tmp_path / "run", resume=True)
+    assert run.tokenizer == public
+    [entry] = [entry for entry in run.ledger.entries if entry.kind == "tokenizer"]
+    assert entry.event.reason == "another tokenizer (public: words)"
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_moments_are_remapped_or_reset(optimizer, bpe_folder, tmp_path):
     for moments in ("remap", "reset"):
