@@ -146,18 +146,18 @@ def test_the_word_frequency_list_makes_a_dictionary_of_ten_thousand():
 def test_words_of_a_text_are_counted_and_those_of_a_list_have_its_weights(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("The dog, the cat.\nA dog\n")
-    assert word_weights(text) == {"the": 2, "dog": 2, ",": 1, "cat": 1, ".": 1, "a": 1}
+    assert public.word_weights(text) == {"the": 2, "dog": 2, ",": 1, "cat": 1, ".": 1, "a": 1}
     listed = tmp_path / "list.tsv"
     listed.write_text("The\t5\nthe\t2.5\na.m.\t3\n")
-    assert word_weights(listed) == {"the": 7.5}
-    assert sum(word_weights("chatterbot").values()) > 10_000
+    assert public.word_weights(listed) == {"the": 7.5}
+    assert sum(public.word_weights("chatterbot").values()) > 10_000
 
 
 def test_the_lines_of_a_text_are_texts_and_a_list_has_none(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the dog\n\nthe cat\n")
-    assert texts_of(text) == ["the dog", "the cat"]
+    assert public.texts_of(text) == ["the dog", "the cat"]
     text.write_text("the\ndog\n")
     with pytest.raises(ValueError, match="a list of 2 words and no text"):
-        texts_of(text)
-    assert texts_of("chatterbot") == list(public_texts("chatterbot"))
+        public.texts_of(text)
+    assert public.texts_of("chatterbot") == list(public.public_texts("chatterbot"))
