@@ -5,16 +5,18 @@ the vector of EOS, so that texts have about 20 tokens, as messages do.  "One at 
 over `generate(count=1)` in the same process, with torch on one thread and on all; the faster of
 these is compared.  All take turns, and the figures are medians.
 Tokens are counted without EOS.  Per second of the processor is printed too, since other programs
-only ever slow the clock.
+slow that much less than the clock.  `--quick` is a look that takes a few seconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -28,9 +30,6 @@ from tacit.models.vectors import parameter_count
 
 WORDS = 10_000
 LENGTH = 20
-BATCHED_TOKENS = 200_000
-SINGLE_TEXTS = 15
-REPEATS = 3
 BOS, EOS, UNK = 0, 1, 2
 
 
@@ -46,12 +45,24 @@ def talkative() -> LanguageModel:
     return model
 
 
-def batched(model: LanguageModel, threads: int, repeat: int) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    tokens: int = 200_000  # batched
+    texts: int = 15  # one at a time
+    repeats: int = 3
+
+
+QUICK = Size(tokens=40_000, texts=3, repeats=1)
+
+
+def batched(model: LanguageModel, threads: int, size: Size, repeat: int) -> tuple[int, int]:
     """Texts and tokens."""
     texts = sample_tokens(
         model,
         repeat.to_bytes(1),
-        tokens=BATCHED_TOKENS,
+        tokens=size.tokens,
         bos=BOS,
         eos=EOS,
         forbidden=[UNK],
@@ -60,15 +71,15 @@ def batched(model: LanguageModel, threads: int, repeat: int) -> tuple[int, int]:
     return len(texts), sum(map(len, texts))
 
 
-def one_at_a_time(model: LanguageModel, threads: int, repeat: int) -> tuple[int, int]:
+def one_at_a_time(model: LanguageModel, threads: int, size: Size, repeat: int) -> tuple[int, int]:
     """The same, each text by itself; BOS and EOS are not counted."""
     tokens = 0
     torch.set_num_threads(threads)
-    for text in range(SINGLE_TEXTS):
-        seed = repeat * SINGLE_TEXTS + text
+    for text in range(size.texts):
+        seed = repeat * size.texts + text
         [found] = generate(model, 1, bos=BOS, eos=EOS, seed=seed, forbidden=[UNK])
         tokens += len(found) - 1 - (found[-1] == EOS)
-    return SINGLE_TEXTS, tokens
+    return size.texts, tokens
 
 
 def rates(action: Callable[[], tuple[int, int]]) -> tuple[float, float, float]:
@@ -80,19 +91,22 @@ def rates(action: Callable[[], tuple[int, int]]) -> tuple[float, float, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a look that takes a few seconds")
+    size = QUICK if parser.parse_args().quick else Size()
     model = talkative()
     cores = len(os.sched_getaffinity(0))
     ways: dict[str, Callable[[int], tuple[int, int]]] = {
-        f"batched, {cores} threads": partial(batched, model, cores),
-        "one at a time, 1 thread": partial(one_at_a_time, model, 1),
-        f"one at a time, {cores} threads": partial(one_at_a_time, model, cores),
+        f"batched, {cores} threads": partial(batched, model, cores, size),
+        "one at a time, 1 thread": partial(one_at_a_time, model, 1, size),
+        f"one at a time, {cores} threads": partial(one_at_a_time, model, cores, size),
     }
     print(
-        f"{parameter_count(model):,} parameters, {BATCHED_TOKENS:,} tokens batched and"
-        f" {SINGLE_TEXTS} texts one at a time, median of {REPEATS}, load {os.getloadavg()[0]:.1f}"
+        f"{parameter_count(model):,} parameters, {size.tokens:,} tokens batched and {size.texts}"
+        f" texts one at a time, median of {size.repeats}, load {os.getloadavg()[0]:.1f}"
     )
     measured: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
-    for repeat in range(REPEATS):
+    for repeat in range(size.repeats):
         for name, way in ways.items():
             measured[name].append(rates(partial(way, repeat)))
             print(f"  {name}: {measured[name][-1][0]:,.0f} tokens/s", flush=True)
