@@ -6,7 +6,8 @@ for by the people of its origin (design rule 9).  Who they are decides what the 
 the same people      its releases come first in the run's own ledger: the costs add up
 others of the corpus everybody is in one part only, so that the larger of the two epsilons holds for
                      everybody ("parallel composition": adding or removing one person changes the
-                     input of one of the two, and the other sees at most its released result)
+                     input of one of the two, and the other sees at most its released result;
+                     under replace-one both may change, so that this is refused)
 another corpus       the claim leaves those people out, and says so
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import format_epsilon
-from tacit.privacy.events import Composition, Event, NonPrivate, PostProcessing
+from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate, PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.folder import History, LearntTokenizer
@@ -100,7 +101,25 @@ def debt_of(experiment: Experiment, identity: str, learnt: LearntTokenizer) -> D
             f"the tokenizer {experiment.tokenizer.source} comes from a simulation, whose noise"
             " protects nobody; give --seed for another simulation, or learn it without a seed"
         )
+    if learnt.history.origin.corpus == identity:
+        _refuse_replacement(experiment, learnt.history)
     return debt_to(experiment, identity, learnt.history)
+
+
+def _refuse_replacement(experiment: Experiment, history: History) -> None:
+    """Both sides must be stated for add/remove-one.
+
+    Somebody who takes another's place may belong to the other part, and then both change; and an
+    epsilon for one adjacency cannot be added to one for the other.
+    """
+    samplings = {experiment.plan.sampling, *(p.plan.get("sampling") for p in experiment.phases)}
+    theirs = history.ledger.composition().adjacency
+    if "fixed" in samplings or theirs is Adjacency.REPLACE:
+        raise ValueError(
+            f"the tokenizer {experiment.tokenizer.source} was learnt from users of this corpus, and"
+            " what both cost together is known under add/remove-one adjacency only, not with"
+            ' plan.sampling = "fixed"; take "poisson" for both'
+        )
 
 
 def debt_to(experiment: Experiment, identity: str, history: History | None) -> Debt:

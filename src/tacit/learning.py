@@ -41,7 +41,7 @@ from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.tokenizers.public import from_public, word_weights
 from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Kind
-from tacit.tokenizers.word_counts import WordCounts
+from tacit.tokenizers.word_counts import KEY_SIZE, WordCounts, check_users
 
 Progress = Callable[[int, int], None]
 
@@ -191,6 +191,7 @@ def _released(
 ) -> LearntTokenizer:
     """Charge, learn, and say what it was; the ledger and the register come before the noise."""
     key = RunKey.generate() if terms.seed is None else RunKey.from_seed(terms.seed)
+    check_users(users.source, terms.population_of(users), bytes(KEY_SIZE))  # before any charge
     public = canonical_json([facts, users.corpus.identity, users.part, terms.population_of(users)])
     plan_hash = sha256(public.encode()).hexdigest()
     run_id = key.hmac(b"words of users", public.encode()).hex()[:16]

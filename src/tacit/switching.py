@@ -147,7 +147,7 @@ def _learnt(
     is_new = found is None
     if switch.source == "sampled":
         event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
-        found = found or _sampled(directory, experiment, switch, round, of, old, model, tell)
+        found = found or _sampled(directory, switch, round, of, old, model, tell)
     else:
         found = found or load_tokenizer(switch.source, experiment.tokenizer.accept_oracle)
         event = _event_of_given(experiment, switch, found)
@@ -158,7 +158,6 @@ def _learnt(
 
 def _sampled(
     directory: RunDirectory,
-    experiment: Experiment,
     switch: TokenizerSwitch,
     round: int,
     of: str,
@@ -178,8 +177,8 @@ def _sampled(
     new = tokenizer_from_samples(
         texts,
         old,
-        kind=switch.kind or experiment.tokenizer.kind,
-        size=switch.size or experiment.tokenizer.size,
+        kind=switch.kind or old.kind,
+        size=switch.size or old.vocab_size,
         of=of,
     )
     return LearntTokenizer(new, count_words(texts, "papers"))

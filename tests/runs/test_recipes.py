@@ -39,6 +39,9 @@ def planned(experiment: Experiment, population: int) -> list:
 def test_every_recipe_of_the_papers_is_there():
     figures = ("table2", "estimators", "clipping", "noise", "tradeoff", "cohort", "fedsgd")
     expected = {f"mcmahan2018-{figure}" for figure in (*figures, "dictionary")}
+    tokenizers = ("table1", "halves", "switch")
+    appendix_a = ("corpora", "vocabulary", "architecture", "epsilon", "cohort")
+    expected |= {f"bagdasaryan2022-{figure}" for figure in (*tokenizers, *appendix_a)}
     assert set(PUBLISHED) == expected | {"mcmahan2018", "fedavg", "bagdasaryan2022", "thakkar2020"}
 
 
@@ -110,8 +113,11 @@ def test_no_recipe_declares_a_population(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_recipe_learns_its_vocabulary_from_the_users(name):
-    assert all(e.tokenizer.source != "oracle" for e in experiments(name).values())
+def test_only_a_variant_called_oracle_learns_its_vocabulary_from_the_users(name):
+    for variant, experiment in experiments(name).items():
+        is_oracle = variant.endswith("oracle")
+        assert (experiment.tokenizer.source == "oracle") == is_oracle
+        assert experiment.tokenizer.accept_oracle == is_oracle
 
 
 def test_the_documentation_has_every_recipe_with_its_number_of_variants():
@@ -289,6 +295,68 @@ def test_bagdasaryan_2022_section_5():
         # 1e-6 in the paper, which 10 million users do not allow
         assert experiment.privacy.delta == 1e-8 < 1 / 10_000_000
         assert "1e-6" in experiment.about.says
+
+
+OF_BAGDASARYAN = [name for name in PUBLISHED if name.startswith("bagdasaryan2022-")]
+
+
+@pytest.mark.parametrize("name", OF_BAGDASARYAN)
+def test_bagdasaryan_2022_tables_and_figures_share_section_5_1(name):
+    section_5_1 = experiments("bagdasaryan2022")["lstm"]
+    for experiment in experiments(name).values():
+        assert experiment.update == section_5_1.update
+        assert experiment.server == section_5_1.server
+        assert experiment.rounds == 5000
+        assert experiment.privacy.delta == 1e-8
+        if not name.endswith("architecture"):
+            assert experiment.model == section_5_1.model
+        if not name.endswith("cohort"):
+            assert experiment.plan == section_5_1.plan
+        if not name.endswith("epsilon"):
+            assert experiment.privacy == section_5_1.privacy
+        if not name.endswith("vocabulary"):
+            assert experiment.tokenizer.size == 10_000
+        if not name.endswith("table1"):
+            assert experiment.tokenizer.kind == "bpe"
+
+
+def test_bagdasaryan_2022_table_1():
+    found = experiments("bagdasaryan2022-table1").values()
+    pairs = [(e.tokenizer.kind, e.tokenizer.source) for e in found]
+    public = "sotu+chatterbot"
+    assert pairs == [("word", public), ("word", "oracle"), ("bpe", public), ("bpe", "oracle")]
+
+
+@pytest.mark.parametrize("name", ["bagdasaryan2022-halves", "bagdasaryan2022-halves-small"])
+def test_bagdasaryan_2022_table_2_trains_on_one_half_and_then_on_the_other(name):
+    parts = {variant: e.corpus.part for variant, e in experiments(name).items()}
+    assert parts == {"first-half": "1/2", "public": "2/2", "oracle": "2/2"}
+
+
+def test_bagdasaryan_2022_figure_4():
+    found = experiments("bagdasaryan2022-switch")
+    assert not found["baseline"].phases
+    for round in (1000, 2000, 3000, 4000):
+        experiment = found[f"switch-{round}"]
+        assert found["baseline"].keeps_checkpoint(round)  # to branch from, as in the paper
+        switch = experiment.switch_at(round)
+        assert switch is not None
+        assert (switch.source, switch.kind, switch.size) == ("sampled", None, None)
+        assert experiment.next_switch(round) == experiment.rounds == 5000
+        assert experiment.phase_plan(0) == experiment.phase_plan(1)
+
+
+def test_bagdasaryan_2022_appendix_a():
+    sizes = [e.tokenizer.size for e in experiments("bagdasaryan2022-vocabulary").values()]
+    assert sizes == [n for size in (5_000, 10_000, 50_000, 100_000) for n in (size, size)]
+    models = [e.model.name for e in experiments("bagdasaryan2022-architecture").values()]
+    assert models == ["lstm-14m"] * 2 + ["transformer-14m"] * 2
+    targets = [e.privacy.target_epsilon for e in experiments("bagdasaryan2022-epsilon").values()]
+    assert targets == [n for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0) for n in (epsilon, epsilon)]
+    cohorts = [e.plan.cohort for e in experiments("bagdasaryan2022-cohort").values()]
+    assert cohorts == [n for cohort in (5e3, 1e4, 2e4, 4e4) for n in (cohort, cohort)]
+    sources = [e.tokenizer.source for e in experiments("bagdasaryan2022-corpora").values()]
+    assert sources == ["sotu+chatterbot", "other-corpus.txt", "oracle"]
 
 
 def test_thakkar_2020_section_3_and_appendix():

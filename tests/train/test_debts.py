@@ -175,6 +175,26 @@ def test_a_private_tokenizer_is_nothing_to_switch_to(own):
         train(experiment(own, rounds=2, phases=phases), own / "run")
 
 
+@pytest.mark.parametrize("part", ["2/2", ""], ids=["other part", "everybody"])
+def test_replace_one_adjacency_is_refused_beside_a_private_tokenizer(own, part):
+    """Who takes another's place may be of the other part: then both parts change."""
+    folder = hitters(own, "1/2")
+    fixed = {"plan": {"cohort": 5, "sampling": "fixed"}}
+    with pytest.raises(ValueError, match="add/remove-one adjacency only"):
+        train(with_tokenizer(own, folder, part, **fixed), own / "run")
+    phase = {"plan": {"cohort": 5}, "phases": [{"rounds": 3}, {"rounds": 3, "plan": fixed["plan"]}]}
+    with pytest.raises(ValueError, match="add/remove-one adjacency only"):
+        train(with_tokenizer(own, folder, part, **phase), own / "run")
+
+
+def test_a_tokenizer_of_a_run_with_fixed_cohorts_is_refused(own):
+    fixed = experiment(own, plan={"cohort": 5, "sampling": "fixed"}).changed(corpus={"part": "1/2"})
+    folder = learning.sampled(train(fixed, own / "parent"), None, SHAPE, KEY, tokens=500)
+    folder = folder.save(own / "sampled")
+    with pytest.raises(ValueError, match="add/remove-one adjacency only"):
+        train(with_tokenizer(own, folder, "2/2", plan={"cohort": 5}), own / "run")
+
+
 def test_the_charge_is_on_record_before_any_noise(own, monkeypatch):
     def dies(self, *given):
         raise KeyboardInterrupt

@@ -224,7 +224,7 @@ class TokenizerSwitch(Section):
     """Another tokenizer from here on, and the model remapped to it; see tacit.switching.
 
     By default one that is learnt from what the model says (Bagdasaryan et al. 2022), which costs no
-    privacy.  What is left out of kind and size is as in [tokenizer].
+    privacy.  What is left out of kind and size is as in the tokenizer before it.
     """
 
     source: str = "sampled"  # or a tokenizer's file or folder
