@@ -161,3 +161,13 @@ def test_the_lines_of_a_text_are_texts_and_a_list_has_none(tmp_path):
     with pytest.raises(ValueError, match="a list of 2 words and no text"):
         public.texts_of(text)
     assert public.texts_of("chatterbot") == list(public.public_texts("chatterbot"))
+
+
+def test_a_file_is_known_as_the_origin_of_its_tokenizer(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the dog and the cat\n")
+    made = public.from_public(text, "word", 10)
+    assert public.is_origin(text, made)
+    assert not public.is_origin(tmp_path / "gone.txt", made)
+    text.write_text("another text of some words\n")
+    assert not public.is_origin(text, made)

@@ -34,7 +34,7 @@ from tacit.tokenizers import stats
 from tacit.tokenizers.divergence import kl_divergence
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
-from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.public import is_origin, public_texts, word_weights
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
@@ -189,7 +189,11 @@ def _reference(given: Mapping[str, float] | None, texts: Sequence[str]) -> Mappi
 def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     if stored.run is None:
         return None
-    return run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
+    found = run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
+    source = stored.run.experiment.tokenizer.source
+    if found is None and is_origin(source, stored.tokenizer):
+        return word_weights(source)
+    return found
 
 
 @functools.cache

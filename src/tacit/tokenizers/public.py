@@ -41,7 +41,7 @@ def from_public(
         return build.learn(kind, texts, size, normalisation=normalisation, provenance=origin)
     path = Path(name)
     lines, digest = _read_lines(path)
-    origin = provenance.public(f"{path.name} (sha256 {digest[:16]})")
+    origin = _of_file(path, digest)
     entries = _word_list(path, lines)
     if entries is None:
         return build.learn(kind, lines, size, normalisation=normalisation, provenance=origin)
@@ -50,6 +50,16 @@ def from_public(
     checks.whole("size", size)
     words = _ranked(entries, size - len(build.SPECIAL), normalisation)
     return build.word_level(words, normalisation=normalisation, provenance=origin)
+
+
+def is_origin(source: str | Path, tokenizer: Tokenizer) -> bool:
+    """Whether a file is still there and is the one that the tokenizer was learnt from."""
+    path = Path(source)
+    return path.is_file() and _of_file(path, _read_lines(path)[1]) == tokenizer.provenance
+
+
+def _of_file(path: Path, digest: str) -> str:
+    return provenance.public(f"{path.name} (sha256 {digest[:16]})")
 
 
 def from_word_list(
