@@ -1,0 +1,1 @@
+"""Understanding utterances: what is asked for (the intent) and about what (the slots)."""
