@@ -1,0 +1,198 @@
+"""The step of eDP-SGD: gradients per worker in, an update out (Dupuy et al. 2021, Algorithm 1).
+
+Each of N workers has one micro-batch and its mean gradient.  The gradient's layers are divided by
+factors alpha_k, the whole is clipped to C, and the layers are multiplied by alpha_k again; noise is
+added by each worker, and the N shares are averaged.  There are two variants:
+
+- `PaperEdpSgd` ("edp-sgd-paper") is Algorithm 1 as printed: y/N with y ~ N(0, (C z_t)^2) is added
+  by each worker after rescaling, records come in reshuffled epochs, and alpha_k is taken from the
+  first gradient.
+- `CalibratedEdpSgd` ("edp-sgd", the default) gives the noise that the paper means to give: each
+  worker adds N(0, (C z_t)^2 / N) in the *scaled* space, so that the sum of all has C z_t; alpha_k
+  is public; records are drawn by Poisson sampling and pick their workers independently.
+
+Guarantee (calibrated): one record moves the sum of the clipped vectors by at most 2C, so the noise
+is z_t / 2 times the sensitivity; `mechanisms.edp_accounting` proves the event.  It needs a worker's
+gradient to be a function of its own micro-batch, the released model, public constants and its own
+stream, and it is about the update: a single worker's share has only 1/sqrt(N) of the noise and must
+not be shown to anybody.  What is released is the noisy sum on a public grid, times public numbers.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.central.decay import NoDecay, NoiseDecay
+from tacit.central.layer_scaling import LayerScaling, check_size, check_whole
+from tacit.mechanisms.clippers import FlatClip, Vector
+from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
+from tacit.mechanisms.fixed_point import Grid
+from tacit.mechanisms.samplers import PoissonSampler
+
+Indices = NDArray[np.int64]
+
+# In clip norms; the grid is not made finer for less noise than this.
+_FINEST_NOISE = 1e-6
+
+
+class Draws(Protocol):
+    """What is asked of a random stream; `tacit.privacy.randomness.Stream` has it."""
+
+    def normal(self, n: int, /) -> NDArray[np.float64]: ...
+
+    def integers(self, bound: int, n: int, /) -> Indices: ...
+
+
+@dataclass(frozen=True)
+class _EdpSgd(abc.ABC):
+    """What both variants share.  `noise_multiplier` is z_0, in units of the clip norm C."""
+
+    workers: int
+    clip_norm: float
+    noise_multiplier: float
+    scaling: LayerScaling
+    decay: NoiseDecay = field(default_factory=NoDecay)
+
+    def __post_init__(self) -> None:
+        check_whole("workers", self.workers)
+        FlatClip(self.clip_norm)
+        if not (self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier)):
+            raise ValueError(
+                "noise_multiplier must be a finite number of at least 0,"
+                f" got {self.noise_multiplier}"
+            )
+
+    def _multiplier(self, time: float) -> float:
+        """z_t = z_0 d(t)."""
+        return self.noise_multiplier * self.decay.factor(time)
+
+    def _clipped(self, gradient: NDArray[Any]) -> Vector:
+        """min(1, C / |g|) g for the scaled gradient g: of norm at most C, and ours to change."""
+        return FlatClip(self.clip_norm).clip(self.scaling.scaled(gradient)).values
+
+    def _sum(self, shares: Sequence[Vector]) -> Vector:
+        """In the workers' order, so that a repeated step gives the same bits."""
+        if len(shares) != self.workers:
+            raise ValueError(f"shares must come from all {self.workers} workers, got {len(shares)}")
+        total = np.zeros(self.scaling.size)
+        for share in shares:
+            check_size(share, total.size)
+            total += share
+        return total
+
+
+@dataclass(frozen=True)
+class CalibratedEdpSgd(_EdpSgd):
+    """`edp-sgd`: noise of C z_t in all on the sum of clipped vectors, before rescaling."""
+
+    sampler: PoissonSampler = field(kw_only=True)
+    name: ClassVar[str] = "edp-sgd"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.sampler, PoissonSampler):
+            raise ValueError(
+                "sampler must be a PoissonSampler for edp-sgd, in which every record joins by"
+                f" itself, got {self.sampler!r}"
+            )
+        if not self.scaling.is_public:
+            raise ValueError(
+                "scaling must be public for edp-sgd, got factors from private gradients; take them"
+                " from a public batch or the architecture, or use edp-sgd-paper"
+            )
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one record, added or removed, can move the sum of the clipped vectors."""
+        return 2 * self.clip_norm
+
+    def noise_stddev(self, step: int) -> float:
+        """Of the noise on the sum, from all workers together: C z_t."""
+        return self.clip_norm * self._multiplier(self._time(step))
+
+    def micro_batches(self, cohort: Indices, stream: Draws) -> list[Indices]:
+        """Each worker's records of the cohort that `sampler` drew; a worker may have none.
+
+        Every record picks its worker by itself, so that one that leaves moves no other.
+        """
+        chosen = stream.integers(self.workers, len(cohort))
+        return [cohort[chosen == worker] for worker in range(self.workers)]
+
+    def share(self, gradient: NDArray[Any] | None, step: int, stream: Draws) -> Vector:
+        """A worker's clipped scaled gradient with its part of the noise; None: it has no records.
+
+        Every worker needs a stream of its own, with randomness that no other step has used.
+        """
+        values = np.zeros(self.scaling.size) if gradient is None else self._clipped(gradient)
+        stddev = self.noise_stddev(step) / math.sqrt(self.workers)
+        if stddev > 0:
+            noise = stream.normal(values.size)
+            noise *= stddev
+            values += noise
+        return values
+
+    def update(self, shares: Sequence[Vector], step: int) -> Vector:
+        """The sum of the shares on a public grid, rescaled, over the public number of workers."""
+        total, z = self._sum(shares), self._multiplier(self._time(step))
+        if z > 0:  # the low-order bits of a float sum could betray what was summed
+            grid = Grid.for_clip(self.clip_norm, self.workers, max(z, _FINEST_NOISE)).step
+            total /= grid
+            np.rint(total, out=total)
+            total *= grid
+        total = self.scaling.rescale_(total)
+        total /= self.workers
+        return total
+
+    def releases(self, steps: int) -> DecayingReleases:
+        """What the first `steps` steps cost."""
+        stddevs = [self.noise_stddev(step) for step in range(steps)]
+        return DecayingReleases(
+            self.sampler, tuple(stddev / self.sensitivity for stddev in stddevs)
+        )
+
+    def _time(self, step: int) -> float:
+        """An epoch of decay is 1/q steps."""
+        return step * self.sampler.sampling_prob
+
+
+@dataclass(frozen=True)
+class PaperEdpSgd(_EdpSgd):
+    """`edp-sgd-paper`: Algorithm 1 as printed.  Not for privacy: see `figures`."""
+
+    name: ClassVar[str] = "edp-sgd-paper"
+
+    def micro_batches(self, batch: Indices) -> list[Indices]:
+        """The batch in one contiguous piece per worker, of sizes that differ by at most 1."""
+        if len(batch) < self.workers:
+            raise ValueError(
+                f"a batch must have at least one record for each of {self.workers} workers,"
+                f" got {len(batch)}"
+            )
+        return np.array_split(batch, self.workers)
+
+    def share(self, gradient: NDArray[Any], epoch: int, stream: Draws) -> Vector:
+        """A worker's clipped and rescaled gradient plus y/N."""
+        values = self.scaling.rescale_(self._clipped(gradient))
+        stddev = self.clip_norm * self._multiplier(epoch)
+        return values + stddev * stream.normal(values.size) / self.workers if stddev > 0 else values
+
+    def update(self, shares: Sequence[Vector]) -> Vector:
+        """The average of the shares."""
+        return self._sum(shares) / self.workers
+
+    def figures(self, epochs: int, delta: float) -> PaperFigures:
+        """The actual epsilon, and beside it two others, each labelled with what it is."""
+        return paper_figures(
+            [self._multiplier(epoch) for epoch in range(epochs)],
+            workers=self.workers,
+            largest_scale=self.scaling.largest,
+            scaling_is_public=self.scaling.is_public,
+            delta=delta,
+        )

@@ -1,0 +1,126 @@
+"""The factors alpha_k by which eDP-SGD scales a gradient's layers before it clips the whole.
+
+Layers whose gradients are large would else use up the clip norm by themselves (Dupuy et al. 2021,
+section 3, "Scaling"): a flat clip to C of the gradient whose layers are divided by alpha_k leaves
+each layer up to alpha_k C.  The paper takes alpha_k from the norms of the first gradient.  If that
+is a gradient of private records, alpha_k tells about them, and nothing accounts for it; so a
+scaling says where its factors came from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.mechanisms.clippers import Vector
+from tacit.mechanisms.parts import Part
+
+Source = Literal["architecture", "public batch", "private gradients"]
+
+# Of the root mean square of alpha_k.  A layer without a gradient would else be divided by 0.
+_LEAST_FACTOR = 1e-3
+
+
+@dataclass(frozen=True)
+class LayerScaling(Part):
+    """alpha_k for each layer, the layers' sizes in their order, and where alpha_k came from."""
+
+    factors: tuple[float, ...]
+    sizes: tuple[int, ...]
+    source: Source
+    kind: ClassVar[str] = "layer-scaling"
+
+    def __post_init__(self) -> None:
+        if not self.factors or len(self.factors) != len(self.sizes):
+            raise ValueError(
+                "factors must have one number for each of the layers' sizes, got"
+                f" {len(self.factors)} factors and {len(self.sizes)} sizes"
+            )
+        for factor in self.factors:
+            _check_positive("factors", factor)
+        for size in self.sizes:
+            check_whole("sizes", size)
+        if self.source not in get_args(Source):
+            raise ValueError(
+                f"source must be one of {', '.join(get_args(Source))}, got {self.source!r}"
+            )
+
+    @classmethod
+    def none(cls, sizes: Sequence[int]) -> Self:
+        """alpha_k = 1: clipping as usual."""
+        return cls((1.0,) * len(sizes), tuple(sizes), "architecture")
+
+    @classmethod
+    def from_gradient(cls, gradient: NDArray[Any], sizes: Sequence[int], *, source: Source) -> Self:
+        """alpha_k in proportion to the norm of each layer of a first gradient.
+
+        The paper leaves the proportion open.  Here the root mean square of alpha_k is 1, so that
+        this gradient has the same norm in the scaled space, and C keeps its meaning.
+        """
+        values = gradient.astype(np.float64)
+        check_size(values, sum(sizes))
+        norms = np.array([np.linalg.norm(values[block]) for block in _blocks(sizes)])
+        mean = math.sqrt(float(np.mean(norms**2)))
+        if not (mean > 0 and math.isfinite(mean)):
+            raise ValueError(
+                f"the first gradient must be finite and not 0 everywhere, got a norm of {mean}"
+            )
+        return cls(tuple(np.maximum(norms / mean, _LEAST_FACTOR).tolist()), tuple(sizes), source)
+
+    @property
+    def is_public(self) -> bool:
+        return self.source != "private gradients"
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def largest(self) -> float:
+        """max alpha_k."""
+        return max(self.factors)
+
+    def scaled(self, gradient: NDArray[Any]) -> Vector:
+        """A new vector whose layers are divided by alpha_k."""
+        check_size(gradient, self.size)
+        values = gradient.astype(np.float64)
+        with np.errstate(over="ignore"):  # an infinity is clipped to 0
+            for block, factor in zip(_blocks(self.sizes), self.factors, strict=True):
+                values[block] /= factor
+        return values
+
+    def rescale_(self, values: Vector) -> Vector:
+        """The same vector with its layers multiplied by alpha_k, in place."""
+        for block, factor in zip(_blocks(self.sizes), self.factors, strict=True):
+            values[block] *= factor
+        return values
+
+
+def _blocks(sizes: Sequence[int]) -> list[slice]:
+    return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+
+
+def check_size(values: NDArray[Any], size: int) -> None:
+    """One flat vector of the size of all layers together."""
+    if values.shape != (size,):
+        raise ValueError(
+            f"a gradient must be one flat vector of {size} values, as the layers' sizes say,"
+            f" got the shape {values.shape}"
+        )
+
+
+def check_whole(name: str, value: int) -> None:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be finite numbers above 0, got {value}")

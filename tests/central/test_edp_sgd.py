@@ -1,0 +1,364 @@
+"""Statistical tests here have a false-alarm rate of one in a million each."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+
+from tacit.central.decay import ExponentialDecay, LinearDecay, NoDecay
+from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.central.layer_scaling import LayerScaling
+from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
+from tacit.privacy.randomness import RunKey
+from tests.oracles.edp_sgd import edp_sgd
+
+FALSE_ALARM = 1e-6
+SIZES = (3, 1, 4)
+SCALING = LayerScaling((0.25, 3.0, 1.0), SIZES, "public batch")
+FROM_PRIVATE = dataclasses.replace(SCALING, source="private gradients")
+DECAYS = [NoDecay(), LinearDecay(0.3), ExponentialDecay(0.1)]
+
+
+def stream(worker=0, step=0, purpose="noise"):
+    key = RunKey.from_seed(11)
+    return key.stream(branch="main", round=step, attempt=0, purpose=purpose, index=worker)
+
+
+def calibrated(*, q=0.1, workers=4, C=0.5, z=1.5, scaling=SCALING, decay=None):
+    return CalibratedEdpSgd(workers, C, z, scaling, decay or NoDecay(), sampler=PoissonSampler(q))
+
+
+def paper(*, workers=4, C=0.5, z=1.5, scaling=FROM_PRIVATE, decay=None):
+    return PaperEdpSgd(workers, C, z, scaling, decay or NoDecay())
+
+
+def p_value(values, stddev):
+    """Two-sided: is this the spread of independent normal values of the given deviation?"""
+    statistic = float(np.sum((np.asarray(values) / stddev) ** 2))
+    law = stats.chi2(len(values))
+    return 2 * min(law.cdf(statistic), law.sf(statistic))
+
+
+def in_layers(vector, sizes=SIZES):
+    return [part.tolist() for part in np.split(vector, np.cumsum(sizes)[:-1])]
+
+
+# The printed algorithm.
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    workers=st.integers(1, 5),
+    C=st.floats(0.01, 100),
+    z=st.floats(0, 3),
+    decay=st.sampled_from(DECAYS),
+    epoch=st.integers(0, 30),
+)
+def test_paper_step_is_algorithm_1(seed, workers, C, z, decay, epoch):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 6, workers)
+    examples = [rng.normal(0, 5, (count, sum(SIZES))) for count in counts]
+    method = paper(workers=workers, C=C, z=z, decay=decay)
+    shares = [
+        method.share(batch.mean(axis=0), epoch, stream(worker))
+        for worker, batch in enumerate(examples)
+    ]
+    expected = edp_sgd(
+        [[in_layers(gradient) for gradient in batch] for batch in examples],
+        draws=[in_layers(stream(worker).normal(sum(SIZES))) for worker in range(workers)],
+        z0=z,
+        C=C,
+        decay=decay.factor,
+        alpha=SCALING.factors,
+        epoch=epoch,
+    )
+    np.testing.assert_allclose(
+        method.update(shares), np.concatenate(expected), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_noise_of_the_printed_algorithm_is_smaller_than_the_paper_says(workers):
+    C, z = 0.5, 1.5
+    scaling = LayerScaling.none((20_000,))
+    method = paper(workers=workers, C=C, z=z, scaling=scaling)
+    zero = np.zeros(20_000)
+    noise = method.update([method.share(zero, 0, stream(worker)) for worker in range(workers)])
+    assert p_value(noise, C * z / workers**1.5) > FALSE_ALARM
+    if workers > 1:
+        assert p_value(noise, C * z / workers) < FALSE_ALARM
+    assert p_value(noise, 1.1 * C * z / workers**1.5) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_effective_multiplier_of_the_printed_algorithm_by_simulation(workers):
+    """Measured noise over the measured move, in the layer of the largest alpha_k."""
+    size = 20_000
+    scaling = LayerScaling((0.5, 2.0), (size, size), "public batch")
+    method = paper(workers=workers, C=0.5, z=1.5, scaling=scaling)
+    silent = dataclasses.replace(method, noise_multiplier=0.0)
+    base = np.zeros(2 * size)
+    base[size] = 100.0  # far outside of the clip norm, in the second layer
+    moves = []
+    for first in (base, -base):  # one record turns the mean of the first worker around
+        shares = [silent.share(g, 0, stream()) for g in [first] + [base] * (workers - 1)]
+        moves.append(silent.update(shares))
+    moved = np.linalg.norm(moves[0] - moves[1])
+    assert moved == pytest.approx(2 * 0.5 * 2.0 / workers, rel=1e-9)
+
+    noise = method.update([method.share(0 * base, 0, stream(i)) for i in range(workers)])
+    claimed = 1.5 / (2 * math.sqrt(workers) * scaling.largest)
+    assert p_value(noise / moved, claimed) > FALSE_ALARM
+    assert p_value(noise / moved, 1.05 * claimed) < FALSE_ALARM
+    assert p_value(noise / moved, 1.5) < FALSE_ALARM  # what the paper accounts
+
+
+def test_paper_splits_a_batch_evenly_and_in_order():
+    pieces = paper(workers=3).micro_batches(np.arange(10, 18))
+    assert [piece.tolist() for piece in pieces] == [[10, 11, 12], [13, 14, 15], [16, 17]]
+
+
+def test_paper_refuses_a_batch_smaller_than_the_number_of_workers():
+    with pytest.raises(ValueError, match="at least one record for each of 4 workers, got 3"):
+        paper().micro_batches(np.arange(3))
+
+
+def test_a_record_that_leaves_shifts_the_others_of_a_contiguous_split():
+    """Why the printed algorithm has no figure under add/remove-one."""
+    method = paper(workers=4)
+    before = method.micro_batches(np.arange(12))
+    after = method.micro_batches(np.arange(1, 12))
+    changed = sum(set(a) - {0} != set(b) for a, b in zip(before, after, strict=True))
+    assert changed > 1
+
+
+# The calibrated algorithm.
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), workers=st.integers(1, 5), z=st.sampled_from([0.0, 1e-6, 2]))
+def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
+    rng = np.random.default_rng(seed)
+    gradients = [rng.normal(0, rng.choice([0.01, 5]), sum(SIZES)) for _ in range(workers)]
+    method = calibrated(workers=workers, C=0.7, z=z, q=0.25, decay=LinearDecay(0.4))
+    step = 10  # t = 2.5, so d(t) = 1/2
+    shares = [method.share(g, step, stream(i)) for i, g in enumerate(gradients)]
+    alpha = np.repeat(SCALING.factors, SIZES)
+    total = np.zeros(sum(SIZES))
+    for i, gradient in enumerate(gradients):
+        scaled = gradient / alpha
+        total += scaled * min(1, 0.7 / np.linalg.norm(scaled))
+        total += stream(i).normal(sum(SIZES)) * 0.7 * (z / 2) / math.sqrt(workers)
+    # A step of the grid is at most 2^-28 of the noise or 2^-36 of the power of two above C.
+    atol = 3.0 * max(z * 0.7 * 2**-28, 2**-36)
+    np.testing.assert_allclose(method.update(shares, step), alpha * total / workers, atol=atol)
+
+
+def test_without_clip_noise_and_scaling_it_is_the_mean_of_the_workers_gradients():
+    rng = np.random.default_rng(0)
+    gradients = rng.normal(size=(3, sum(SIZES)))
+    method = calibrated(workers=3, C=1e30, z=0.0, scaling=LayerScaling.none(SIZES))
+    update = method.update([method.share(g, 0, stream()) for g in gradients], 0)
+    np.testing.assert_allclose(update, gradients.mean(axis=0), rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("decay", DECAYS, ids=lambda decay: decay.kind)
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_calibrated_noise_is_what_it_claims_in_every_layer(workers, decay):
+    C, z, q, step, size = 0.5, 1.5, 0.1, 25, 20_000
+    scaling = LayerScaling((0.2, 4.0), (size, size), "public batch")
+    method = calibrated(q=q, workers=workers, C=C, z=z, scaling=scaling, decay=decay)
+    update = method.update([method.share(None, step, stream(i)) for i in range(workers)], step)
+    claimed = C * z * decay.factor(step * q) / workers  # in the scaled space, on the average
+    assert method.noise_stddev(step) / workers == pytest.approx(claimed, rel=1e-14)
+    for layer, alpha in zip(np.split(update, 2), scaling.factors, strict=True):
+        assert p_value(layer, alpha * claimed) > FALSE_ALARM
+        assert stats.kstest(layer / (alpha * claimed), "norm").pvalue > FALSE_ALARM
+        assert p_value(layer, 0.95 * alpha * claimed) < FALSE_ALARM
+        assert p_value(layer, 1.05 * alpha * claimed) < FALSE_ALARM
+        assert p_value(layer, claimed) < FALSE_ALARM  # noise after rescaling
+        if workers > 1:
+            # Noise as the paper divides it, and the whole of it from every worker.
+            assert p_value(layer, alpha * claimed / math.sqrt(workers)) < FALSE_ALARM
+            assert p_value(layer, alpha * claimed * math.sqrt(workers)) < FALSE_ALARM
+
+
+def test_the_same_tests_reject_the_noise_of_the_printed_algorithm():
+    size, workers = 20_000, 8
+    scaling = LayerScaling((0.2, 4.0), (size, size), "public batch")
+    printed = paper(workers=workers, scaling=scaling)
+    zero = np.zeros(2 * size)
+    update = printed.update([printed.share(zero, 0, stream(i)) for i in range(workers)])
+    claimed = calibrated(workers=workers, scaling=scaling).noise_stddev(0) / workers
+    for layer, alpha in zip(np.split(update, 2), scaling.factors, strict=True):
+        assert p_value(layer, alpha * claimed) < FALSE_ALARM
+        assert p_value(layer, claimed) < FALSE_ALARM
+        assert p_value(layer, claimed / math.sqrt(workers)) > FALSE_ALARM
+
+
+def test_noise_of_different_workers_is_independent_where_their_streams_are():
+    method = calibrated(workers=2, scaling=LayerScaling.none((20_000,)))
+    one, two = (method.share(None, 0, stream(i)) for i in range(2))
+    assert abs(stats.pearsonr(one, two).statistic) < 5 / math.sqrt(20_000)
+
+
+FLOATS = st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, 1e308])
+GRADIENTS = st.none() | hnp.arrays(np.float64, sum(SIZES), elements=FLOATS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(others=st.lists(GRADIENTS, min_size=2, max_size=2), one=GRADIENTS, two=GRADIENTS)
+def test_no_change_of_one_micro_batch_moves_the_sum_by_more_than_the_sensitivity(others, one, two):
+    method = calibrated(workers=3, C=0.37, z=0.0)
+    shares = [method.share(gradient, 0, stream()) for gradient in [one, two, *others]]
+    moved = np.linalg.norm(
+        (shares[0] + shares[2] + shares[3]) - (shares[1] + shares[2] + shares[3])
+    )
+    assert moved <= method.sensitivity * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 50])
+def test_one_record_reaches_the_sensitivity_whatever_the_size_of_its_micro_batch(size):
+    method = calibrated(workers=2, C=0.37, z=0.0)
+    others = np.tile(np.array([5.0] + [0.0] * 7), (size, 1))
+    record = -1e6 * others[:1]
+    without = method.share(others.mean(axis=0), 0, stream())
+    joined = method.share(np.concatenate([others, record]).mean(axis=0), 0, stream())
+    assert np.linalg.norm(joined - without) == pytest.approx(method.sensitivity, rel=1e-12)
+    alone = method.share(record[0], 0, stream()) - method.share(None, 0, stream())
+    assert np.linalg.norm(alone) == pytest.approx(method.sensitivity / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_counts_as_none(bad):
+    method = calibrated()
+    gradient = np.full(sum(SIZES), bad)
+    np.testing.assert_array_equal(
+        method.share(gradient, 0, stream()), method.share(None, 0, stream())
+    )
+
+
+def test_update_lies_on_a_public_grid_before_it_is_rescaled():
+    method = calibrated(workers=2, C=1.0, z=1.0, scaling=LayerScaling.none(SIZES))
+    rng = np.random.default_rng(3)
+    shares = [method.share(rng.normal(size=8), 0, stream(i)) for i in range(2)]
+    in_steps = method.update(shares, 0) * 2 * 2**27  # C = 1 and z = 1: a step of 2^-27 or coarser
+    np.testing.assert_array_equal(in_steps, np.rint(in_steps))
+
+
+def test_float32_gradients_are_clipped_in_float64_and_stay_as_they_are():
+    method = calibrated(z=0.0)
+    gradient = np.linspace(-9, 9, 8, dtype=np.float32)
+    before = gradient.copy()
+    share = method.share(gradient, 0, stream())
+    np.testing.assert_array_equal(gradient, before)
+    np.testing.assert_array_equal(share, method.share(gradient.astype(np.float64), 0, stream()))
+
+
+def test_every_record_picks_its_worker_uniformly_and_by_itself():
+    method = calibrated(workers=4)
+    cohort = np.arange(0, 80_000, 2)
+    batches = method.micro_batches(cohort, stream(purpose="workers"))
+    np.testing.assert_array_equal(np.sort(np.concatenate(batches)), cohort)
+    counts = np.array([len(batch) for batch in batches])
+    assert stats.chisquare(counts).pvalue > FALSE_ALARM
+    assert len(set(counts)) > 1  # an even split would depend on who else is there
+    worker = np.empty(len(cohort), int)
+    for index, batch in enumerate(batches):
+        worker[batch // 2] = index
+    pairs = np.bincount(4 * worker[::2] + worker[1::2], minlength=16)  # of neighbours
+    assert stats.chisquare(pairs).pvalue > FALSE_ALARM
+
+
+def test_a_worker_without_records_is_there_all_the_same():
+    batches = calibrated(workers=4).micro_batches(np.array([5]), stream())
+    assert sorted(len(batch) for batch in batches) == [0, 0, 0, 1]
+    nobody = calibrated(workers=4).micro_batches(np.empty(0, np.int64), stream())
+    assert [len(batch) for batch in nobody] == [0, 0, 0, 0]
+
+
+# Scaling.
+
+
+def test_scaling_from_a_gradient_is_in_proportion_to_the_norms_of_its_layers():
+    gradient = np.array([3.0, 4.0, 0.0, 10.0, 1.0, 1.0, 1.0, 1.0])
+    scaling = LayerScaling.from_gradient(gradient, SIZES, source="public batch")
+    mean = math.sqrt((25 + 100 + 4) / 3)
+    np.testing.assert_allclose(scaling.factors, np.array([5, 10, 2]) / mean, rtol=1e-14)
+    scaled = scaling.scaled(gradient)
+    assert np.linalg.norm(scaled) == pytest.approx(np.linalg.norm(gradient), rel=1e-14)
+    norms = [np.linalg.norm(part) for part in np.split(scaled, [3, 4])]
+    np.testing.assert_allclose(norms, mean, rtol=1e-14)
+    np.testing.assert_allclose(scaling.rescale_(scaled), gradient, rtol=1e-14)
+
+
+def test_a_layer_without_a_gradient_keeps_a_small_factor():
+    gradient = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    scaling = LayerScaling.from_gradient(gradient, SIZES, source="public batch")
+    assert scaling.factors[0] == 1e-3
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
+def test_a_first_gradient_without_a_norm_is_refused(value):
+    with pytest.raises(ValueError, match="first gradient must be finite and not 0 everywhere"):
+        LayerScaling.from_gradient(np.full(8, value), SIZES, source="public batch")
+
+
+@pytest.mark.parametrize(
+    ("factors", "sizes", "source", "message"),
+    [
+        ((), (), "architecture", "factors must have one number for each"),
+        ((1.0,), (1, 2), "architecture", "got 1 factors and 2 sizes"),
+        ((0.0,), (1,), "architecture", "factors must be finite numbers above 0, got 0.0"),
+        ((math.nan,), (1,), "architecture", "factors must be finite numbers above 0, got nan"),
+        ((1.0,), (0,), "architecture", "sizes must be a whole number of at least 1, got 0"),
+        ((1.0,), (1,), "a guess", "source must be one of architecture, public batch"),
+    ],
+)
+def test_a_scaling_that_makes_no_sense_is_refused(factors, sizes, source, message):
+    with pytest.raises(ValueError, match=message):
+        LayerScaling(factors, sizes, source)
+
+
+def test_calibrated_refuses_factors_from_private_gradients():
+    with pytest.raises(ValueError, match="scaling must be public for edp-sgd"):
+        calibrated(scaling=FROM_PRIVATE)
+
+
+def test_calibrated_refuses_other_samplers():
+    with pytest.raises(ValueError, match="sampler must be a PoissonSampler for edp-sgd"):
+        CalibratedEdpSgd(2, 1.0, 1.0, SCALING, sampler=FixedSizeSampler(100, 10))
+
+
+@pytest.mark.parametrize("make", [calibrated, paper])
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ({"workers": 2.0}, "workers must be a whole number of at least 1, got 2.0"),
+        ({"C": 0.0}, "clip_norm must be between"),
+        ({"C": math.nan}, "clip_norm must be between"),
+        ({"z": -1.0}, "noise_multiplier must be a finite number of at least 0, got -1.0"),
+        ({"z": math.nan}, "noise_multiplier must be a finite number of at least 0, got nan"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, fields, message):
+    with pytest.raises(ValueError, match=message):
+        make(**fields)
+
+
+def test_shares_of_other_workers_or_sizes_are_refused():
+    method = calibrated(workers=2)
+    share = method.share(None, 0, stream())
+    with pytest.raises(ValueError, match="shares must come from all 2 workers, got 1"):
+        method.update([share], 0)
+    with pytest.raises(ValueError, match=r"flat vector of 8 values.* got the shape \(7,\)"):
+        method.update([share, share[1:]], 0)
+    with pytest.raises(ValueError, match=r"flat vector of 8 values.* got the shape \(2, 4\)"):
+        method.share(np.zeros((2, 4)), 0, stream())
