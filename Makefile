@@ -43,5 +43,5 @@ $(VENV): pyproject.toml constraints.txt
 	  exit 1; }
 	@echo "Setting up .venv with the pinned dependencies; this takes about a minute."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,nlu]'
 	@touch $@

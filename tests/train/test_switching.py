@@ -24,7 +24,7 @@ from tests.train.small import WORDS, experiment, files_of
 from tests.train.test_resume import Died, dies
 
 SIZE = 270
-SWITCH = {"sampled_tokens": 400, "max_length": 12, "size": SIZE}
+SWITCH = {"sampled_tokens": 4000, "max_length": 12, "size": SIZE}
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def test_a_switch_leaves_models_of_both_tokenizers_that_can_be_opened(switched_r
     assert before.vocab_size == 262
     assert 262 < after.vocab_size <= SIZE
     assert after == run.tokenizer
-    assert after.provenance.startswith("post-processing: 400 tokens sampled from the model")
+    assert after.provenance.startswith("post-processing: 4000 tokens sampled from the model")
     assert run.model(3).config.vocab_size == 262
     assert run.model(4).config.vocab_size == after.vocab_size
     assert StoredModel.open(run.path, 2).tokenizer == before
@@ -102,8 +102,8 @@ def test_the_round_of_a_switch_is_measured_before_and_after(switched_run):
         (4, False),
         (6, False),
     ]
-    # The same texts whatever the tokens; figures of other tokens are not averaged with.
-    assert rows[2]["targets"] != rows[3]["targets"]
+    # The same texts, under another vocabulary; figures of other tokens are not averaged with.
+    assert rows[2]["perplexity"] != rows[3]["perplexity"]
     assert rows[3]["perplexity_smoothed"] == rows[3]["perplexity"]
 
 

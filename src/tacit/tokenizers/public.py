@@ -88,9 +88,7 @@ def texts_of(source: str | Path) -> list[str]:
     return lines
 
 
-def word_weights(
-    source: str | Path, normalisation: Normalisation = "papers"
-) -> dict[str, float]:
+def word_weights(source: str | Path, normalisation: Normalisation = "papers") -> dict[str, float]:
     """How often each word is in a public text, or the weights of a public list of words."""
     name = str(source).removeprefix("public:").strip()
     if not _known_parts(name):
