@@ -67,7 +67,7 @@ def guarantee(
     name = experiment.privacy.accountant or "pld"
     epsilon = {
         by: max(value, debt.epsilon_beside(by, delta))
-        for by, value in _figures(composition, delta, name).items()
+        for by, value in figures(composition, delta, name).items()
     }
     excluded = _excluded(experiment, trained_on, debt)
     claim = _claim(plans, composition, delta, epsilon[name], rounds, name, excluded)
@@ -82,11 +82,11 @@ def guarantee(
         claim = f"Simulation, not for release, because its noise follows from a seed.  {claim}"
     if experiment.audit.is_on:
         claim = f"Audit run, with canaries planted among its texts or users.  {claim}"
-    others = _others(register, ledger.header.run_id, delta, name) if register else ""
+    others = others_on_record(register, ledger.header.run_id, delta, name) if register else ""
     return Guarantee(rounds, delta, epsilon, name, claim, others)
 
 
-def _figures(composition: Composition, delta: float, name: str) -> dict[str, float]:
+def figures(composition: Composition, delta: float, name: str) -> dict[str, float]:
     """Epsilon by accountant, the named one first."""
     if not composition.is_private:
         return {name: math.inf}
@@ -150,7 +150,7 @@ def _claim(
     )
 
 
-def _others(register: Register, run_id: str, delta: float, name: str) -> str:
+def others_on_record(register: Register, run_id: str, delta: float, name: str) -> str:
     """What else was trained on these people's text, as sentences; nothing if nothing was."""
     others = register.others(run_id)
     if not others:

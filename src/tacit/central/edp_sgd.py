@@ -39,7 +39,7 @@ from tacit.mechanisms.samplers import PoissonSampler
 Indices = NDArray[np.int64]
 
 # In clip norms; the grid is not made finer for less noise than this.
-_FINEST_NOISE = 1e-6
+FINEST_NOISE = 1e-6
 
 
 class Draws(Protocol):
@@ -69,11 +69,11 @@ class _EdpSgd(abc.ABC):
                 f" got {self.noise_multiplier}"
             )
 
-    def _multiplier(self, time: float) -> float:
+    def noise_multiplier_at(self, time: float) -> float:
         """z_t = z_0 d(t)."""
         return self.noise_multiplier * self.decay.factor(time)
 
-    def _clipped(self, gradient: NDArray[Any]) -> Vector:
+    def clipped(self, gradient: NDArray[Any]) -> Vector:
         """min(1, C / |g|) g for the scaled gradient g: of norm at most C, and ours to change."""
         return FlatClip(self.clip_norm).clip(self.scaling.scaled(gradient)).values
 
@@ -86,6 +86,15 @@ class _EdpSgd(abc.ABC):
             check_size(share, total.size)
             total += share
         return total
+
+
+def with_noise(values: Vector, stddev: float, stream: Draws) -> Vector:
+    """The vector plus Gaussian noise, in its place; without noise nothing is drawn."""
+    if stddev > 0:
+        noise = stream.normal(values.size)
+        noise *= stddev
+        values += noise
+    return values
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class CalibratedEdpSgd(_EdpSgd):
 
     def noise_stddev(self, step: int) -> float:
         """Of the noise on the sum, from all workers together: C z_t."""
-        return self.clip_norm * self._multiplier(self._time(step))
+        return self.clip_norm * self.noise_multiplier_at(self._time(step))
 
     def micro_batches(self, cohort: Indices, stream: Draws) -> list[Indices]:
         """Each worker's records of the cohort that `sampler` drew; a worker may have none.
@@ -130,19 +139,21 @@ class CalibratedEdpSgd(_EdpSgd):
 
         Every worker needs a stream of its own, with randomness that no other step has used.
         """
-        values = np.zeros(self.scaling.size) if gradient is None else self._clipped(gradient)
-        stddev = self.noise_stddev(step) / math.sqrt(self.workers)
-        if stddev > 0:
-            noise = stream.normal(values.size)
-            noise *= stddev
-            values += noise
-        return values
+        values = np.zeros(self.scaling.size) if gradient is None else self.clipped(gradient)
+        return with_noise(values, self.noise_stddev(step) / math.sqrt(self.workers), stream)
 
     def update(self, shares: Sequence[Vector], step: int) -> Vector:
-        """The sum of the shares on a public grid, rescaled, over the public number of workers."""
-        total, z = self._sum(shares), self._multiplier(self._time(step))
+        """What the shares of all workers are worth together."""
+        return self.update_of(self._sum(shares), step)
+
+    def update_of(self, total: Vector, step: int) -> Vector:
+        """The sum of the shares on a public grid, rescaled, over the public number of workers.
+
+        It is computed in the place of the sum.
+        """
+        z = self.noise_multiplier_at(self._time(step))
         if z > 0:  # the low-order bits of a float sum could betray what was summed
-            grid = Grid.for_clip(self.clip_norm, self.workers, max(z, _FINEST_NOISE)).step
+            grid = Grid.for_clip(self.clip_norm, self.workers, max(z, FINEST_NOISE)).step
             total /= grid
             np.rint(total, out=total)
             total *= grid
@@ -179,8 +190,8 @@ class PaperEdpSgd(_EdpSgd):
 
     def share(self, gradient: NDArray[Any], epoch: int, stream: Draws) -> Vector:
         """A worker's clipped and rescaled gradient plus y/N."""
-        values = self.scaling.rescale_(self._clipped(gradient))
-        stddev = self.clip_norm * self._multiplier(epoch)
+        values = self.scaling.rescale_(self.clipped(gradient))
+        stddev = self.clip_norm * self.noise_multiplier_at(epoch)
         return values + stddev * stream.normal(values.size) / self.workers if stddev > 0 else values
 
     def update(self, shares: Sequence[Vector]) -> Vector:
@@ -190,7 +201,7 @@ class PaperEdpSgd(_EdpSgd):
     def figures(self, epochs: int, delta: float) -> PaperFigures:
         """The actual epsilon, and beside it two others, each labelled with what it is."""
         return paper_figures(
-            [self._multiplier(epoch) for epoch in range(epochs)],
+            [self.noise_multiplier_at(epoch) for epoch in range(epochs)],
             workers=self.workers,
             largest_scale=self.scaling.largest,
             scaling_is_public=self.scaling.is_public,

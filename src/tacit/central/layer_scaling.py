@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tacit.mechanisms.clippers import Vector
 from tacit.mechanisms.parts import Part
 
-Source = Literal["architecture", "public batch", "private gradients"]
+Source = Literal["architecture", "public batch", "noisy norms", "private gradients"]
 
 # Of the root mean square of alpha_k.  A layer without a gradient would else be divided by 0.
 _LEAST_FACTOR = 1e-3
@@ -57,6 +57,22 @@ class LayerScaling(Part):
         return cls((1.0,) * len(sizes), tuple(sizes), "architecture")
 
     @classmethod
+    def by_size(cls, sizes: Sequence[int]) -> Self:
+        """alpha_k in proportion to the root of a layer's size, as if all coordinates were alike."""
+        mean = sum(sizes) / len(sizes)
+        return cls(tuple(math.sqrt(size / mean) for size in sizes), tuple(sizes), "architecture")
+
+    @classmethod
+    def from_norms(cls, norms: NDArray[Any], sizes: Sequence[int], *, source: Source) -> Self:
+        """alpha_k in proportion to the norm of each layer of some gradient; see `from_gradient`."""
+        mean = math.sqrt(float(np.mean(norms**2)))
+        if not (mean > 0 and math.isfinite(mean)):
+            raise ValueError(
+                f"the first gradient must be finite and not 0 everywhere, got a norm of {mean}"
+            )
+        return cls(tuple(np.maximum(norms / mean, _LEAST_FACTOR).tolist()), tuple(sizes), source)
+
+    @classmethod
     def from_gradient(cls, gradient: NDArray[Any], sizes: Sequence[int], *, source: Source) -> Self:
         """alpha_k in proportion to the norm of each layer of a first gradient.
 
@@ -65,13 +81,7 @@ class LayerScaling(Part):
         """
         values = gradient.astype(np.float64)
         check_size(values, sum(sizes))
-        norms = np.array([np.linalg.norm(values[block]) for block in _blocks(sizes)])
-        mean = math.sqrt(float(np.mean(norms**2)))
-        if not (mean > 0 and math.isfinite(mean)):
-            raise ValueError(
-                f"the first gradient must be finite and not 0 everywhere, got a norm of {mean}"
-            )
-        return cls(tuple(np.maximum(norms / mean, _LEAST_FACTOR).tolist()), tuple(sizes), source)
+        return cls.from_norms(layer_norms(values, sizes), sizes, source=source)
 
     @property
     def is_public(self) -> bool:
@@ -100,6 +110,11 @@ class LayerScaling(Part):
         for block, factor in zip(_blocks(self.sizes), self.factors, strict=True):
             values[block] *= factor
         return values
+
+
+def layer_norms(values: Vector, sizes: Sequence[int]) -> Vector:
+    """The norm of each layer."""
+    return np.array([np.linalg.norm(values[block]) for block in _blocks(sizes)])
 
 
 def _blocks(sizes: Sequence[int]) -> list[slice]:

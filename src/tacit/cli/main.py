@@ -19,6 +19,7 @@ from tacit.cli import (
     export,
     ingest,
     ledger,
+    nlu,
     personalize,
     plan,
     predict,
@@ -53,6 +54,7 @@ app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("secret-sharer", epilog=secret_sharer.EXAMPLES)(secret_sharer.secret_sharer)
+app.add_typer(nlu.app, name="nlu")
 app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)

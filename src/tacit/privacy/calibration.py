@@ -35,13 +35,31 @@ def noise_for_epsilon(
 
     `event_at(z)` is the event of one round at noise multiplier z; `spent` was used up before.
     """
-    checks.positive("target_epsilon", target_epsilon)
     checks.whole("rounds", rounds, at_least=1)
     before = spent or Composition()
+    return noise_for_releases(
+        lambda z: before.then(event_at(z), rounds),
+        delta=delta,
+        target_epsilon=target_epsilon,
+        accountant=accountant,
+        tolerance=tolerance,
+    )
+
+
+def noise_for_releases(
+    releases_at: Callable[[float], Composition],
+    *,
+    delta: float,
+    target_epsilon: float,
+    accountant: Accountant,
+    tolerance: float = 1e-3,
+) -> float:
+    """The same, for releases that differ from each other: all of them at noise multiplier z."""
+    checks.positive("target_epsilon", target_epsilon)
 
     @functools.cache
     def epsilon(z: float, by: Accountant) -> float:
-        return by.epsilon(before.then(event_at(z), rounds), delta)
+        return by.epsilon(releases_at(z), delta)
 
     rough = accountant.rough()
     low = high = 1.0

@@ -56,21 +56,22 @@ def claim_sentence(
     accountant: str,
     excluded: Sequence[str] = ALWAYS_EXCLUDED,
     projected: bool = False,
+    round_name: str = "rounds",
 ) -> str:
     """One sentence that can be quoted by itself (design rule 2), or why there is none."""
     if noise_multiplier is None or adjacency is None:
-        return f"No differential privacy: no noise in {rounds:,} rounds, {sampler}."
+        return f"No differential privacy: no noise in {rounds:,} {round_name}, {sampler}."
     if not math.isfinite(epsilon):
         return (
-            f"No guarantee: {accountant} gives no finite epsilon for {rounds:,} rounds, {sampler},"
-            f" with noise of {format_number(noise_multiplier)} times the sensitivity."
+            f"No guarantee: {accountant} gives no finite epsilon for {rounds:,} {round_name},"
+            f" {sampler}, with noise of {format_number(noise_multiplier)} times the sensitivity."
         )
     label = f" ({PROJECTED})" if projected else ""
     figures = f"({format_epsilon(epsilon)}, {format_delta(delta)})"
     return (
         f"{unit.capitalize()}-level {figures}-differential privacy{label} under"
         f" {adjacency.value} adjacency, with the population of {population:,}"
-        f" {unit}s declared public: {rounds:,} rounds, {sampler}, Gaussian noise of"
+        f" {unit}s declared public: {rounds:,} {round_name}, {sampler}, Gaussian noise of"
         f" {format_number(noise_multiplier)} times the sensitivity, accounted by {accountant};"
         f" excluded: {'; '.join(excluded)}."
     )

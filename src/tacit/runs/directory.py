@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from tacit.privacy import durable
 from tacit.privacy.randomness import RunKey
@@ -32,9 +32,11 @@ from tacit.runs.releases import Releases
 class RunDirectory:
     """Where the files of a run are."""
 
+    experiment_name: ClassVar[str] = "experiment.toml"
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.experiment_file = path / "experiment.toml"
+        self.experiment_file = path / self.experiment_name
         self.ledger_file = path / "ledger.jsonl"
         self.metrics_file = path / "metrics.jsonl"
         self.tokenizer_file = path / "tokenizer.json"
@@ -46,7 +48,7 @@ class RunDirectory:
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     @classmethod
-    def create(cls, path: Path | str, fill: Callable[[RunDirectory], None]) -> RunDirectory:
+    def create(cls, path: Path | str, fill: Callable[[Self], None]) -> Self:
         """A new run directory, filled before it can be seen; `fill` gets the one being made."""
         path = Path(path)
         cls.check_free(path)
@@ -74,14 +76,14 @@ class RunDirectory:
             raise ValueError(_taken(path))
 
     @classmethod
-    def open(cls, path: Path | str) -> RunDirectory:
+    def open(cls, path: Path | str) -> Self:
         """A run directory that exists."""
         path = Path(path)
         if not path.is_dir():
             raise ValueError(f"there is no run at {path}; tacit train --run {path} starts one")
         found = cls(path)
         if not found.experiment_file.is_file():
-            raise ValueError(f"{path} is not a run directory: it has no experiment.toml")
+            raise ValueError(_not_a_run(found))
         return found
 
     def experiment(self) -> Experiment:
@@ -120,6 +122,20 @@ class RunDirectory:
         files.replace(self.result_file, text.encode())
         if not keep_key:
             RunKey.destroy(self.key_file)
+
+
+# What else may lie in a directory, and which commands are for it.
+OTHER_RUNS = {
+    "experiment.toml": "a language model: tacit train, evaluate, report and so on are for it",
+    "nlu.toml": "an intent and slot model: tacit nlu train, evaluate, attack and report are for it",
+}
+
+
+def _not_a_run(directory: RunDirectory) -> str:
+    for name, what in OTHER_RUNS.items():
+        if (directory.path / name).is_file():
+            return f"{directory.path} holds the run of {what}"
+    return f"{directory.path} is not a run directory: it has no {directory.experiment_name}"
 
 
 def _taken(path: Path) -> str:

@@ -1,0 +1,127 @@
+"""Both forms of eDP-SGD as methods of training; their mathematics is in `edp_sgd`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd, with_noise
+from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector, reshuffled
+from tacit.mechanisms.edp_accounting import effective_multiplier
+from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
+
+
+@dataclass(frozen=True)
+class EdpMethod(Method):
+    """`edp-sgd`: calibrated, Poisson-sampled, with noise that falls from step to step.
+
+    The algorithm's N counts micro-batches.  In the paper each worker has one.  With more of them
+    than workers, the noise (which N does not change) is set against a sum of more clipped vectors,
+    and each takes a backward pass: N is a dial from eDP-SGD's speed towards DP-SGD's use of noise.
+    A worker clips each of its micro-batches, and adds noise of C z_t / sqrt(workers) to their sum.
+    """
+
+    algorithm: CalibratedEdpSgd
+    steps: int  # of the whole training: the groups of its noise levels are formed over all of it
+    workers: int
+    name: ClassVar[str] = CalibratedEdpSgd.name
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= self.algorithm.workers:
+            raise ValueError(
+                f"micro_batches must be at least the number of workers, {self.workers}, got"
+                f" {self.algorithm.workers}"
+            )
+
+    def steps_of_epoch(self, units: int) -> int:
+        return math.ceil(1 / self.algorithm.sampler.sampling_prob)
+
+    def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
+        for step in steps:
+            cohort = self.algorithm.sampler.draw(units, streams("cohort", step))
+            yield self.algorithm.micro_batches(cohort, streams("workers", step))
+
+    def share(
+        self,
+        step: int,
+        worker: int,
+        batches: Sequence[Indices],
+        gradients: Gradients,
+        streams: Streams,
+    ) -> Vector:
+        total = np.zeros(self.algorithm.scaling.size)
+        for mine in batches[worker :: self.workers]:
+            if len(mine):
+                total += self.algorithm.clipped(gradients.mean(mine))
+        stddev = self.algorithm.noise_stddev(step) / math.sqrt(self.workers)
+        return with_noise(total, stddev, streams("noise", step, worker))
+
+    def update(self, step: int, total: Vector) -> Vector:
+        return self.algorithm.update_of(total, step)
+
+    def charges(self, steps: range) -> list[Charge]:
+        return [(step, self._events[step]) for step in steps]
+
+    @cached_property
+    def _events(self) -> list[Event]:
+        return self.algorithm.releases(self.steps).events()
+
+
+@dataclass(frozen=True)
+class PaperMethod(Method):
+    """`edp-sgd-paper`: Algorithm 1 as printed, over reshuffled epochs.
+
+    An epoch's last batch is left out if it has not a record for each worker.
+    """
+
+    algorithm: PaperEdpSgd
+    batch_size: int
+    units: int
+    name: ClassVar[str] = PaperEdpSgd.name
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        return self.algorithm.workers
+
+    def steps_of_epoch(self, units: int) -> int:
+        whole, left = divmod(units, self.batch_size)
+        return whole + (left >= self.workers)
+
+    def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
+        in_epoch = self.steps_of_epoch(units)
+        for batch in reshuffled(steps, units, self.batch_size, in_epoch, streams):
+            yield self.algorithm.micro_batches(batch)
+
+    def share(
+        self,
+        step: int,
+        worker: int,
+        batches: Sequence[Indices],
+        gradients: Gradients,
+        streams: Streams,
+    ) -> Vector:
+        gradient = gradients.mean(batches[worker])
+        return self.algorithm.share(gradient, self._epoch(step), streams("noise", step, worker))
+
+    def update(self, step: int, total: Vector) -> Vector:
+        total /= self.workers
+        return total
+
+    def charges(self, steps: range) -> list[Charge]:
+        """One release for a whole epoch, in which a record is in one step only."""
+        if not self.algorithm.scaling.is_public:
+            reason = "eDP-SGD as printed takes its scaling factors from people's records"
+            return [(steps.start, NonPrivate(reason))]
+        z = self.algorithm.noise_multiplier_at(self._epoch(steps.start))
+        if z == 0:
+            return [(steps.start, NonPrivate("eDP-SGD without noise"))]
+        m = effective_multiplier(z, self.workers, self.algorithm.scaling.largest)
+        return [(steps.start, Gaussian(m, Adjacency.REPLACE))]
+
+    def _epoch(self, step: int) -> int:
+        return step // self.steps_of_epoch(self.units)

@@ -1,0 +1,152 @@
+"""CLC: character CNN and word vectors, bi-LSTM, and a CRF (Ma & Hovy 2016) with an intent layer.
+
+    x_t = [word vector, character CNN of the word]
+    h_t = the last of the bi-LSTM layers over x_1 ... x_T
+    emissions_t = W_e h_t + b_e,   intent logits = W_i max_t h_t + b_i
+
+As in Dupuy et al. 2021, section 4.2: two layers of 384 cells (here in each direction).  The paper
+does not say what the intent layer reads.  Here it is the largest value of each cell over the
+utterance's tokens: what tells the intent may stand anywhere, and the way from it to the loss does
+not lead through the whole sequence, as it would from the last state.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from tacit.models import initial
+from tacit.models.base import check_flag, check_size
+from tacit.models.char_cnn import CharCnn
+from tacit.models.crf import LinearChainCrf
+from tacit.models.two_way import TwoWayLstm
+from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.word_vectors import WordVectors
+
+UNKNOWN_WORD = 0
+
+
+@dataclass(frozen=True)
+class ClcConfig:
+    """Sizes; `words` and `characters` count ids, those of the unknown and of padding included.
+
+    `word_dropout` is the share of words that training replaces by the unknown word, without which
+    nothing would teach the model to read a word by its characters alone.  `freeze_words` leaves the
+    word vectors as they are given.
+    """
+
+    words: int
+    characters: int
+    intents: int
+    tags: int
+    word_size: int = 100
+    character_size: int = 30
+    filters: int = 50
+    width: int = 3
+    hidden: int = 384
+    layers: int = 2
+    dropout: float = 0.5
+    word_dropout: float = 0.05
+    freeze_words: bool = False
+
+    kind: ClassVar[str] = "clc"
+
+    def __post_init__(self) -> None:
+        for name in ("words", "characters", "intents", "tags"):
+            check_size(name, getattr(self, name))
+        for name in ("word_size", "character_size", "filters", "hidden"):
+            check_size(name, getattr(self, name), at_most=100_000)
+        check_size("layers", self.layers, at_most=100)
+        check_size("width", self.width, at_most=99)
+        for name in ("dropout", "word_dropout"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not (isinstance(share, int | float) and 0 <= share < 1):
+                raise ValueError(f"{name} must be at least 0 and below 1, got {share!r}")
+        check_flag("freeze_words", self.freeze_words)
+
+
+class Clc(UnderstandingModel):
+    """Reads "words" [B, T] and "characters" [B, T, C]; every draw of dropout is torch's."""
+
+    def __init__(self, config: ClcConfig, seed: int | Generator = 0) -> None:
+        super().__init__()
+        self.config = config
+        inputs, states = config.word_size + config.filters, 2 * config.hidden
+        with torch.random.fork_rng(devices=[]):  # torch draws initial weights that are not used
+            self.words = nn.Embedding(config.words, config.word_size)
+            self.characters = CharCnn(
+                config.characters, config.character_size, config.filters, config.width
+            )
+            self.layers = nn.ModuleList(
+                TwoWayLstm(inputs if layer == 0 else states, config.hidden)
+                for layer in range(config.layers)
+            )
+            self.dropout = nn.Dropout(config.dropout)
+            self.intent = nn.Linear(states, config.intents)
+            self.emission = nn.Linear(states, config.tags)
+        self.crf = LinearChainCrf(config.tags)
+        _initialise(self, initial.seeded(seed))
+        self.words.weight.requires_grad_(not config.freeze_words)
+
+    def scores(self, inputs: dict[str, Tensor], mask: Tensor) -> UtteranceScores:
+        words = inputs["words"]
+        if self.training and self.config.word_dropout:
+            draws = torch.rand(words.shape, device=words.device)
+            words = words.masked_fill(draws < self.config.word_dropout, UNKNOWN_WORD)
+        characters: Tensor = self.characters(inputs["characters"])
+        states = torch.cat([self.words(words), characters], dim=2)
+        for layer in self.layers:
+            states = layer(self._dropped(states), mask)
+        states = self._dropped(states)
+        largest = states.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
+        return UtteranceScores(self.intent(largest), self.emission(states))
+
+    def _dropped(self, states: Tensor) -> Tensor:
+        """With the same dropout for all tokens of an utterance (Gal & Ghahramani 2016).
+
+        So the draws do not depend on how far the utterances are padded, and they are few.
+        """
+        kept: Tensor = self.dropout(states.new_ones(len(states), 1, states.shape[2]))
+        return states * kept
+
+    @torch.no_grad()
+    def set_word_vectors(self, vectors: WordVectors) -> None:
+        """Begin from these vectors, of the ids from 1 on, where any were found.
+
+        The unknown word and the words that were not found keep their random ones.
+        """
+        wanted = (self.config.words - 1, self.config.word_size)
+        if vectors.values.shape != wanted:
+            raise ValueError(
+                f"word vectors must have the shape {list(wanted)}, got {list(vectors.values.shape)}"
+            )
+        rows = torch.from_numpy(vectors.found.nonzero()[0])
+        self.words.weight[rows + UNKNOWN_WORD + 1] = torch.from_numpy(vectors.values)[rows]
+
+
+@torch.no_grad()
+def _initialise(model: nn.Module, generator: Generator) -> None:
+    """Weights from the generator alone: even variances, and a memory that is kept at first."""
+    for module in model.modules():
+        if any(values.is_meta for values in module.parameters(recurse=False)):
+            continue
+        if isinstance(module, nn.Embedding):
+            bound = math.sqrt(3 / module.embedding_dim)
+            module.weight.uniform_(-bound, bound, generator=generator)
+        elif isinstance(module, nn.Linear | nn.Conv1d):
+            nn.init.xavier_uniform_(module.weight, generator=generator)
+            assert module.bias is not None
+            module.bias.zero_()
+        elif isinstance(module, nn.LSTM):
+            for name, values in module.named_parameters():
+                if name.startswith("weight"):
+                    for gate in values.chunk(4):
+                        nn.init.xavier_uniform_(gate, generator=generator)
+                else:
+                    values.zero_()
+            forget = module.get_parameter("bias_ih_l0").chunk(4)[1]  # input, forget, cell, output
+            forget.fill_(1.0)

@@ -1,0 +1,111 @@
+"""A linear-chain conditional random field over tags (Lafferty et al. 2001).
+
+For a sequence of T tokens with emissions e_t(k), the probability of the tags y_1 ... y_T is
+
+    p(y) = exp(s(y)) / Z,   s(y) = start(y_1) + sum_t e_t(y_t) + sum_t A(y_t-1, y_t) + end(y_T)
+
+with Z the sum of exp(s) over all sequences of tags, which the forward recursion finds in T steps:
+alpha_t(k) = e_t(k) + log sum_j exp(alpha_t-1(j) + A(j, k)).
+
+Sequences of different lengths stand side by side.  Of what is in the places without a token,
+whatever it is, nothing is felt: neither in a value nor in a gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tacit.models.base import check_size
+
+# exp(-60) is far above what float32 rounds to zero, so below this spread no sum can vanish.
+_SAFE_SPREAD = 60.0
+
+
+class LinearChainCrf(nn.Module):
+    """The chain's own parameters; they begin at zero, where every sequence is as likely."""
+
+    def __init__(self, tags: int) -> None:
+        super().__init__()
+        check_size("tags", tags)
+        self.tags = tags
+        self.start = nn.Parameter(torch.zeros(tags))
+        self.transitions = nn.Parameter(torch.zeros(tags, tags))  # from the row to the column
+        self.end = nn.Parameter(torch.zeros(tags))
+
+    def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """log p of each sequence of tags: [B], of emissions [B, T, K], tags and mask [B, T].
+
+        The first place of every row has a token, and none follows a place that has none.
+        """
+        self._check(emissions, mask)
+        emissions = emissions.masked_fill(~mask[..., None], 0.0)
+        return self._score(emissions, tags.masked_fill(~mask, 0), mask) - self._log_z(
+            emissions, mask
+        )
+
+    @torch.no_grad()
+    def decode(self, emissions: Tensor, mask: Tensor) -> list[list[int]]:
+        """The likeliest sequence of tags of each row (Viterbi)."""
+        self._check(emissions, mask)
+        emissions = emissions.masked_fill(~mask[..., None], 0.0)
+        stay = torch.arange(self.tags)
+        best = self.start + emissions[:, 0]
+        origins = []
+        for place in range(1, mask.shape[1]):
+            scores, origin = (best[:, :, None] + self.transitions).max(dim=1)
+            is_token = mask[:, place, None]
+            best = torch.where(is_token, scores + emissions[:, place], best)
+            origins.append(torch.where(is_token, origin, stay))
+        tag = (best + self.end).argmax(dim=1, keepdim=True)
+        path = [tag]
+        for origin in reversed(origins):
+            tag = origin.gather(1, tag)
+            path.append(tag)
+        rows: list[list[int]] = torch.cat(path[::-1], dim=1).tolist()
+        return [row[:length] for row, length in zip(rows, mask.sum(1).tolist(), strict=True)]
+
+    def marginals(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """p(y_t = k) of each token: [B, T, K], with zeros where there is no token.
+
+        It is the derivative of log Z by e_t(k), so it needs no backward recursion of its own.
+        """
+        self._check(emissions, mask)
+        with torch.enable_grad():
+            inputs = emissions.detach().masked_fill(~mask[..., None], 0.0).requires_grad_()
+            [found] = torch.autograd.grad(self._log_z(inputs, mask).sum(), inputs)
+        return found
+
+    def _score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """s(y); all tags are valid ones, and emissions are 0 where there is no token."""
+        emitted = emissions.gather(2, tags[..., None]).squeeze(2).sum(1)
+        moved = (self.transitions[tags[:, :-1], tags[:, 1:]] * mask[:, 1:]).sum(1)
+        last = tags.gather(1, mask.sum(1, keepdim=True) - 1).squeeze(1)
+        return self.start[tags[:, 0]] + emitted + moved + self.end[last]
+
+    def _log_z(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        """log Z by the forward recursion.
+
+        The sum over j of exp(alpha(j) + A(j, k)) is a matrix product, much faster than a table of
+        all pairs for each row, once what is largest is taken out of both factors.  That loses
+        nothing unless transitions into one tag are far apart; then the table is made.
+        """
+        largest = self.transitions.detach().amax(dim=0)
+        spread = (largest - self.transitions.detach().amin(dim=0)).amax()
+        factors = torch.exp(self.transitions - largest) if spread <= _SAFE_SPREAD else None
+        alpha = self.start + emissions[:, 0]
+        for place in range(1, mask.shape[1]):
+            if factors is None:
+                reached = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1)
+            else:
+                top = alpha.detach().amax(dim=1, keepdim=True)
+                reached = torch.log(torch.exp(alpha - top) @ factors) + top + largest
+            alpha = torch.where(mask[:, place, None], reached + emissions[:, place], alpha)
+        return torch.logsumexp(alpha + self.end, dim=1)
+
+    def _check(self, emissions: Tensor, mask: Tensor) -> None:
+        if emissions.shape != (*mask.shape, self.tags) or mask.dim() != 2 or not mask.shape[1]:
+            raise ValueError(
+                f"emissions must have the shape [batch, time, {self.tags}] and mask [batch, time],"
+                f" time at least 1, got {list(emissions.shape)} and {list(mask.shape)}"
+            )

@@ -1,0 +1,141 @@
+"""The membership attack on a run: which models, which utterances, and where the result goes.
+
+A shadow is a run on *another* corpus, trained in the same way.  A reference is a run on part of the
+attacked run's own test utterances (`data.reference = "1/2"`), which is thereby taken out of what
+the attack is measured on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.audit.attacks import Rmia
+from tacit.nlu.attack import attack
+from tacit.nlu.attack_candidates import AttackRoles, Candidates
+from tacit.nlu.attack_result import NluAttackResult
+from tacit.nlu.attack_rmia import DEFAULT_A, chosen_a
+from tacit.nlu.attack_shadow import Shadow
+from tacit.nlu.data import Utterance
+from tacit.nlu.model_files import StoredModel
+from tacit.nlu.opening import roles_of, without_reference
+from tacit.nlu.predictions import scored
+from tacit.nlu.run import NluRun
+from tacit.nlu.scored import Scored
+from tacit.runs import files
+
+Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
+
+
+@dataclass
+class Scoring:
+    """Scores by model, with progress."""
+
+    tell: Tell | None = None
+
+    def __call__(self, stored: StoredModel, utterances: Sequence[Utterance], what: str) -> Scored:
+        told = self.tell
+        return scored(
+            stored.model,
+            stored.encoder,
+            stored.labels,
+            utterances,
+            progress=(lambda done, of: told(what, done, of)) if told else None,
+        )
+
+
+def attack_run(
+    run: str | Path,
+    *,
+    shadows: Sequence[str | Path] = (),
+    references: Sequence[str | Path] = (),
+    seed: int = 0,
+    confidence: float = 0.95,
+    tell: Tell | None = None,
+) -> NluAttackResult:
+    """Attack the model of a run, and keep the result in its private folder."""
+    scoring = Scoring(tell)
+    target = NluRun.open(run)
+    others = [NluRun.open(path) for path in references]
+    _check_references(target, others)
+    data = without_reference(target.experiment)
+    roles = roles_of(data, len(others)) if others else None
+    members = data.train
+    non_members = roles.non_members if roles else data.test
+    models = [other.stored() for other in others]
+    own = target.stored()
+
+    def candidates(utterances: Sequence[Utterance], what: str) -> Candidates:
+        each = tuple(scoring(model, utterances, f"{what}, references") for model in models)
+        return Candidates(tuple(utterances), scoring(own, utterances, what), each)
+
+    result = attack(
+        candidates(members, "members"),
+        candidates(non_members, "non-members"),
+        shadows=[_shadow(Path(path), target, scoring) for path in shadows],
+        population=candidates(roles.population, "population") if roles else None,
+        seen_by_references=roles.seen if roles else (),
+        rmia=Rmia(a=_a(models, roles, scoring)) if roles else None,
+        seed=seed,
+        confidence=confidence,
+    )
+    row = {"run": str(target.path), "epoch": target.epoch, **result.as_row()}
+    text = json.dumps(row, indent=2, allow_nan=False) + "\n"
+    files.replace(target.directory.attack_file, text.encode(), mode=0o600)
+    return result
+
+
+def kept_result(run: NluRun) -> dict[str, Any] | None:
+    """What the last attack on a run found; internal."""
+    file = run.directory.attack_file
+    if not file.exists():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def _shadow(path: Path, target: NluRun, scoring: Scoring) -> Shadow:
+    run = NluRun.open(path)
+    if run.experiment.data.identity == target.experiment.data.identity:
+        raise ValueError(
+            f"the shadow {path} was trained on the attacked run's own data: a shadow is a model on"
+            " another corpus (a reference, on utterances of the same, is given by --reference)"
+        )
+    data, stored = run.data(), run.stored()
+    return Shadow(
+        data.name,
+        scoring(stored, data.train, f"{data.name}, members"),
+        scoring(stored, data.test, f"{data.name}, non-members"),
+    )
+
+
+def _check_references(target: NluRun, references: Sequence[NluRun]) -> None:
+    count = len(references)
+    found = sorted(run.experiment.data.reference or "" for run in references)
+    wanted = [f"{place}/{count}" for place in range(1, count + 1)]
+    same = target.experiment.data.model_dump(exclude={"identity", "reference"})
+    for run in references:
+        if run.experiment.data.model_dump(exclude={"identity", "reference"}) != same:
+            raise ValueError(
+                f"the reference {run.path} was trained on other data than the attacked run: train"
+                " it with the same [data] and a `reference`"
+            )
+    if found != wanted:
+        raise ValueError(
+            f"{count} references must have data.reference {', '.join(wanted)}, got"
+            f" {', '.join(each or 'none' for each in found)}"
+        )
+
+
+def _a(models: Sequence[StoredModel], roles: AttackRoles, scoring: Scoring) -> float:
+    """Chosen on the references alone; with one of them there is nothing to choose by."""
+    if len(models) < 2:
+        return DEFAULT_A
+    trained = [
+        [scoring(model, part, "references") for model in models] for part in roles.references
+    ]
+    outside = [scoring(model, roles.population, "references") for model in models]
+    return chosen_a(trained, outside)

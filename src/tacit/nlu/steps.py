@@ -1,0 +1,94 @@
+"""THE loop over steps, the same in every worker (Dupuy et al. 2021, Algorithm 1 and around it).
+
+A step: draw; let each worker make its share; sum the shares; turn the sum into a gradient; let the
+optimizer take its step.  All workers hold the same weights at any time, since all of them do the
+same with the same sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.central.method import Method
+from tacit.central.pretrain import own_randomness
+from tacit.nlu.experiment import Training
+from tacit.nlu.gradients import UtteranceGradients
+from tacit.nlu.ranks import Ranks
+from tacit.privacy.randomness import RunKey, Stream
+
+Tell = Callable[[int, int], None]  # steps done, of how many
+
+
+@dataclass(frozen=True)
+class AttemptStreams:
+    """The random streams of an attempt at an epoch."""
+
+    key: RunKey
+    branch: str
+    attempt: int
+
+    def __call__(self, purpose: str, round: int, index: int = 0) -> Stream:
+        return self.key.stream(
+            branch=self.branch, round=round, attempt=self.attempt, purpose=purpose, index=index
+        )
+
+
+class Stepper:
+    """One worker's part of a training."""
+
+    def __init__(
+        self,
+        method: Method,
+        gradients: UtteranceGradients,
+        training: Training,
+        total_steps: int,
+        state: dict[str, NDArray[Any]],
+    ) -> None:
+        """`state` is what `state()` gave at the last checkpoint; empty at the beginning."""
+        self.method = method
+        self.gradients = gradients
+        self._training = training
+        self._total = total_steps
+        self._optimizer = _optimizer(training, gradients.flat.weights)
+        if state:
+            self._optimizer.state[gradients.flat.weights] = {
+                name: torch.from_numpy(value.copy()) for name, value in state.items()
+            }
+
+    def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> None:
+        """Go through the steps of an epoch."""
+        method, gradients, rank = self.method, self.gradients, ranks.rank
+        gradients.flat.model.train()
+        draws = method.draws(steps, len(gradients), streams)
+        for step, batches in zip(steps, draws, strict=True):
+            seed = int(streams("dropout", step, rank).words(1)[0] >> np.uint64(2))
+            with own_randomness(seed, 0):
+                share = method.share(step, rank, batches, gradients, streams)
+            total = torch.from_numpy(share)
+            ranks.sum_(total)
+            self._apply(method.update(step, total.numpy()), step)
+            if tell is not None:
+                tell(step + 1 - steps.start, len(steps))
+
+    def _apply(self, update: NDArray[Any], step: int) -> None:
+        self.gradients.flat.gradient.copy_(torch.from_numpy(update))
+        falling = 1 - step / self._total if self._training.schedule == "linear" else 1.0
+        self._optimizer.param_groups[0]["lr"] = self._training.learning_rate * falling
+        self._optimizer.step()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The optimizer's, for a checkpoint."""
+        found = self._optimizer.state[self.gradients.flat.weights]
+        return {name: value.numpy() for name, value in found.items()}
+
+
+def _optimizer(training: Training, weights: torch.nn.Parameter) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam([weights], lr=training.learning_rate, fused=True)
+    return torch.optim.SGD([weights], lr=training.learning_rate)

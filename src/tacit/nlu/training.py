@@ -1,0 +1,238 @@
+"""Training an intent and slot model: an experiment in, a run directory out.
+
+    from tacit.nlu.training import NluExperiment, train
+
+    run = train(NluExperiment(...), "runs/first")
+    print(run.guarantee().claim)
+
+An epoch is: charge the ledger for all of its steps; run them (`steps.Stepper.run`); save.  Nothing
+of an epoch leaves the process before its checkpoint, so the steps in between are released together.
+A run that was killed goes on with `resume=True`, repeats the epoch that it was in with the same
+draws and the same noise, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.nlu import model_files
+from tacit.nlu.budget import affordable
+from tacit.nlu.experiment import NluExperiment
+from tacit.nlu.opening import Job, Opened, created, resumed
+from tacit.nlu.predictions import evaluate
+from tacit.nlu.ranks import STOP, Ranks, Workers
+from tacit.nlu.run import NluRun
+from tacit.nlu.steps import Stepper
+from tacit.privacy.accountants import accountant_named
+from tacit.runs import files
+from tacit.runs.checkpoints import Checkpoint
+
+__all__ = ["NluExperiment", "Progress", "train"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an observer is told."""
+
+    epoch: int  # epochs done
+    epochs: int
+    step: int  # of the epoch that is running
+    steps: int
+    metrics: dict[str, Any] | None  # the last ones
+
+
+Observer = Callable[[Progress], None]
+
+
+def train(
+    experiment: NluExperiment | None,
+    run: str | Path,
+    *,
+    resume: bool = False,
+    observer: Observer | None = None,
+    keep_key: bool = False,
+) -> NluRun:
+    """Train to the end, and return the run; with `resume` go on with the one that is there."""
+    session = Session(
+        resumed(experiment, run) if resume else created(experiment or NluExperiment(), run),
+        observer,
+    )
+    try:
+        ending = loop(session)
+    finally:
+        session.close()
+    run_done = NluRun.open(run)
+    result = run_done.summary(ending) | {"key_kept": keep_key}
+    session.opened.directory.finish(result, keep_key=keep_key)
+    return NluRun.open(run)
+
+
+def loop(session: Session) -> str:
+    """All epochs; says why it ended."""
+    session.evaluate_if_due()
+    while not session.is_complete:
+        if not session.may_go_on():
+            return f"the budget of epsilon {session.budget:g} ends it here"
+        attempt = session.charge()
+        session.run_epoch(attempt)
+        session.save()
+        session.evaluate_if_due()
+    return "complete"
+
+
+def serve(job: Job, ranks: Ranks) -> None:
+    """What every worker but rank 0 does, until it is told to stop."""
+    stepper, epoch = job.stepper(), job.epoch
+    while (attempt := ranks.told()) != STOP:
+        stepper.run(_steps(job, epoch), job.streams(attempt), ranks, None)
+        epoch += 1
+
+
+class Session:
+    """A run while it is being trained: the state that an epoch changes, and how it is kept."""
+
+    def __init__(self, opened: Opened, observer: Observer | None) -> None:
+        self.opened = opened
+        self.epoch = opened.job.epoch
+        self._observer = observer
+        self._releases = opened.directory.releases()
+        self._rows = opened.directory.metrics()
+        self._stepper: Stepper = opened.job.stepper()
+        self._workers = Workers(opened.experiment.training.workers, serve, opened.job)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.epoch >= self.opened.experiment.training.epochs
+
+    @property
+    def budget(self) -> float | None:
+        return self.opened.experiment.privacy.budget_epsilon
+
+    def may_go_on(self) -> bool:
+        """Whether the budget covers the next epoch, with all that was charged before it."""
+        if self.budget is None or self._is_charged():
+            return True
+        events = [event for _, event in self._stepper.method.charges(self._steps)]
+        accountant = accountant_named(self.opened.experiment.privacy.accountant)
+        return affordable(self.opened.ledger, events, self.budget, accountant)
+
+    def charge(self) -> int:
+        """The attempt at this epoch, with every release of it in the ledger and on the disk.
+
+        Guarantee (design rule 6): an attempt is repeated only if plan, model and utterances are
+        those that it was charged for: then draws, noise and releases are the same.
+        """
+        proof, attempt = self._proof(), self._last_attempt()
+        if attempt is None:
+            attempt = 0
+        elif self._releases.proof(self.epoch, attempt) != proof:
+            attempt += 1  # something changed since: all is drawn afresh, and charged again
+        self._releases.record(self.epoch, attempt, proof)
+        charged = self._charged()
+        for step, event in self._stepper.method.charges(self._steps):
+            if (step, attempt) not in charged:
+                self.opened.ledger.append(
+                    kind="round",
+                    round=step,
+                    attempt=attempt,
+                    event=event,
+                    plan_hash=self.opened.experiment.fingerprint,
+                )
+        return attempt
+
+    def run_epoch(self, attempt: int) -> None:
+        """All steps, in all workers."""
+        ranks = self._workers.ranks
+        ranks.tell(attempt)
+        self._stepper.run(self._steps, self.opened.job.streams(attempt), ranks, self._tell)
+        self.epoch += 1
+
+    def save(self) -> None:
+        """A checkpoint of this moment; of those before it the last one is kept."""
+        checkpoints, opened = self.opened.directory.checkpoints, self.opened
+        try:
+            data = model_files.to_bytes(opened.job.stored)
+        except ValueError as error:
+            raise ValueError(
+                f"the training diverged in epoch {self.epoch}: {error}; lower the learning rate"
+            ) from error
+        file = checkpoints.model_file(self.epoch)
+        checkpoints.write(
+            data,
+            Checkpoint(
+                self.epoch,
+                file,
+                self._stepper.state(),
+                (),
+                0,
+                opened.ledger.head,
+                opened.experiment.fingerprint,
+            ),
+        )
+        checkpoints.prune(lambda epoch: False)
+
+    def evaluate_if_due(self) -> None:
+        """Metrics on valid, once for each epoch that is due."""
+        evaluation, valid = self.opened.experiment.evaluation, self.opened.data.valid
+        due = self.is_complete or self.epoch % evaluation.every == 0
+        if not due or not valid or any(row["round"] == self.epoch for row in self._rows):
+            self._tell(0, 0)
+            return
+        stored = self.opened.job.stored
+        chosen = valid[: evaluation.max_utterances]
+        found = evaluate(stored.model, stored.encoder, stored.labels, chosen)
+        row = {"round": self.epoch, **found.as_row()}
+        files.append_line(self.opened.directory.metrics_file, row)
+        self._rows.append(row)
+        self._tell(0, 0)
+
+    def close(self) -> None:
+        """Whatever happened: what was charged stays on record, and nothing is held."""
+        self.opened.register.keep(self.opened.ledger)
+        self.opened.ledger.close()
+        self._workers.end()
+
+    @property
+    def _steps(self) -> range:
+        return _steps(self.opened.job, self.epoch)
+
+    def _charged(self) -> set[tuple[int, int]]:
+        """(step, attempt) of what the ledger has of this epoch."""
+        steps = self._steps
+        return {
+            (entry.round, entry.attempt)
+            for entry in self.opened.ledger.entries
+            if entry.kind == "round" and entry.round in steps
+        }
+
+    def _last_attempt(self) -> int | None:
+        return max((attempt for _, attempt in self._charged()), default=None)
+
+    def _is_charged(self) -> bool:
+        attempt = self._last_attempt()
+        return attempt is not None and self._releases.proof(self.epoch, attempt) == self._proof()
+
+    def _proof(self) -> str:
+        """HMAC over all that the epoch's releases are made from."""
+        job, flat = self.opened.job, self._stepper.gradients.flat
+        weights = flat.weights.detach().numpy()
+        return job.key.hmac(
+            self.opened.experiment.fingerprint.encode(),
+            hashlib.sha256(weights.tobytes()).digest(),
+            self.opened.data.fingerprint.encode(),
+        ).hex()
+
+    def _tell(self, step: int, steps: int) -> None:
+        if self._observer is not None:
+            last = self._rows[-1] if self._rows else None
+            epochs = self.opened.experiment.training.epochs
+            self._observer(Progress(self.epoch, epochs, step, steps, last))
+
+
+def _steps(job: Job, epoch: int) -> range:
+    in_epoch = job.epoch_steps
+    return range(epoch * in_epoch, (epoch + 1) * in_epoch)

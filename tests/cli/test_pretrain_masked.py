@@ -1,0 +1,152 @@
+"""`tacit pretrain --mlm` as a user meets it: a folder, a table, JSON, one sentence for a mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForMaskedLM
+
+from tacit.central.masked_folder import origin_of
+from tacit.models.bert_weights import load_pretrained, pretrained_options
+from tacit.nlu.encoding import Labels
+from tacit.nlu.pieces import PieceEncoder
+from tacit.nlu.registry import build
+
+TINY = (
+    "--mlm --vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --model-option width=8"
+    " --model-option layers=1 --model-option heads=2 --model-option intermediate=8"
+    " --model-option positions=20"
+).split()
+FILES = {
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    *("origin.json", "metrics.jsonl", "curve.png"),
+}
+
+
+@pytest.fixture
+def book(tmp_path):
+    """Lines in which one word is said again and again, each line another."""
+    words = "cat dog bird cow hen fox bee owl".split()
+    generator = np.random.default_rng(0)
+    lines = [" ".join([str(generator.choice(words))] * 6) for _ in range(150)]
+    path = tmp_path / "book.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def pretrain(command):
+    return command("pretrain")
+
+
+def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_with(
+    pretrain, tmp_path, book
+):
+    out = tmp_path / "made"
+    found = pretrain.json(
+        book, "--out", out, *TINY, "--epochs", "8", "--lr", "2e-2", "--measure-every", "50"
+    )
+    assert {path.name for path in out.iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    model, unigram = found["held_out"]["model"], found["held_out"]["unigram"]
+    assert model["perplexity"] < unigram["perplexity"]
+    assert model["targets"] == unigram["targets"] > 5
+    assert (found["provenance"], found["texts"]) == ("public: book", ["book"])
+    assert origin_of(out) == "public: book"
+    assert json.loads((out / "origin.json").read_text())["held_out"] == found["held_out"]
+    theirs = BertForMaskedLM.from_pretrained(out)
+    assert theirs.config.vocab_size == found["vocabulary"] <= 60
+
+    encoder = PieceEncoder.from_folder(out)
+    tagger = build("bert", Labels(("ask",), ("O",)), encoder, pretrained_options(out))
+    load_pretrained(tagger, out)
+    words = "embeddings.word_embeddings.weight"
+    assert torch.equal(tagger.bert.get_parameter(words), theirs.bert.get_parameter(words))
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["event"] for row in rows] == ["settings", *["point"] * (len(rows) - 2), "trained"]
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_has_the_model_and_the_baseline_and_a_seed_writes_the_same_weights(
+    pretrain, tmp_path, book
+):
+    for name in ("one", "two"):
+        arguments = [book, "--out", tmp_path / name, *TINY, "--epochs", "0.3", "--seed", "4"]
+        printed = pretrain.says(*arguments)
+    for word in ("BERT (", "unigram", "perplexity", "right", "masked pieces of held-out text"):
+        assert word in printed
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ("--model lstm", "--mlm does not go with --model: the model is a BERT"),
+        ("--tokenizer word", "--mlm does not go with --tokenizer: its pieces are learnt"),
+        ("--optimizer sgd", "--mlm does not go with --optimizer: it is trained with Adam"),
+        ("--model-option cells=3", "--model-option of --mlm must be one of width, layers, heads"),
+        ("--model-option width=9", "width must be a multiple of heads, 2, got 9"),
+        ("--model-option masked_share=2", "masked_share must be above 0 and below 1, got 2"),
+        ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
+        ("--minutes 0", "minutes must be a finite number above 0"),
+        ("--unroll 21", "unroll must be at most positions, 20, got 21"),
+        ("--unroll 2", "unroll must be at least 3 for a masked model"),
+        ("--vocab 3", "size must be at least 7"),
+        ("--threads 0", "--threads must be at least 1, got 0"),
+        ("--measure-tokens 0", "--measure-tokens must be at least 1, got 0"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(
+    pretrain, tmp_path, book, arguments, named
+):
+    assert named in pretrain.refused(book, "--out", tmp_path / "made", *TINY, *arguments.split())
+    assert [path.name for path in tmp_path.iterdir()] == [book.name]
+
+
+def test_text_that_is_missing_private_or_too_short_is_refused(pretrain, tmp_path, book):
+    out = ("--out", tmp_path / "made", *TINY)
+    assert "nothing.txt" in pretrain.refused(tmp_path / "nothing.txt", *out)
+    assert "chitchat is a corpus of people's text" in pretrain.refused("chitchat", *out)
+    book.write_text("one line\n", encoding="utf-8")
+    assert "there is no text to hold out" in pretrain.refused(book, *out)
+    (tmp_path / "made").mkdir()
+    assert "exists already" in pretrain.refused(book, *out)
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_a_missing_package_is_one_sentence(pretrain, tmp_path, book, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    message = pretrain.refused(book, "--out", tmp_path / "made", *TINY)
+    assert "--mlm needs the package transformers: pip install 'tacit[nlu]'" in message
+
+
+def test_ctrl_c_leaves_nothing_half_written(tmp_path, book):
+    arguments = [book, "--out", tmp_path / "made", *TINY, "--epochs", "1e6", "--measure-every", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tacit.cli.main", "pretrain", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not any(
+            '"point"' in log.read_text() for log in tmp_path.glob(".made.*/metrics.jsonl")
+        ):
+            assert process.poll() is None
+            assert time.monotonic() < until, "no step was made"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.strip() == "tacit: interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == [book.name]
