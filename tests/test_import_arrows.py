@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "evaluation": {"models", "tokenizers", "corpus"},
     "runs": {"privacy"},
     "federated": {"privacy", "mechanisms", "corpus", "models", "tokenizers"},
-    "central": {"mechanisms", "corpus", "models", "tokenizers"},
+    "central": {"privacy", "mechanisms", "corpus", "models", "tokenizers"},
     "engines": {"federated"},
 }
 ARROWS["audit"] = set(ARROWS)

@@ -353,7 +353,7 @@ def test_an_origin_beside_other_files_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match=f"origin.json is about another {name}"):
         origin_of(tmp_path)
     (tmp_path / "origin.json").write_text("{}")
-    with pytest.raises(ValueError, match="origin.json is damaged"):
+    with pytest.raises(ValueError, match=r"origin\.json is damaged"):
         origin_of(tmp_path)
     (tmp_path / "origin.json").unlink()
     assert origin_of(tmp_path) == "unknown"

@@ -21,7 +21,7 @@ def small_tagger(seed: int = 0, **changes) -> BertTagger:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for values in model.parameters():
-            values += 0.3 * torch.randn(values.shape, generator=generator)
+            values.add_(torch.randn(values.shape, generator=generator), alpha=0.3)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Pre-trained weights from a local folder: HuggingFace's own files, and what is wrong with others."""
+"""Pre-trained weights from a local folder: HuggingFace's own files, and damaged ones."""
 
 import json
 import shutil

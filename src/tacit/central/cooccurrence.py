@@ -5,8 +5,8 @@ With a window of w places, c_ij counts how often piece j is within w of piece i,
 information max(0, log p_ij / (p_i p_j^0.75)), times the roots of the singular values (Levy,
 Goldberg and Dagan 2015, with their smoothing of contexts by 0.75).
 
-It takes seconds where gradient descent on a masked model takes hours to find out as much, so a
-model that is pre-trained for minutes has words that mean something.
+They take seconds.  A model that is pre-trained for minutes only is ahead with them: its words have
+neighbours that mean something from the first step.
 """
 
 from __future__ import annotations

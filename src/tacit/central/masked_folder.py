@@ -19,7 +19,6 @@ import safetensors.torch
 from torch import Tensor
 from transformers import BertForMaskedLM, BertTokenizer
 
-from tacit.privacy import durable
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.piece_vocabulary import PieceVocabulary
 
@@ -33,7 +32,10 @@ def write_folder(
     vocabulary: PieceVocabulary,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Fill a folder; `facts` are more that origin.json should say (texts, settings, figures)."""
+    """Fill a folder, which the caller puts in its place when it is whole.
+
+    `facts` are what origin.json should say besides: texts, settings, figures.
+    """
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
     (folder / "model.safetensors").write_bytes(_weights(model))
@@ -50,7 +52,7 @@ def write_folder(
         "sha256": {name: _digest(folder / name) for name in _DECIDING},
     }
     text = json.dumps(origin, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    durable.create(folder / ORIGIN, text.encode(), mode=0o644)
+    (folder / ORIGIN).write_text(text, encoding="utf-8")
 
 
 def origin_of(folder: str | Path) -> str:

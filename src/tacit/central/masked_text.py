@@ -36,8 +36,7 @@ def _named(given: str) -> dict[str, list[str]]:
     if Path(given).exists():
         return {}
     try:
-        return {part: list(public_texts(part)) for part in given.split("+")}
-    except ValueError as problem:
-        if "pip install" in str(problem):  # it is one, and its package is missing
-            raise
+        streams = {part: public_texts(part) for part in given.split("+")}
+    except ValueError:
         return {}
+    return {part: list(texts) for part, texts in streams.items()}

@@ -83,20 +83,25 @@ class Workers:
             raise
         self.ranks = Ranks(group, 0, size)
 
-    def end(self) -> None:
-        """End all of them, whatever they are doing."""
+    def dismiss(self) -> None:
+        """Tell the others that there is nothing more to do, and let them go."""
+        self.ranks.tell(STOP)
         for child in self._children:
             child.join(timeout=5)
+
+    def end(self) -> None:
+        """End those that are still there, whatever they are doing."""
+        for child in self._children:
             if child.is_alive():
                 child.kill()
-                child.join()
+            child.join()
         self._folder.cleanup()
         torch.set_num_threads(self._threads)
 
 
 def threads_each(size: int) -> int:
-    """The cores shared among so many processes."""
-    return max(1, len(os.sched_getaffinity(0)) // size)
+    """The cores shared among so many processes; no more than torch would use by itself."""
+    return max(1, min(torch.get_num_threads(), len(os.sched_getaffinity(0)) // size))
 
 
 def _serve(serve: Callable[[Job, Ranks], None], job: Job, store: str, rank: int, size: int) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tacit.central.layer_scaling import LayerScaling, layer_norms
-from tacit.central.method import Indices, Streams
+from tacit.central.method import Indices, Streams, Vector
 from tacit.nlu.data import Utterance
 from tacit.nlu.encoding import Encoder, Labels, encode
 from tacit.nlu.generated import generate
@@ -54,24 +54,31 @@ def private_scaling(
 ) -> LayerScaling:
     """From people's records under noise; see the module.  `scaling_event` has to be charged."""
     sizes = gradients.flat.sizes
-    group_of = streams("scaling groups", 0).integers(GROUPS, len(gradients))
-    total = np.zeros(len(sizes))
-    for group in range(GROUPS):
-        units = np.flatnonzero(group_of == group)
-        if len(units):
-            total += _direction(layer_norms(_mean(gradients, units).astype(np.float64), sizes))
+    total = summed_directions(gradients, streams)
     total += multiplier * math.sqrt(2) * streams("scaling noise", 0).normal(len(sizes))
     # On a public grid, since the low-order bits of a float sum could betray a summand.
     total = np.rint(total * 2**20) / 2**20
     return LayerScaling.from_norms(np.maximum(total, 0.0), sizes, source="noisy norms")
 
 
-def _direction(norms: np.ndarray) -> np.ndarray:
+def summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
+    """The sum over the groups; one unit moves it by at most sqrt(2)."""
+    sizes = gradients.flat.sizes
+    group_of = streams("scaling groups", 0).integers(GROUPS, len(gradients))
+    total = np.zeros(len(sizes))
+    for group in range(GROUPS):
+        units = np.flatnonzero(group_of == group)
+        if len(units):
+            total += _direction(layer_norms(_mean(gradients, units).astype(np.float64), sizes))
+    return total
+
+
+def _direction(norms: Vector) -> Vector:
     length = float(np.linalg.norm(norms))
     return norms / length if length > 0 and math.isfinite(length) else np.zeros_like(norms)
 
 
-def _mean(gradients: UtteranceGradients, units: Indices) -> np.ndarray:
+def _mean(gradients: UtteranceGradients, units: Indices) -> Vector:
     """Without dropout."""
     gradients.flat.model.eval()
     return gradients.mean(units)

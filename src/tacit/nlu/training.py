@@ -63,6 +63,7 @@ def train(
     )
     try:
         ending = loop(session)
+        session.workers.dismiss()
     finally:
         session.close()
     run_done = NluRun.open(run)
@@ -102,7 +103,7 @@ class Session:
         self._releases = opened.directory.releases()
         self._rows = opened.directory.metrics()
         self._stepper: Stepper = opened.job.stepper()
-        self._workers = Workers(opened.experiment.training.workers, serve, opened.job)
+        self.workers = Workers(opened.experiment.training.workers, serve, opened.job)
 
     @property
     def is_complete(self) -> bool:
@@ -146,7 +147,7 @@ class Session:
 
     def run_epoch(self, attempt: int) -> None:
         """All steps, in all workers."""
-        ranks = self._workers.ranks
+        ranks = self.workers.ranks
         ranks.tell(attempt)
         self._stepper.run(self._steps, self.opened.job.streams(attempt), ranks, self._tell)
         self.epoch += 1
@@ -194,7 +195,7 @@ class Session:
         """Whatever happened: what was charged stays on record, and nothing is held."""
         self.opened.register.keep(self.opened.ledger)
         self.opened.ledger.close()
-        self._workers.end()
+        self.workers.end()
 
     @property
     def _steps(self) -> range:

@@ -1,4 +1,4 @@
-"""All that a report says about a run, as plain data: report.json, from which the page is made.
+"""All that a report says about a language model's run: report.json, from which the page is made.
 
 Guarantee: without `internal` nothing is read from the run's private folder (design rule 5); that a
 key is still there is all that is noticed of it.  There is no clock, no host and no path in it: the
@@ -7,34 +7,38 @@ same run gives the same report.
 
 from __future__ import annotations
 
-import hashlib
-import math
-import platform
-from collections import Counter
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
-from tacit import __version__
 from tacit.guarantee import Guarantee
-from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.report import inputs
 from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
+from tacit.report.common_facts import (
+    KIND,
+    NEVER_CLAIMED,
+    claim_facts,
+    excluded_in,
+    file_facts,
+    finite,
+    ledger_facts,
+    versions,
+)
 from tacit.report.epsilon import Tell, over_releases
 from tacit.report.projection import Projection
 from tacit.report.warnings import found_in, has_synthetic_users
 from tacit.run import Run
 from tacit.runs.export import without_folders
 
-KIND = "tacit report"  # how report.json is told from other files
-VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
+__all__ = ["LANGUAGE_MODEL", "excluded_in", "gather"]
+
+LANGUAGE_MODEL = "language model"
+FILES = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")
 NOT_CLAIMED = (
     "Anything about a group: the guarantee is for one user at a time, and for a group of k users"
     " epsilon is up to k times as large.",
     "That the model says nothing about anybody: what is true of many users it may learn, whether or"
     " not a certain one of them takes part.",
-    "Models that are made from this one with more of people's text, such as a personalised one.",
-    "Whatever else is published about the same users, from this corpus or from others.",
+    *NEVER_CLAIMED,
     "That nothing was memorized because an attack failed: an audit shows what comes out, and"
     " cannot show that nothing else would.",
 )
@@ -59,6 +63,7 @@ def gather(
     warnings = found_in(run, guarantee, audit, projected=projected is not None)
     facts = {
         "kind": KIND,
+        "of": LANGUAGE_MODEL,
         "internal": internal,
         "run": _about(run, ending),
         "claim": _claim(run, guarantee),
@@ -69,10 +74,10 @@ def gather(
         "audit": audit_facts(audit, private) if audit else None,
         "not_audited": None if audit else NOT_AUDITED,
         "not_claimed": list(NOT_CLAIMED),
-        "ledger": _ledger(run),
-        "versions": _versions(),
+        "ledger": ledger_facts(run.ledger),
+        "versions": versions(),
         "experiment": without_folders(run.experiment).to_toml(),
-        "files": _files(run),
+        "files": file_facts(run.directory, (*FILES, inputs.AUDIT_FILE)),
     }
     if internal:
         facts["membership"] = membership_facts(private)
@@ -109,24 +114,15 @@ def _switches(run: Run) -> list[dict[str, Any]]:
 
 
 def _claim(run: Run, guarantee: Guarantee) -> dict[str, Any]:
-    header, adjacency = run.ledger.header, run.plans()[0].adjacency
-    budget = header.budget
-    return {
-        "sentence": guarantee.claim,
-        "private": math.isfinite(guarantee.epsilon[guarantee.accountant]),
-        "about_people": not has_synthetic_users(run),
-        "epsilon": {name: _finite(value) for name, value in guarantee.epsilon.items()},
-        "accountant": guarantee.accountant,
-        "delta": guarantee.delta,
-        "unit": header.unit,
-        "adjacency": adjacency.value if adjacency is not None else None,
-        "population": header.population,
-        "rounds_charged": guarantee.rounds,
-        "budget": asdict(budget) if budget else None,
-        "phases": _phases(run),
-        "excluded": excluded_in(guarantee.claim),
-        "other_runs": guarantee.others or None,
-    }
+    budget = run.ledger.header.budget
+    found = claim_facts(
+        guarantee,
+        run.ledger,
+        about_people=not has_synthetic_users(run),
+        adjacency=run.plans()[0].adjacency,
+        budget=asdict(budget) if budget else None,
+    )
+    return found | {"phases": _phases(run)}
 
 
 def _phases(run: Run) -> list[dict[str, Any]]:
@@ -138,7 +134,7 @@ def _phases(run: Run) -> list[dict[str, Any]]:
             "sampler": plan.sampler.describe(),
             "sampling_prob": plan.sampler.sampling_prob,
             "cohort": plan.expected_cohort,
-            "clip_norm": _finite(plan.initial_clip_state().total_norm),
+            "clip_norm": finite(plan.initial_clip_state().total_norm),
             "clip_norm_changes": plan.adaptive is not None or plan.schedule.kind != "constant",
             "noise_multiplier": plan.noise_multiplier,
             "noise_over_sensitivity": plan.event_multiplier if plan.is_private else None,
@@ -147,53 +143,3 @@ def _phases(run: Run) -> list[dict[str, Any]]:
         }
         for rounds, plan in zip(planned, run.plans(), strict=True)
     ]
-
-
-def excluded_in(claim: str) -> list[str]:
-    """What a claim excludes, as a list; where there is no claim, what none ever covers."""
-    _, found, text = claim.partition("; excluded: ")
-    text, _, _ = text.partition(".  ")  # what follows is said about the tokenizer
-    return text.rstrip(".").split("; ") if found else list(ALWAYS_EXCLUDED)
-
-
-def _ledger(run: Run) -> dict[str, Any]:
-    header, entries, head = run.ledger.header, run.ledger.entries, run.ledger.head
-    attempts = Counter((entry.branch, entry.round) for entry in entries if entry.kind == "round")
-    parent = header.parent
-    return {
-        "run_id": header.run_id,
-        "entries": head.entries,
-        "head": head.hash,
-        "kinds": dict(Counter(entry.kind for entry in entries)),
-        "rounds_charged_again": sorted(key[1] for key, count in attempts.items() if count > 1),
-        "branch": header.branch,
-        "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
-    }
-
-
-def _versions() -> dict[str, str]:
-    """Of what wrote the report."""
-    found = {"tacit": __version__, "python": platform.python_version()}
-    return found | {name: metadata.version(name) for name in VERSIONS}
-
-
-def _files(run: Run) -> list[dict[str, Any]]:
-    """The run's public files, and the last model's, by their digests."""
-    here = run.directory
-    names = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")
-    paths = [here.path / name for name in (*names, inputs.AUDIT_FILE)]
-    paths.append(here.checkpoints.read().model_file)
-    return [
-        {"name": str(path.relative_to(here.path)), "bytes": len(data), "sha256": _digest(data)}
-        for path in paths
-        if path.is_file()
-        for data in (path.read_bytes(),)
-    ]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.report.facts import KIND
+from tacit.report.common_facts import KIND
 from tacit.report.page import render
 from tacit.runs import files
 

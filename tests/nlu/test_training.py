@@ -1,0 +1,346 @@
+"""Runs of intent and slot models: what they leave behind, what they cost, and dying in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.nlu.directory import NluDirectory
+from tacit.nlu.opening import data_of
+from tacit.nlu.plan import releases, resolved
+from tacit.nlu.training import Session, train
+from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.pld import PldAccountant
+from tacit.runs.checkpoints import Checkpoints
+from tests.nlu.small import of_method, small
+
+METHODS = ("sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper")
+
+
+class Died(Exception):
+    pass
+
+
+def weights_of(run):
+    return {name: value.clone() for name, value in run.stored().model.state_dict().items()}
+
+
+def same_files(one: Path, other: Path) -> None:
+    """Everything that is public is the same, bit for bit."""
+    for name in ("ledger.jsonl", "metrics.jsonl", "scaling.json", "nlu.toml"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    last = NluDirectory(one).checkpoints.rounds()[-1]
+    assert last == NluDirectory(other).checkpoints.rounds()[-1]
+    for path in NluDirectory(one).checkpoints.folder.glob(f"round-{last:06d}*"):
+        assert path.read_bytes() == (other / "checkpoints" / path.name).read_bytes(), path.name
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of each method."""
+    folder = tmp_path_factory.mktemp("nlu")
+    return {method: train(of_method(method), folder / method) for method in METHODS}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_leaves_a_model_its_metrics_and_no_key(finished, method):
+    run = finished[method]
+    assert run.is_complete
+    assert run.epoch == 3
+    assert [row["round"] for row in run.metrics()] == [0, 1, 2, 3]
+    assert not run.directory.key_file.exists()
+    result = run.directory.result()
+    assert 0 <= result["test"]["intent_accuracy"] <= 1
+    assert result["test"]["utterances"] == len(run.data().test)
+    assert run.directory.private.stat().st_mode & 0o777 == 0o700
+    json.dumps(result, allow_nan=False)
+
+
+def test_the_ledger_has_what_the_plan_says_for_private_methods(finished):
+    for method in ("dp-sgd", "edp-sgd"):
+        run = finished[method]
+        events = [entry.event for entry in run.ledger.entries]
+        assert all(isinstance(event, PoissonGaussian) for event in events)
+        assert run.ledger.composition() == releases(run.experiment)
+        epsilon = run.guarantee().epsilon["pld"]
+        assert epsilon == PldAccountant().epsilon(releases(run.experiment), 1e-3)
+        assert "Record-level" in run.guarantee().claim
+        assert "one utterance" in run.guarantee().claim
+
+
+def test_decaying_noise_is_charged_step_by_step(finished):
+    multipliers = [entry.event.noise_multiplier for entry in finished["edp-sgd"].ledger.entries]
+    assert multipliers == sorted(multipliers, reverse=True)
+    assert multipliers[0] == pytest.approx(0.5)  # z / 2
+    q = finished["edp-sgd"].ledger.entries[0].event.sampling_prob
+    last = len(multipliers) - 1
+    assert multipliers[-1] == pytest.approx(0.5 / (1 + 0.5 * q * last))
+
+
+def test_sgd_and_the_printed_algorithm_claim_nothing(finished):
+    for method in ("sgd", "edp-sgd-paper"):
+        guarantee = finished[method].guarantee()
+        assert guarantee.as_row()["epsilon"]["pld"] is None
+        assert "No differential privacy" in guarantee.claim
+        assert isinstance(finished[method].ledger.entries[0].event, NonPrivate)
+
+
+def test_the_printed_algorithm_shows_its_three_figures(finished):
+    actual, conditional, published = finished["edp-sgd-paper"].as_printed()
+    assert actual["epsilon"] is None
+    assert conditional["epsilon"] > published["epsilon"] > 0
+    assert finished["sgd"].as_printed() is None
+
+
+def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path):
+    run = train(of_method("edp-sgd-paper", noise={"scaling": "architecture"}), tmp_path / "run")
+    events = [entry.event for entry in run.ledger.entries]
+    assert len(events) == 3
+    assert all(isinstance(event, Gaussian) for event in events)
+    actual, conditional, _ = run.as_printed()
+    assert actual["epsilon"] == conditional["epsilon"] == run.guarantee().epsilon["pld"]
+    assert "replace-one" in run.guarantee().claim
+
+
+def test_a_target_epsilon_is_met_and_nearly_used_up(tmp_path):
+    wanted = small(noise={"noise_multiplier": None}, privacy={"target_epsilon": 5.0})
+    found = resolved(wanted, data_of(wanted))
+    epsilon = PldAccountant().epsilon(releases(found), found.privacy.delta)
+    assert 4.9 < epsilon <= 5.0
+
+
+def test_private_scaling_is_in_the_ledger_and_in_the_target(tmp_path):
+    wanted = small(noise={"scaling": "private"}, training={"epochs": 1})
+    run = train(wanted, tmp_path / "run")
+    assert [entry.kind for entry in run.ledger.entries][:2] == ["scaling", "round"]
+    assert run.ledger.composition().costly() == releases(run.experiment).costly()
+    assert run.directory.scaling().source == "noisy norms"
+    assert run.directory.scaling().is_public
+
+
+def test_a_budget_is_a_hard_stop(tmp_path, finished):
+    whole = finished["edp-sgd"].guarantee().epsilon["pld"]
+    wanted = small(privacy={"budget_epsilon": 0.8 * whole})
+    run = train(wanted, tmp_path / "run")
+    assert 0 < run.epoch < 3
+    assert run.guarantee().epsilon["pld"] <= 0.8 * whole
+    assert "budget" in run.directory.result()["ending"]
+
+
+def test_users_are_the_unit_where_the_data_has_them(tmp_path):
+    wanted = small(
+        data={"source": "generated:utterances=200,users=40"},
+        training={"unit": "user", "batch_size": 8, "epochs": 1},
+        privacy={"delta": 1e-2},
+    )
+    run = train(wanted, tmp_path / "run")
+    users = {utterance.user for utterance in run.data().train}
+    assert run.ledger.header.unit == "user"
+    assert run.ledger.header.population == len(users)
+    assert "User-level" in run.guarantee().claim
+    with pytest.raises(ValueError, match="whose utterances"):
+        train(small(training={"unit": "user"}), tmp_path / "other")
+
+
+def test_an_oracles_vocabulary_has_to_be_asked_for_and_voids_the_claim(tmp_path):
+    with pytest.raises(ValueError, match="void"):
+        train(small(model={"vocabulary": "oracle"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    asked = small(model={"vocabulary": "oracle", "accept_oracle": True}, training={"epochs": 1})
+    run = train(asked, tmp_path / "run")
+    assert "No differential privacy" in run.guarantee().claim
+
+
+def test_a_delta_that_says_little_has_to_be_asked_for(tmp_path):
+    with pytest.raises(ValueError, match="below 1/population"):
+        train(small(privacy={"delta": 0.1}), tmp_path / "run")
+    wanted = small(privacy={"delta": 0.1, "accept_large_delta": True}, training={"epochs": 1})
+    assert "since delta is not below" in train(wanted, tmp_path / "run").guarantee().claim
+
+
+POINTS = {
+    "before the first charge": (Ledger, "append", 0, False),
+    "between two charges": (Ledger, "append", 9, False),
+    "after an epoch's steps": (Session, "run_epoch", 1, True),
+    "before a checkpoint": (Checkpoints, "write", 2, False),
+    "after a checkpoint": (Checkpoints, "write", 2, True),
+    "before it is measured": (Session, "evaluate_if_due", 2, False),
+    "before the end is written": (NluDirectory, "finish", 0, False),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_that_dies_goes_on_and_ends_with_the_same_bits(
+    point, finished, tmp_path, monkeypatch
+):
+    where, name, call, after = POINTS[point]
+    calls, original = [0], getattr(where, name)
+
+    def dying(*arguments, **named):
+        at = calls[0]
+        calls[0] += 1
+        if at == call and not after:
+            raise Died
+        result = original(*arguments, **named)
+        if at == call:
+            raise Died
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, dying)
+        with pytest.raises(Died):
+            train(of_method("edp-sgd"), tmp_path / "run")
+    assert calls[0] > call
+    run = train(None, tmp_path / "run", resume=True)
+    assert run.is_complete
+    same_files(run.path, finished["edp-sgd"].path)
+
+
+def test_a_worker_more_changes_the_noise_but_no_charge(finished, tmp_path):
+    two = train(of_method("edp-sgd", training={"workers": 2}), tmp_path / "two")
+    assert two.ledger.composition() == finished["edp-sgd"].ledger.composition()
+    again = train(of_method("edp-sgd", training={"workers": 2}), tmp_path / "again")
+    same_files(two.path, again.path)
+
+
+def test_two_workers_train_sgd_as_one_does(finished, tmp_path):
+    quiet = {"options": {"dropout": 0.0, "word_dropout": 0.0}}
+    one = train(of_method("sgd", model=quiet), tmp_path / "one")
+    two = train(of_method("sgd", model=quiet, training={"workers": 2}), tmp_path / "two")
+    for name, value in weights_of(one).items():
+        np.testing.assert_allclose(value, weights_of(two)[name], atol=1e-4, err_msg=name)
+
+
+def test_changed_utterances_are_a_second_attempt_and_a_second_charge(tmp_path, monkeypatch):
+    rows = [
+        {"tokens": ["call", f"n{place}"], "tags": ["O", "B-who"], "intent": f"i{place % 2}"}
+        for place in range(80)
+    ]
+    file = tmp_path / "said.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wanted = small(data={"source": str(file)}, training={"epochs": 2, "batch_size": 8})
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "save", _dies)
+        with pytest.raises(Died):
+            train(wanted, tmp_path / "run")
+    rows[0]["tokens"] = ["ring", "n0"]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = train(None, tmp_path / "run", resume=True)
+    attempts = {entry.round: [] for entry in run.ledger.entries}
+    for entry in run.ledger.entries:
+        attempts[entry.round].append(entry.attempt)
+    assert attempts[0] == [0, 1]
+    assert attempts[max(attempts)] == [0]
+    assert "other run" not in run.guarantee().others
+    assert (tmp_path / ".said.jsonl.tacit" / "runs.jsonl").exists()
+
+
+def _dies(session):
+    raise Died
+
+
+def test_a_shorter_ledger_is_refused(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(NluDirectory, "finish", lambda *a, **k: _dies(None))
+        with pytest.raises(Died):
+            train(small(), tmp_path / "run")
+    file = tmp_path / "run" / "ledger.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
+    with pytest.raises(ValueError, match="the checkpoint has"):
+        train(None, tmp_path / "run", resume=True)
+
+
+def test_another_experiment_does_not_go_on_with_a_run(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "save", _dies)
+        with pytest.raises(Died):
+            train(small(), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"noise\.clip_norm is 1\.0 there and 2\.0 here"):
+        train(small(noise={"clip_norm": 2.0}), tmp_path / "run", resume=True)
+
+
+def test_a_finished_run_is_not_begun_again(finished):
+    with pytest.raises(ValueError, match="complete after 3 epochs"):
+        train(None, finished["sgd"].path, resume=True)
+    with pytest.raises(ValueError, match="exists"):
+        train(small(), finished["sgd"].path)
+
+
+def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
+    """A process of two, whose child is killed in the middle of an epoch."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from tacit.nlu.training import train\n"
+        "from tests.nlu.small import small\n"
+        "import multiprocessing\n"
+        "def observe(now):\n"
+        "    if now.step == 2:\n"
+        "        for child in multiprocessing.active_children():\n"
+        "            os.kill(child.pid, signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    wanted = small(training={'workers': 2})\n"
+        "    try:\n"
+        "        train(wanted, sys.argv[1], observer=observe)\n"
+        "    except ConnectionError as error:\n"
+        "        print(error)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "go on with it by --resume" in done.stdout, done.stderr
+    run = train(None, tmp_path / "run", resume=True)
+    assert run.is_complete
+
+
+def test_dying_of_a_signal_loses_nothing(tmp_path, finished):
+    """SIGKILL in the middle of an epoch of a process."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from tacit.nlu.training import train\n"
+        "from tests.nlu.small import of_method\n"
+        "def observe(now):\n"
+        "    if now.epoch == 1 and now.step == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "train(of_method('edp-sgd'), sys.argv[1], observer=observe)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL
+    run = train(None, tmp_path / "run", resume=True)
+    same_files(run.path, finished["edp-sgd"].path)
+
+
+def test_what_is_said_of_training_is_not_of_the_users(finished):
+    """Nothing of `private/` and no loss, norm or cohort is among the public files."""
+    for run in finished.values():
+        for row in run.metrics():
+            assert not {"loss", "norm", "cohort"} & set(row)
+        names = {path.name for path in run.path.iterdir()}
+        assert names == {
+            "nlu.toml",
+            "ledger.jsonl",
+            "metrics.jsonl",
+            "scaling.json",
+            "checkpoints",
+            "private",
+            "result.json",
+        }
