@@ -48,7 +48,7 @@ for _part in PARTS_OF_TRAIN:
 ARROWS["nlu"] = set(ARROWS)
 ARROWS["train"] = set(ARROWS) - {"tokenizers", "audit", "nlu"}
 ARROWS["experiments"] = set(ARROWS)
-ARROWS["report"] = {"privacy", "runs", "run", "guarantee"}
+ARROWS["report"] = {"privacy", "runs", "run", "guarantee", "nlu"}
 ARROWS["recipes"] = set()
 ARROWS["cli"] = set(ARROWS)
 

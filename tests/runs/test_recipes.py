@@ -630,3 +630,29 @@ def test_files_that_cannot_be_read_are_refused(folder, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_source_is_the_file_as_it_was_written(name):
     assert tomllib.loads(recipes.source(name))
+
+
+def test_a_grid_makes_a_variant_of_every_combination(folder):
+    text = '[grid]\n"plan.cohort" = [5, 7]\n"plan.clip_norm" = [1.0, 2.0]\n'
+    every = recipes.load(folder("mine.toml", text)).experiments
+    found = {name: (each.plan.cohort, each.plan.clip_norm) for name, each in every.items()}
+    assert found == {
+        "cohort-5_clip_norm-1.0": (5.0, 1.0),
+        "cohort-5_clip_norm-2.0": (5.0, 2.0),
+        "cohort-7_clip_norm-1.0": (7.0, 1.0),
+        "cohort-7_clip_norm-2.0": (7.0, 2.0),
+    }
+
+
+def test_a_variant_adds_its_own_grid_to_that_of_all(folder):
+    text = (
+        '[plan]\nclip_norm = 3.0\n[grid]\n"plan.cohort" = [5, 7]\n[variants.plain]\n'
+        '[variants.clipped.grid]\n"plan.clip_norm" = [1.0, 2.0]\n'
+    )
+    every = recipes.load(folder("mine.toml", text)).experiments
+    assert [name.partition("_")[0] for name in every] == ["plain"] * 2 + ["clipped"] * 4
+
+
+def test_a_grid_without_lists_is_refused(folder):
+    with pytest.raises(ValueError, match="grid must have lists"):
+        recipes.load(folder("mine.toml", '[grid]\n"plan.cohort" = 5\n'))

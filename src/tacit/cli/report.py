@@ -21,12 +21,19 @@ Examples:
 `tacit report runs/first --out shared/first.html`
 
 `tacit report runs/first --projected-cohort 5000 --projected-population 1000000`
+
+`tacit report runs/nlu --internal`
 """
 
 
 def report(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, of tacit train or tacit nlu train.",
+            show_default=False,
+        ),
     ],
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -39,7 +46,7 @@ def report(
         bool,
         typer.Option(
             "--internal",
-            help="With what an audit computed from real users' text; not to be passed on.",
+            help="With what an audit or attack computed from people's text; not to be passed on.",
         ),
     ] = False,
     projected_cohort: Annotated[
@@ -62,34 +69,34 @@ def report(
 
     It needs no network.  Nothing of the run's private folder is in it without --internal.
     """
-    from tacit.report.facts import gather
     from tacit.report.projection import Projection
+    from tacit.report.reporting import facts_of, opened
     from tacit.report.write import Target
-    from tacit.run import Run
 
     if (projected_cohort is None) is not (projected_population is None):
         raise ValueError("--projected-cohort and --projected-population go together; give both")
     projection = None
     if projected_cohort is not None and projected_population is not None:
         projection = Projection(projected_cohort, projected_population)
-    opened = Run.open(run)
+    found = opened(run)
     target = Target(out or run / "report.html")
-    with bar("epsilon over rounds") as show:
-        facts = gather(
-            opened,
+    with bar("epsilon so far") as show:
+        facts = facts_of(
+            found,
             internal=internal,
             projection=projection,
-            tell=lambda done, of: show("epsilon over rounds", done, of, f"{done} of {of}"),
+            tell=lambda done, of: show("epsilon so far", done, of, f"{done} of {of}"),
         )
     target.write(facts)
     claim, warnings = facts["claim"]["sentence"], facts["warnings"]
     if as_json:
         row = {
             "run": str(run),
+            "of": facts["of"],
             "page": str(target.page),
             "facts": str(target.facts),
             "internal": internal,
-            "audited": facts["audit"] is not None,
+            **({"audited": facts["audit"] is not None} if "audit" in facts else {}),
             "claim": claim,
             "warnings": warnings,
         }

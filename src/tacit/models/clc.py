@@ -49,7 +49,7 @@ class ClcConfig:
     width: int = 3
     hidden: int = 384
     layers: int = 2
-    dropout: float = 0.5
+    dropout: float = 0.3
     word_dropout: float = 0.05
     freeze_words: bool = False
 

@@ -10,6 +10,10 @@ is the last operation, a gradient that is not finite counts as zero):
 
 Dropout is drawn by torch for each utterance by itself, in any of them, so what an utterance's draws
 are is independent of who else is in the batch; but the three do not make the same draws.
+
+Guarantee: every summand has an exact norm of at most C.  One by one it is a function of its
+utterance alone, bit by bit.  In a batch the last bits of a float32 product may depend on the batch's
+shape, and so on the other utterances: measured, all others of 40 together move by 3e-7 C.
 """
 
 from __future__ import annotations

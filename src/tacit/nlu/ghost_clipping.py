@@ -11,6 +11,7 @@ also in float32, for the sum; design rule 8 asks for float64.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,9 @@ def _linear(module: nn.Linear, call: Call, slope: Tensor) -> Parts:
 def _convolution(module: nn.Conv1d, call: Call, slope: Tensor) -> Parts:
     plain = (module.stride, module.dilation, module.groups) == ((1,), (1,), 1)
     if not plain or isinstance(module.padding, str):
-        raise ValueError(f"a convolution must have no strides, gaps or groups, got {module}")
+        raise ValueError(
+            f"a convolution must have no strides, gaps or groups for examples = 'ghost', got {module}"
+        )
     around = int(module.padding[0])
     windows = functional.pad(call.inputs[0], (around, around)).unfold(2, module.kernel_size[0], 1)
     left = slope.transpose(1, 2)
@@ -101,40 +104,24 @@ class GhostClipping:
         self._flat = flat
         twin = twin_of(flat.model)
         self._twin = twin.module
-        names = {id(values): name for name, values in twin.parameters.items()}
-        trained = set(flat.names)
-        self._owned: dict[nn.Module, dict[str, str]] = {}  # own name -> name in the model
-        for module in self._twin.modules():
-            own = module.named_parameters(recurse=False)
-            owned = {name: names[id(values)] for name, values in own}
-            owned = {name: known for name, known in owned.items() if known in trained}
-            if owned:
-                self._watch(module, owned)
+        self._trained = twin.trained(KINDS, "ghost")
+        names = Counter(name for own in self._trained.values() for name in own.values())
+        if shared := [name for name, count in names.items() if count > 1]:
+            raise ValueError(
+                "examples = 'ghost' does not know parameters that several modules share, such as"
+                f" {shared[0]}; use 'one-by-one'"
+            )
+        for module in self._trained:
+            module.register_forward_hook(self._called)
         for values in twin.parameters.values():
             values.requires_grad_(False)
         self._calls: dict[nn.Module, Call] = {}
 
-    def _watch(self, module: nn.Module, owned: dict[str, str]) -> None:
-        if type(module) not in KINDS:
-            known = ", ".join(kind.__name__ for kind in KINDS)
-            raise ValueError(
-                f"examples must be 'vectorised' or 'one-by-one' for a model with a"
-                f" {type(module).__name__}: 'ghost' knows {known}"
-            )
-        taken = {name for names in self._owned.values() for name in names.values()}
-        if taken & set(owned.values()):
-            raise ValueError(
-                f"examples must be 'vectorised' or 'one-by-one' for a model of which two modules"
-                f" share a parameter, got {', '.join(sorted(taken & set(owned.values())))}"
-            )
-        self._owned[module] = owned
-        module.register_forward_hook(self._called)
-
     def _called(self, module: nn.Module, inputs: Sequence[Tensor], output: Tensor) -> None:
         if module in self._calls:
             raise ValueError(
-                f"examples must be 'vectorised' or 'one-by-one' for a model that uses a"
-                f" {type(module).__name__} twice for the same utterance"
+                f"examples = 'ghost' does not know modules that are called twice, such as a"
+                f" {type(module).__name__}; use 'one-by-one'"
             )
         call = Call([each.detach() for each in inputs])
         self._calls[module] = call
@@ -174,7 +161,7 @@ class GhostClipping:
                     f" side, got {len(call.inputs[0])} for {size}"
                 )
             found = KINDS[type(module)](module, call, call.slope)
-            parts |= {known: found[name] for name, known in self._owned[module].items()}
+            parts |= {known: found[name] for name, known in self._trained[module].items()}
         return parts
 
 

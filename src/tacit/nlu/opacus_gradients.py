@@ -38,6 +38,7 @@ class OpacusGradients:
         twin = twin_of(flat.model)
         self._twin = twin.module
         self._parameters = {name: twin.parameters[name] for name in flat.names}
+        twin.trained(GradSampleModule.GRAD_SAMPLERS, "vectorised")
         # "sum": gradients of the utterances' own losses, not of their parts in a mean.
         self._module = GradSampleModule(self._twin, loss_reduction="sum")
         self.at_once = max(1, min(FEW, max_bytes // (_COPIES * 4 * len(flat))))
@@ -67,9 +68,14 @@ class OpacusGradients:
         found = {}
         for name, parameter in self._parameters.items():
             sample = parameter.grad_sample  # type: ignore[attr-defined]
-            if sample is not None:  # None: of what was not used
-                assert len(sample) == size, (name, sample.shape)
-                found[name] = sample.reshape(size, -1)
+            if sample is None:
+                continue  # it was not used
+            if len(sample) != size:
+                raise ValueError(
+                    f"{name} must be used with all utterances of a batch side by side, got"
+                    f" {len(sample)} for {size}"
+                )
+            found[name] = sample.reshape(size, -1)
         self._module.zero_grad(set_to_none=True)
         return found
 

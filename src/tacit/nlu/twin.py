@@ -14,6 +14,7 @@ Opacus's `DPLSTM` shows it one token after the other and adds up whole matrices 
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +87,27 @@ class Twin:
 
     module: nn.Module
     parameters: dict[str, nn.Parameter]
+
+    def trained(
+        self, known: Collection[type[nn.Module]], way: str
+    ) -> dict[nn.Module, dict[str, str]]:
+        """Modules with trained parameters of their own, and for each own name that in the model.
+
+        `ValueError` if one is of no known kind, since the way would go wrong with it.
+        """
+        names = {id(values): name for name, values in self.parameters.items()}
+        found = {}
+        for module in self.module.modules():
+            own = module.named_parameters(recurse=False)
+            mine = {name: names[id(values)] for name, values in own if values.requires_grad}
+            if mine and type(module) not in known:
+                raise ValueError(
+                    f"examples = {way!r} does not know gradients of single utterances by a"
+                    f" {type(module).__name__}; use 'one-by-one'"
+                )
+            if mine:
+                found[module] = mine
+        return found
 
 
 def twin_of(model: nn.Module) -> Twin:

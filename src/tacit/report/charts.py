@@ -1,19 +1,23 @@
-"""The pictures of a report, drawn from its facts; one that has nothing to show is left out."""
+"""The pictures of a language model's report; one that has nothing to show is left out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.privacy.claims import format_epsilon
 from tacit.report.axes import Axis, short
-from tacit.report.svg import Line, bar_chart, heat_map, level_chart, line_chart
-
-Facts = Mapping[str, Any]
-Points = list[tuple[float, float]]
+from tacit.report.curves import (
+    Facts,
+    epsilon_chart,
+    known_points,
+    lines_chart,
+    percent,
+    roc_chart,
+)
+from tacit.report.svg import Line, bar_chart, heat_map, level_chart
 
 BARS = 12  # of the histogram, at most
 ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
@@ -23,7 +27,7 @@ def draw(facts: Facts) -> dict[str, Markup]:
     """All charts by name."""
     metrics, audit = facts["metrics"], facts["audit"]
     found: dict[str, Markup | None] = {
-        "epsilon": _epsilon(facts["epsilon"]) if facts["epsilon"] else None,
+        "epsilon": epsilon_chart(facts["epsilon"]),
         "accuracy": _accuracy(metrics),
         "perplexity": _perplexity(metrics),
         "accuracy_over_epsilon": _accuracy_over_epsilon(metrics),
@@ -35,34 +39,17 @@ def draw(facts: Facts) -> dict[str, Markup]:
     if audit is not None and audit["empirical_epsilon"]:
         found["empirical_epsilon"] = _levels(audit["empirical_epsilon"], audit["accounted_epsilon"])
     if facts.get("membership"):
-        found["roc"] = _roc(facts["membership"]["attacks"])
+        found["roc"] = roc_chart("Membership attacks on users", facts["membership"]["attacks"])
     return {name: chart for name, chart in found.items() if chart is not None}
-
-
-def _epsilon(facts: Facts) -> Markup | None:
-    lines = [
-        Line(_legend(curve), _points(facts["after"], curve["epsilon"])) for curve in facts["curves"]
-    ]
-    return _lines(
-        "Epsilon over the training",
-        f"epsilon at delta {format_delta(facts['delta'])}",
-        facts["counted"],
-        lines,
-    )
-
-
-def _legend(curve: Facts) -> str:
-    name, title = curve["accountant"], curve["title"]
-    return str(title) if title.startswith(name) else f"{name}: {title}"
 
 
 def _accuracy(rows: Sequence[Facts]) -> Markup | None:
     rounds = [row["round"] for row in rows]
     lines = [
-        Line(title, _points(rounds, [_percent(row[name]) for row in rows]))
+        Line(title, known_points(rounds, [percent(row[name]) for row in rows]))
         for name, title in ACCURACIES.items()
     ]
-    return _lines("Accuracy over the training", "accuracy in %", "rounds", lines)
+    return lines_chart("Accuracy over the training", "accuracy in %", "rounds", lines)
 
 
 def perplexity_of(rows: Sequence[Facts]) -> tuple[str, str]:
@@ -73,41 +60,20 @@ def perplexity_of(rows: Sequence[Facts]) -> tuple[str, str]:
 
 def _perplexity(rows: Sequence[Facts]) -> Markup | None:
     of, name = perplexity_of(rows)
-    points = _points([row["round"] for row in rows], [row[name] for row in rows])
+    points = known_points([row["round"] for row in rows], [row[name] for row in rows])
     lines = [Line("perplexity", points)]
     title = f"Perplexity per {of} over the training"
-    return _lines(title, f"perplexity per {of}", "rounds", lines, is_log=True)
+    return lines_chart(title, f"perplexity per {of}", "rounds", lines, is_log=True)
 
 
 def _accuracy_over_epsilon(rows: Sequence[Facts]) -> Markup | None:
     costly = [row for row in rows if row["epsilon"]]
     epsilons = [row["epsilon"] for row in costly]
     lines = [
-        Line(title, _points(epsilons, [_percent(row[name]) for row in costly]))
+        Line(title, known_points(epsilons, [percent(row[name]) for row in costly]))
         for name, title in ACCURACIES.items()
     ]
-    return _lines("Accuracy over epsilon", "accuracy in %", "epsilon so far", lines)
-
-
-def _lines(
-    title: str, up: str, across: str, lines: Sequence[Line], *, is_log: bool = False
-) -> Markup | None:
-    lines = [line for line in lines if line.points]
-    if not lines:
-        return None
-    xs = [x for line in lines for x, _ in line.points]
-    ys = [y for line in lines for _, y in line.points]
-    ends = "; ".join(
-        f"{line.name} from {short(line.points[0][1])} to {short(line.points[-1][1])}"
-        for line in lines
-    )
-    return line_chart(
-        title,
-        f"{up} over {across}, {ends}",
-        Axis.over(across, xs),
-        Axis.over(up, ys, is_log=is_log and min(ys) > 0),
-        lines,
-    )
+    return lines_chart("Accuracy over epsilon", "accuracy in %", "epsilon so far", lines)
 
 
 def _heat(cells: Sequence[Facts], name: str, attack: str) -> Markup:
@@ -168,29 +134,3 @@ def _levels(shown: Facts, accounted: float | None) -> Markup:
         levels.append(("accounted: what the ledger allows", accounted, format_epsilon(accounted)))
     about = "; ".join(f"{name} {said}" for name, _, said in levels)
     return level_chart("Empirical and accounted epsilon", about, levels)
-
-
-def _roc(attacks: Sequence[Facts]) -> Markup | None:
-    """On logarithmic axes: what counts is how many are found when few may be wronged."""
-    lines = []
-    for attack in attacks:
-        points = [(fpr, tpr) for fpr, tpr in attack["roc"] if fpr > 0 and tpr > 0]
-        if points:
-            lines.append(Line(attack["name"], points, is_plain=True))
-    if not lines:
-        return None
-    low = min(min(point) for line in lines for point in line.points)
-    low = min(low, 0.1)
-    lines.append(Line("chance", [(low, low), (1.0, 1.0)], is_plain=True))
-    about = "; ".join(f"{attack['name']} with an AUC of {attack['auc']:.3f}" for attack in attacks)
-    across = Axis("non-members taken for members (FPR)", low, 1.0, is_log=True)
-    up = Axis("members found (TPR)", low, 1.0, is_log=True)
-    return line_chart("Membership attacks on users", about, across, up, lines)
-
-
-def _points(xs: Sequence[float], ys: Sequence[float | None]) -> Points:
-    return [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None]
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

@@ -69,7 +69,6 @@ def ledger_facts(ledger: Ledger) -> dict[str, Any]:
         "entries": head.entries,
         "head": head.hash,
         "kinds": dict(Counter(entry.kind for entry in entries)),
-        "rounds_charged_again": charged_again(ledger),
         "branch": header.branch,
         "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
     }

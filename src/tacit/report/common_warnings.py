@@ -40,8 +40,8 @@ def of_the_claim(
         yield Warning(
             "no-guarantee",
             "serious",
-            f"This run has no privacy guarantee: its epsilon is infinite. Its model may {gives_away}"
-            " and must not be released.",
+            "This run has no privacy guarantee: its epsilon is infinite. Its model may"
+            f" {gives_away} and must not be released.",
         )
     elif epsilon > LARGE_EPSILON:
         yield Warning(

@@ -5,7 +5,6 @@ The figures come from the ledger alone: the first so many of its entries, compos
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.events import Composition
 from tacit.privacy.ledger import Ledger
+from tacit.report.common_facts import finite
 
 POINTS = 12
 
@@ -22,9 +22,12 @@ Tell = Callable[[int, int], None]
 
 
 def over_releases(
-    ledger: Ledger, points: int = POINTS, tell: Tell | None = None
+    ledger: Ledger, points: int = POINTS, tell: Tell | None = None, *, counted: str = "rounds"
 ) -> dict[str, Any] | None:
-    """Epsilon after some of the releases; None where it is 0 or infinite throughout."""
+    """Epsilon after some of the releases; None where it is 0 or infinite throughout.
+
+    `counted` is what the releases are where each of them is one of those and none was repeated.
+    """
     whole, delta = ledger.composition(), ledger.header.delta
     if not whole.is_private or not whole.costly():
         return None
@@ -37,10 +40,10 @@ def over_releases(
         for place in places:
             if tell is not None:
                 tell(number * len(places) + len(values), len(accountants) * len(places))
-            values.append(_finite(accountant.epsilon(Composition.of(events[:place]), delta)))
+            values.append(finite(accountant.epsilon(Composition.of(events[:place]), delta)))
         curves.append({"accountant": accountant.name, "title": accountant.title, "epsilon": values})
     return {
-        "counted": "rounds" if _are_plain_rounds(ledger) else "releases charged",
+        "counted": counted if _are_plain(ledger) else "releases charged",
         "after": places,
         "delta": delta,
         "curves": curves,
@@ -48,11 +51,7 @@ def over_releases(
     }
 
 
-def _are_plain_rounds(ledger: Ledger) -> bool:
-    """Whether the n-th release is the n-th round: none repeated, and nothing else charged."""
-    entries = ledger.entries
-    return all(e.kind == "round" and e.round == number for number, e in enumerate(entries))
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
+def _are_plain(ledger: Ledger) -> bool:
+    """Whether the n-th release is the n-th of them: none repeated, and nothing else charged."""
+    rounds = [entry.round for entry in ledger.entries if entry.kind == "round"]
+    return len(rounds) == len(ledger.entries) and rounds == sorted(set(rounds))

@@ -16,6 +16,7 @@ from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
 from tacit.report.common_facts import (
     KIND,
     NEVER_CLAIMED,
+    charged_again,
     claim_facts,
     excluded_in,
     file_facts,
@@ -74,7 +75,7 @@ def gather(
         "audit": audit_facts(audit, private) if audit else None,
         "not_audited": None if audit else NOT_AUDITED,
         "not_claimed": list(NOT_CLAIMED),
-        "ledger": ledger_facts(run.ledger),
+        "ledger": ledger_facts(run.ledger) | {"rounds_charged_again": charged_again(run.ledger)},
         "versions": versions(),
         "experiment": without_folders(run.experiment).to_toml(),
         "files": file_facts(run.directory, (*FILES, inputs.AUDIT_FILE)),

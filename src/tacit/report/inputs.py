@@ -158,12 +158,12 @@ Table = TypeVar("Table", bound=Part)
 
 def metrics(directory: RunDirectory) -> list[Metrics]:
     """Held-out metrics by round."""
-    return [_checked(Metrics, row, directory.metrics_file) for row in directory.metrics()]
+    return [checked(Metrics, row, directory.metrics_file) for row in directory.metrics()]
 
 
 def ending(directory: RunDirectory) -> str | None:
     """How the run ended, in its own words; None while it has not."""
-    found = _read(directory.result_file)
+    found = read_json(directory.result_file)
     if found is None:
         return None
     if not isinstance(found, dict):
@@ -174,18 +174,20 @@ def ending(directory: RunDirectory) -> str | None:
 def audit(directory: RunDirectory) -> Audit | None:
     """What an audit found by its canaries; None if there was no audit."""
     path = directory.path / AUDIT_FILE
-    found = _read(path)
-    return None if found is None else _checked(Audit, found, path)
+    found = read_json(path)
+    return None if found is None else checked(Audit, found, path)
 
 
 def private_audit(directory: RunDirectory) -> PrivateAudit | None:
     """What an audit found by real users' text: for an internal report only."""
     path = directory.private / AUDIT_FILE
-    found = _read(path)
-    return None if found is None else _checked(PrivateAudit, found, path)
+    found = read_json(path)
+    return None if found is None else checked(PrivateAudit, found, path)
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a file holds; None if there is none."""
+
     def no_number(constant: str) -> NoReturn:
         raise ValueError(f"{constant} is no number")
 
@@ -197,7 +199,8 @@ def _read(path: Path) -> Any:
         _refuse(path, f"it is not JSON ({error})")
 
 
-def _checked(table: type[Table], data: Any, path: Path) -> Table:
+def checked(table: type[Table], data: Any, path: Path) -> Table:
+    """The data of a file as a table; one that is damaged is refused in one sentence."""
     if not isinstance(data, dict):
         _refuse(path, "it holds no table")
     try:

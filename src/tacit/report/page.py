@@ -8,30 +8,52 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
-from tacit.report.charts import draw, perplexity_of
+from tacit.report import charts, nlu_charts
+from tacit.report.facts import LANGUAGE_MODEL
+from tacit.report.nlu_facts import NLU_MODEL
 
 TABLE_ROWS = 8  # of what a chart shows in full
 
 
+@dataclass(frozen=True)
+class View:
+    """How a kind of run is shown: a template that extends page.html, and its charts by name."""
+
+    template: str
+    draw: Callable[[Mapping[str, Any]], dict[str, Markup]]
+
+
+VIEWS = {
+    LANGUAGE_MODEL: View("language.html", charts.draw),
+    NLU_MODEL: View("nlu.html", nlu_charts.draw),
+}
+
+
 def render(facts: Mapping[str, Any]) -> str:
     """The whole page as HTML."""
-    return _template().render(
-        **facts,
-        charts=draw(facts),
-        epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
-        metric_rows=_some(facts["metrics"]),
-        perplexity_of=perplexity_of(facts["metrics"])[0],
+    view = VIEWS[facts["of"]]
+    return (
+        _environment()
+        .get_template(view.template)
+        .render(
+            **facts,
+            charts=view.draw(facts),
+            epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
+            metric_rows=_some(facts["metrics"]),
+        )
     )
 
 
 @functools.cache
-def _template() -> Template:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tacit.report", "."),
         autoescape=True,
@@ -47,8 +69,9 @@ def _template() -> Template:
         "tenths": lambda value: "-" if value is None else f"{value:.1f}",
         "percent": lambda value: "-" if value is None else f"{100 * value:.2f}%",
         "yes_no": lambda value: "yes" if value else "no",
+        "perplexity_of": lambda metrics: charts.perplexity_of(metrics)[0],
     }
-    return environment.get_template("template.html")
+    return environment
 
 
 def _figure(value: float | None) -> str:

@@ -1,31 +1,20 @@
-"""What a reviewer must know before any figure is read, in plain words.
-
-A warning is "serious" if the model must not be given away as it is, or if the claim itself is in
-doubt; otherwise it is a "note" that qualifies the figures.
-"""
+"""What a reviewer must know of a language model's run before any figure is read."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from tacit.guarantee import Guarantee
 from tacit.privacy.claims import PROJECTED, format_epsilon
+from tacit.report.common_warnings import (
+    Warning,
+    in_order,
+    of_other_runs,
+    of_the_claim,
+    of_the_state,
+)
 from tacit.report.inputs import Audit
 from tacit.run import Run
-
-LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20,000
-
-
-@dataclass(frozen=True)
-class Warning:
-    """A name for scripts, and a text for people."""
-
-    name: str
-    severity: Literal["serious", "note"]
-    text: str
 
 
 def found_in(
@@ -34,56 +23,34 @@ def found_in(
     """All warnings of a run, the serious ones first."""
     epsilon = guarantee.epsilon[guarantee.accountant]
     found = [
-        *_of_the_claim(run, epsilon),
+        *of_the_claim(
+            epsilon,
+            unit="user",
+            gives_away="repeat what anybody wrote",
+            is_simulation=run.is_simulation,
+            provenance=run.tokenizer.provenance,
+        ),
         *_of_the_users(run),
-        *_of_the_state(run, guarantee),
+        *of_other_runs(guarantee),
+        *_of_planted_text(run),
+        *of_the_state(
+            run.directory,
+            run.round,
+            run.experiment.rounds,
+            is_complete=run.is_complete,
+            counted="round",
+        ),
         *(_of_the_audit(run, audit) if audit else ()),
     ]
     if projected:
         text = f"Figures that are marked as projected are just that: {PROJECTED}."
         found.append(Warning("projected", "note", text))
-    return sorted(found, key=lambda warning: warning.severity != "serious")
+    return in_order(found)
 
 
 def has_synthetic_users(run: Run) -> bool:
     """Whether its users stand for nobody, so that no claim about people may be made."""
     return any(warning.name == "synthetic-users" for warning in _of_the_users(run))
-
-
-def _of_the_claim(run: Run, epsilon: float) -> Iterator[Warning]:
-    if not math.isfinite(epsilon):
-        yield Warning(
-            "no-guarantee",
-            "serious",
-            "This run has no privacy guarantee: its epsilon is infinite. Its model may repeat"
-            " what anybody wrote and must not be released.",
-        )
-    elif epsilon > LARGE_EPSILON:
-        yield Warning(
-            "large-epsilon",
-            "note",
-            f"An epsilon of {format_epsilon(epsilon)} promises little: it allows the odds of"
-            " whatever is concluded about a user to change by a factor of up to e to the power of"
-            " epsilon.",
-        )
-    if run.is_simulation:
-        yield Warning(
-            "simulation",
-            "serious",
-            "This is a simulation, not for release: its noise follows from a seed, and whoever"
-            " knows the seed can subtract the noise.",
-        )
-    if run.tokenizer.provenance in {"oracle", "unknown"}:
-        whose = (
-            "was learnt from the users' own text (an oracle tokenizer)"
-            if run.tokenizer.provenance == "oracle"
-            else "is of unknown origin"
-        )
-        yield Warning(
-            "oracle-tokenizer",
-            "serious",
-            f"The vocabulary {whose}. It is part of the release, so that no guarantee holds.",
-        )
 
 
 def _of_the_users(run: Run) -> Iterator[Warning]:
@@ -103,9 +70,7 @@ def _of_the_users(run: Run) -> Iterator[Warning]:
         )
 
 
-def _of_the_state(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
-    if guarantee.others:
-        yield Warning("other-runs", "note", guarantee.others)
+def _of_planted_text(run: Run) -> Iterator[Warning]:
     planted = run.experiment.audit
     if planted.is_on:
         what = [
@@ -117,20 +82,6 @@ def _of_the_state(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
             "note",
             f"This is an audit run: {' and '.join(what)}, so that the model is for finding out what"
             " it gives away and not for use.",
-        )
-    if not run.is_complete:
-        yield Warning(
-            "incomplete",
-            "note",
-            f"The training is not complete: {run.round:,} of {run.experiment.rounds:,} rounds are"
-            " done. Every further round that is released costs more than is stated here.",
-        )
-    if run.directory.key_file.exists():
-        yield Warning(
-            "key-kept",
-            "note",
-            "The run's key still exists. Whoever has it can subtract the noise; the claim is"
-            " against everybody else.",
         )
 
 

@@ -1,0 +1,98 @@
+"""What a reviewer must know of an intent and slot model's run before any figure is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from tacit.guarantee import Guarantee
+from tacit.nlu.run import NluRun
+from tacit.report.common_warnings import (
+    Warning,
+    in_order,
+    of_other_runs,
+    of_the_claim,
+    of_the_state,
+)
+from tacit.report.nlu_inputs import NluAttack
+
+
+def found_in(
+    run: NluRun, guarantee: Guarantee, provenance: str, attack: NluAttack | None
+) -> list[Warning]:
+    """All warnings of a run, the serious ones first; `provenance` is its vocabulary's."""
+    experiment = run.experiment
+    return in_order(
+        [
+            *of_the_claim(
+                guarantee.epsilon[guarantee.accountant],
+                unit=experiment.training.unit,
+                gives_away="give away what anybody said",
+                is_simulation=run.is_simulation,
+                provenance=provenance,
+            ),
+            *_of_the_figures(run, guarantee),
+            *_of_the_people(run),
+            *of_other_runs(guarantee),
+            *of_the_state(
+                run.directory,
+                run.epoch,
+                experiment.training.epochs,
+                is_complete=run.is_complete,
+                counted="epoch",
+            ),
+            *(_of_the_attack(run, attack) if attack else ()),
+        ]
+    )
+
+
+def has_made_up_utterances(run: NluRun) -> bool:
+    """Whether a program made the utterances, so that no claim about people may be made."""
+    return run.experiment.data.source.partition(":")[0] == "generated"
+
+
+def _of_the_figures(run: NluRun, guarantee: Guarantee) -> Iterator[Warning]:
+    is_printed = run.experiment.training.method == "edp-sgd-paper"
+    is_private = math.isfinite(guarantee.epsilon[guarantee.accountant])
+    unit, population = run.ledger.header.unit, run.ledger.header.population
+    if (is_private or is_printed) and not guarantee.delta < 1 / population:
+        yield Warning(
+            "large-delta",
+            "serious",
+            f"Delta is not below 1 in {population:,}, the number of training {unit}s: it allows"
+            f" that one {unit} of them is given away whole, whatever epsilon is.",
+        )
+    if is_printed:
+        yield Warning(
+            "as-printed",
+            "note",
+            "This is the paper's algorithm as printed. Of the three figures for it only the first"
+            " is a guarantee; the others say what it would be, and what the paper would state.",
+        )
+    if is_private and unit == "record":
+        yield Warning(
+            "unit-is-an-utterance",
+            "note",
+            "The unit is an utterance and not a person: whoever said many is protected for each of"
+            " them by itself, and less for all of them together.",
+        )
+
+
+def _of_the_people(run: NluRun) -> Iterator[Warning]:
+    if has_made_up_utterances(run):
+        yield Warning(
+            "made-up-utterances",
+            "note",
+            "The utterances were made by a program: nobody's text was used, and no figure here is"
+            " about people.",
+        )
+
+
+def _of_the_attack(run: NluRun, attack: NluAttack) -> Iterator[Warning]:
+    if attack.epoch != run.epoch:
+        yield Warning(
+            "attack-of-another-epoch",
+            "note",
+            f"The attack is on the model after epoch {attack.epoch:,}, and {run.epoch:,} epochs"
+            " are done by now.",
+        )
