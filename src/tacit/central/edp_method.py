@@ -15,6 +15,8 @@ from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Ve
 from tacit.mechanisms.edp_accounting import effective_multiplier
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
 
+FROM_RECORDS = "eDP-SGD as printed takes its scaling factors from people's records"
+
 
 @dataclass(frozen=True)
 class EdpMethod(Method):
@@ -115,8 +117,7 @@ class PaperMethod(Method):
     def charges(self, steps: range) -> list[Charge]:
         """One release for a whole epoch, in which a record is in one step only."""
         if not self.algorithm.scaling.is_public:
-            reason = "eDP-SGD as printed takes its scaling factors from people's records"
-            return [(steps.start, NonPrivate(reason))]
+            return [(steps.start, NonPrivate(FROM_RECORDS))]
         z = self.algorithm.noise_multiplier_at(self._epoch(steps.start))
         if z == 0:
             return [(steps.start, NonPrivate("eDP-SGD without noise"))]

@@ -37,7 +37,7 @@ def _claim(experiment: NluExperiment, ledger: Ledger, epsilon: float, steps: int
     reasons = sorted({e.reason for e, _ in composition.counts if isinstance(e, NonPrivate)})
     if reasons:
         return f"No differential privacy: {'; '.join(reasons)}."
-    if steps == 0:
+    if not composition.costly():
         return "Nothing was released yet: no epoch has been run."
     training, noise = experiment.training, experiment.noise
     assert noise.population is not None
@@ -49,6 +49,8 @@ def _claim(experiment: NluExperiment, ledger: Ledger, epsilon: float, steps: int
         if replaces
         else f"Poisson sampling with probability {training.batch_size / noise.population:.6g}"
     )
+    if steps == 0:
+        sampler = "the scaling factors alone"
     if len(set(multipliers)) > 1:
         sampler += ", with noise that falls, of which the least is stated"
     return claim_sentence(

@@ -78,7 +78,7 @@ class Training(Section):
     workers: Whole = 2  # processes
     micro_batches: Whole | None = None  # N of eDP-SGD; None: one for each worker, as in the paper
     unit: Literal["record", "user"] = "record"  # whom the guarantee is about
-    examples: Literal["vectorised", "ghost", "one-by-one"] = "vectorised"  # how dp-sgd finds norms
+    examples: Literal["vectorised", "ghost", "one-by-one"] = "ghost"  # how dp-sgd finds norms
 
 
 class Noise(Section):

@@ -49,7 +49,8 @@ def _convolution(module: nn.Conv1d, call: Call, slope: Tensor) -> Parts:
     plain = (module.stride, module.dilation, module.groups) == ((1,), (1,), 1)
     if not plain or isinstance(module.padding, str):
         raise ValueError(
-            f"a convolution must have no strides, gaps or groups for examples = 'ghost', got {module}"
+            f"examples = 'ghost' does not know a convolution with strides, gaps or groups, got"
+            f" {module}; use 'one-by-one'"
         )
     around = int(module.padding[0])
     windows = functional.pad(call.inputs[0], (around, around)).unfold(2, module.kernel_size[0], 1)

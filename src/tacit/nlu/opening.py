@@ -110,12 +110,12 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
                     event=NonPrivate(void),
                     plan_hash=experiment.fingerprint,
                 )
-            if experiment.noise.scaling == "private":
+            if (event := scaling.release_of(experiment.noise)) is not None:
                 ledger.append(
                     kind="scaling",
                     round=0,
                     attempt=0,
-                    event=scaling.scaling_event(experiment.noise.scaling_noise_multiplier),
+                    event=event,
                     plan_hash=experiment.fingerprint,
                 )
             head = ledger.head
@@ -165,7 +165,7 @@ def opened(directory: NluDirectory, experiment: NluExperiment, data: NLUData) ->
     )
     directory.forget_after(last.round)
     ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
-    register = Register(register_folder(experiment.data.source))
+    register = Register(register_folder(experiment.data.source, create=True))
     register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
     return Opened(directory, experiment, data, job, ledger, register)
 
@@ -233,17 +233,18 @@ def units_of(experiment: NluExperiment, data: NLUData) -> Sequence[Indices] | No
     return [np.array(found, np.int64) for found in places.values()]
 
 
-def register_folder(source: str) -> Path | None:
-    """Where runs on a set of utterances are on record: hidden in its folder, or beside its file."""
+def register_folder(source: str, *, create: bool = False) -> Path | None:
+    """Where runs on a set of utterances are on record: hidden in its folder, or beside its file.
+
+    None where nothing is on record, or can be.
+    """
     path = Path(source)
     if source.partition(":")[0] == "generated" or not path.exists():
         return None
     folder = path / ".tacit" if path.is_dir() else path.with_name(f".{path.name}.tacit")
-    if not folder.is_dir():
-        if not os.access(folder.parent, os.W_OK):
-            return None
+    if create and not folder.is_dir() and os.access(folder.parent, os.W_OK):
         folder.mkdir(mode=0o700)
-    return folder
+    return folder if folder.is_dir() else None
 
 
 def _user(utterance: Utterance) -> str:

@@ -14,7 +14,7 @@ from tacit.mechanisms.samplers import PoissonSampler
 from tacit.nlu.data import NLUData
 from tacit.nlu.encoding import Labels
 from tacit.nlu.experiment import PRIVATE, NluExperiment
-from tacit.nlu.scaling import scaling_event
+from tacit.nlu.scaling import release_of
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_releases
 from tacit.privacy.events import Composition
@@ -105,8 +105,8 @@ def releases(experiment: NluExperiment) -> Composition:
     in_epoch = method.steps_of_epoch(experiment.noise.population)
     steps = range(experiment.training.epochs * in_epoch)
     events = [event for _, event in method.charges(steps)]
-    if experiment.noise.scaling == "private":
-        events.append(scaling_event(experiment.noise.scaling_noise_multiplier))
+    if (event := release_of(experiment.noise)) is not None:
+        events.append(event)
     return Composition.of(events)
 
 

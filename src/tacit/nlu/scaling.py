@@ -18,14 +18,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tacit.central.edp_method import FROM_RECORDS
 from tacit.central.layer_scaling import LayerScaling, layer_norms
 from tacit.central.method import Indices, Streams, Vector
 from tacit.nlu.data import Utterance
 from tacit.nlu.encoding import Encoder, Labels, encode
+from tacit.nlu.experiment import Noise
 from tacit.nlu.generated import generate
 from tacit.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.nlu.slots import OUTSIDE
-from tacit.privacy.events import Adjacency, Event, Gaussian
+from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
 
 GROUPS = 256
 PUBLIC_SENTENCES = 256
@@ -34,6 +36,15 @@ PUBLIC_SENTENCES = 256
 def scaling_event(multiplier: float) -> Event:
     """What private factors cost: everybody takes part, so there is no amplification."""
     return Gaussian(multiplier, Adjacency.ADD_REMOVE)
+
+
+def release_of(noise: Noise) -> Event | None:
+    """What the factors that an experiment asks for tell about people, before any step."""
+    if noise.scaling == "private":
+        return scaling_event(noise.scaling_noise_multiplier)
+    if noise.scaling == "first-gradient":
+        return NonPrivate(FROM_RECORDS)
+    return None
 
 
 def public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerScaling:

@@ -65,10 +65,11 @@ class TwinLstm(nn.Module):
 
     def __init__(self, lstm: nn.LSTM) -> None:
         super().__init__()
-        if lstm.num_layers > 1 or lstm.bidirectional or lstm.proj_size or not lstm.batch_first:
+        usual = lstm.num_layers == 1 and lstm.bias and lstm.batch_first
+        if not usual or lstm.bidirectional or lstm.proj_size:
             raise ValueError(
-                "an LSTM must have one layer, one direction, no projection and batch_first for"
-                f" gradients of single utterances, got {lstm}"
+                "an LSTM must have one layer, one direction, a bias, no projection and batch_first"
+                f" for gradients of single utterances, got {lstm}"
             )
         self.enter = nn.Linear(lstm.input_size, 4 * lstm.hidden_size, device="meta")
         self.enter.weight = lstm.get_parameter("weight_ih_l0")

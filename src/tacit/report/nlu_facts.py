@@ -205,8 +205,8 @@ def _shown(row: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
 def _not_claimed(unit: str) -> list[str]:
     of_whom = "the utterances of one person" if unit == "record" else "a household"
     return [
-        f"Anything about a group: the guarantee is for one {unit} at a time, and for k {unit}s, such"
-        f" as {of_whom}, epsilon is up to k times as large, and delta grows even more.",
+        f"Anything about a group: the guarantee is for one {unit} at a time, and for k {unit}s,"
+        f" such as {of_whom}, epsilon is up to k times as large, and delta grows even more.",
         f"That the model says nothing about anybody: what is true of many {unit}s it may learn,"
         f" whether or not a certain one of them takes part.",
         *NEVER_CLAIMED,

@@ -57,8 +57,8 @@ class Figure(Part):
     non_members: int
     auc: float
     auc_interval: tuple[float, float]
-    tpr_at: dict[str, Reached] = {}
-    roc: tuple[tuple[float, float], ...] = ()
+    tpr_at: dict[str, Reached]
+    roc: tuple[tuple[float, float], ...]
 
 
 class Stated(Part):
@@ -80,7 +80,7 @@ class NluAttack(Part):
     confidence: float
     stated: dict[str, Stated]
     attacks: tuple[Figure, ...]
-    absent: dict[str, str] = {}
+    absent: dict[str, str]
 
 
 def metrics(directory: NluDirectory) -> list[EpochMetrics]:

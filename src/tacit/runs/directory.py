@@ -127,7 +127,7 @@ class RunDirectory:
 # What else may lie in a directory, and which commands are for it.
 OTHER_RUNS = {
     "experiment.toml": "a language model: tacit train, evaluate, report and so on are for it",
-    "nlu.toml": "an intent and slot model: tacit nlu train, evaluate, attack and report are for it",
+    "nlu.toml": "an intent and slot model: tacit nlu and tacit report are for it",
 }
 
 

@@ -1,0 +1,262 @@
+"""`tacit nlu`: train, go on, evaluate, attack, compare; a mistake is one sentence and no files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from tacit.nlu.experiment import NluExperiment
+from tacit.nlu.run import NluRun
+from tacit.nlu.training import Session, train
+from tests.nlu.small import BASE, of_method, small
+from tests.nlu.writing import ROWS, json_lines, write, write_folder
+
+
+@pytest.fixture
+def tacit(command):
+    return command("nlu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli-nlu")
+
+
+@pytest.fixture(scope="module")
+def recipe(folder):
+    """A training of a second."""
+    return write(folder / "small.toml", of_method("edp-sgd").to_toml())
+
+
+@pytest.fixture(scope="module")
+def finished(folder):
+    """The same, done; not to be written to."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(of_method("edp-sgd"), folder / "finished")
+    finally:
+        torch.set_num_threads(threads)
+    return folder / "finished"
+
+
+def weights(run):
+    return (run / "checkpoints" / "round-000003.safetensors").read_bytes()
+
+
+def test_a_training_prints_its_claim_and_says_the_same_as_json(tacit, recipe, finished, tmp_path):
+    found = tacit.json("train", recipe, "--run", tmp_path / "run", "--quiet")
+    assert found == json.loads((tmp_path / "run" / "result.json").read_text())
+    assert found["claim"] == NluRun.open(tmp_path / "run").guarantee().claim
+    assert (found["ending"], found["method"], found["key_kept"]) == ("complete", "edp-sgd", False)
+    assert found["epsilon"]["pld"] > 0
+    assert 0 <= found["test"]["intent_accuracy"] <= 1
+    assert weights(tmp_path / "run") == weights(finished)  # the seed decides, not the command
+
+
+def test_options_and_settings_reach_the_experiment(tacit, recipe, tmp_path):
+    said = tacit.says(
+        *("train", recipe, "--run", tmp_path / "run", "--method", "edp-sgd-paper", "--epochs", 1),
+        *("--set", "noise.scaling=first-gradient", "--set", "noise.clip_norm=2", "--keep-key"),
+    )
+    experiment = NluRun.open(tmp_path / "run").experiment
+    assert (experiment.noise.clip_norm, experiment.training.epochs) == (2.0, 1)
+    assert "No differential privacy" in said
+    for row in NluRun.open(tmp_path / "run").as_printed():
+        assert f"- epsilon {row['shown']}: {row['meaning']}" in said
+    assert "The run key was kept" in said
+    assert (tmp_path / "run" / "private" / "key").exists()
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(
+    tacit, recipe, finished, tmp_path, monkeypatch
+):
+    run, save = tmp_path / "run", Session.save
+
+    def interrupted(self):
+        save(self)
+        if self.epoch == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "save", interrupted)
+        code, _, err = tacit("train", recipe, "--run", run, "--quiet")
+    assert code == 130
+    assert (
+        f"interrupted after epoch 2; nothing is lost: tacit nlu train --resume --run {run}" in err
+    )
+    assert not (run / "result.json").exists()
+    assert "leave the settings out" in tacit.refused(
+        "train", "--resume", "--run", run, "--epochs", 5
+    )
+    found = tacit.json("train", "--resume", "--run", run, "--quiet")
+    assert found["epochs"] == 3
+    assert weights(run) == weights(finished)
+    assert (run / "ledger.jsonl").read_bytes() == (finished / "ledger.jsonl").read_bytes()
+    assert "is complete after 3 epochs" in tacit.refused("train", "--resume", "--run", run)
+
+
+def test_a_run_goes_on_with_its_own_experiment_only(tacit, recipe, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    (run / "result.json").unlink()
+    other = ("train", recipe, "--resume", "--run", run, "--set", "noise.clip_norm=7")
+    assert "holds another experiment: noise.clip_norm is 1.0 there" in tacit.refused(*other)
+
+
+def test_evaluation_adds_up_by_intent(tacit, finished, folder):
+    found = tacit.json("evaluate", finished)
+    kept = json.loads((finished / "result.json").read_text())["test"]
+    assert found["semantic_error_rate"] == kept["semantic_error_rate"]
+    assert sum(row["utterances"] for row in found["by_intent"].values()) == found["utterances"]
+    other = write(folder / "other.jsonl", json_lines())
+    assert tacit.json("evaluate", finished, "--data", other)["utterances"] == len(ROWS)
+    assert "must be test or valid, got 'train'" in tacit.refused(
+        "evaluate", finished, "--part", "train"
+    )
+    assert "slot F1" in tacit.says("evaluate", finished, "--part", "valid")
+
+
+def test_an_attack_is_kept_in_the_private_folder(tacit, finished, tmp_path):
+    run = shutil.copytree(finished, tmp_path / "run")
+    found = tacit.json("attack", run)
+    assert found["internal"] is True
+    kept = json.loads((run / "private" / "attack.json").read_text())
+    assert kept["attacks"] == found["attacks"]
+    assert {path.name for path in run.iterdir()} == {path.name for path in finished.iterdir()}
+    code, out, _ = tacit("attack", run, "--fail-if", "membership_auc>0.01")
+    assert code == 1
+    assert "not for release" in out
+    assert tacit("attack", run, "--fail-if", "membership_auc>0.99")[0] == 0
+    assert "was trained on the attacked run's own data" in tacit.refused(
+        "attack", run, "--shadow", finished
+    )
+    assert "must be between 0 and 1" in tacit.refused("attack", run, "--confidence", "2")
+
+
+def test_variants_are_compared_in_one_table_and_not_trained_twice(tacit, tmp_path):
+    steady = {"decay": "none", "decay_rate": None}
+    text = small(training={"epochs": 1}, noise=steady).to_toml()
+    text += "\n[variants.plain]\ntraining = { method = 'sgd' }\n"
+    text += "noise = { noise_multiplier = 0.0 }\n\n[variants.private]\n"
+    ways = write(tmp_path / "ways.toml", text)
+    asked = ("compare", ways, "--out", tmp_path / "runs")
+    rows = tacit.json(*asked)["rows"]
+    assert [(row["name"], row["method"]) for row in rows] == [
+        ("plain", "sgd"),
+        ("private", "edp-sgd"),
+    ]
+    assert rows[0]["epsilon"] is None
+    assert rows[1]["epsilon"] > 0
+    before = (tmp_path / "runs" / "plain" / "ledger.jsonl").stat().st_mtime_ns
+    table = tacit.says(*asked, "--markdown", "--only", "plain")
+    assert "| plain |" in table
+    assert "| private |" not in table
+    assert (tmp_path / "runs" / "plain" / "ledger.jsonl").stat().st_mtime_ns == before
+    assert "--only other: the recipe has plain, private" in tacit.refused(*asked, "--only", "other")
+    assert "--out says where the runs go" in tacit.refused("compare", ways)
+
+
+def test_recipes_are_listed_and_printed(tacit):
+    rows = {row["name"]: row for row in tacit.json("recipes")}
+    assert "generated" in rows
+    assert all(row["says"] for row in rows.values())
+    code, out, _ = tacit("recipes", "generated")
+    assert code == 0
+    assert "[training]" in out
+    assert "nowhere" in tacit.refused("recipes", "nowhere")
+
+
+WRONG = {
+    "counts": (("one two", "O", "ask"), "2 tokens and 1 tags"),
+    "a tag that continues nothing": (("one two", "O I-x", "ask"), "'I-x' of token 2 continues no"),
+    "empty": (("", "", "ask"), "the utterance is empty"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_utterance_is_named_by_file_and_line(tacit, recipe, tmp_path, name):
+    row, message = WRONG[name]
+    data = write(tmp_path / "set.jsonl", json_lines([ROWS[0], row, ROWS[2]]))
+    said = tacit.refused("train", recipe, "--data", data, "--run", tmp_path / "run")
+    assert f"line 2 of '{data}'" in said
+    assert message in said
+    assert [path.name for path in tmp_path.iterdir()] == ["set.jsonl"]
+
+
+def test_an_intent_of_test_alone_is_refused(tacit, recipe, tmp_path):
+    for part in ("train", "valid"):
+        write_folder(tmp_path / "set" / part, [ROWS[0]])
+    write_folder(tmp_path / "set" / "test", ROWS)
+    wanted = ("train", recipe, "--data", tmp_path / "set", "--run", tmp_path / "run")
+    said = tacit.refused(*wanted, "--set", "data.unseen_intents=refuse")
+    assert "no utterance of train has the intent 'ask' (utterance 2 of test)" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workers", "20"], "training.batch_size must be at least training.workers"),
+        (["--set", "noise.clipnorm=3"], "did you mean 'noise.clip_norm'?"),
+        (["--set", "noise.clip_norm=nan"], "noise.clip_norm cannot be"),
+        (["--method", "magic"], "training.method cannot be 'magic'"),
+        (["--data", "nowhere"], "there is no set 'nowhere'"),
+        (["--delta", "0.5"], "privacy.delta must be below 1/population"),
+        (["--variant", "a"], "has no variant 'a'"),
+        (["--set", "model.vocabulary=oracle"], "the model's guarantee would be void"),
+        (["--set", "training.unit=user"], "does not say whose utterances these are"),
+        (["--set", "training.batch_size=10000"], "is more than the"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_path, words, message):
+    assert message in tacit.refused("train", recipe, "--run", tmp_path / "run", *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
+    pytest.importorskip("transformers")
+    from tacit.central.masked import new_model
+    from tacit.central.masked_folder import write_folder as write_model
+    from tacit.models.bert import BertSizes
+    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+
+    texts = ["play the blue moon", "wake me at 7:30"] * 3
+    pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")
+    sizes = BertSizes(len(pieces), width=12, layers=1, heads=2, intermediate=16, positions=40)
+    (tmp_path / "bert").mkdir()
+    write_model(tmp_path / "bert", new_model(sizes, np.ones(len(pieces), np.int64), 1), pieces)
+    model = {"name": "bert", "pretrained": str(tmp_path / "bert"), "options": {"layers": 2}}
+    wanted = NluExperiment.from_data(BASE | {"model": model}, "the test")
+    recipe = write(tmp_path / "bert.toml", wanted.to_toml())
+    said = tacit.refused("train", recipe, "--run", tmp_path / "run")
+    assert "has num_hidden_layers 1, and the model wants 2: set its layers to 1" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"bert", "bert.toml"}
+
+
+def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, recipe, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "experiment.toml").write_text("")
+    for words in (["train", "--resume", "--run", other], ["evaluate", other], ["attack", other]):
+        assert "holds the run of a language model" in tacit.refused(*words)
+    assert "holds a run already" in tacit.refused("train", recipe, "--run", other)
+    assert "there is no run at" in tacit.refused("evaluate", tmp_path / "missing")
+    assert [path.name for path in other.iterdir()] == ["experiment.toml"]
+
+
+def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished, tmp_path):
+    found = command("report").json(finished, "--out", tmp_path / "page.html")
+    assert found["of"] == "intent and slot model"
+    assert found["claim"] == NluRun.open(finished).guarantee().claim
+    assert found["claim"] in (tmp_path / "page.html").read_text()
+    assert json.loads((tmp_path / "page.json").read_text())["of"] == found["of"]
+    assert not (finished / "report.html").exists()
+    (tmp_path / "empty").mkdir()
+    assert "is not a run directory" in command("report").refused(tmp_path / "empty")
+    projected = ("--projected-cohort", 10, "--projected-population", 100)
+    assert "a projection is for language models" in command("report").refused(finished, *projected)
