@@ -104,10 +104,9 @@ def releases(experiment: NluExperiment) -> Composition:
     method = method_of(experiment, LayerScaling.none((1,)), experiment.noise.population)
     in_epoch = method.steps_of_epoch(experiment.noise.population)
     steps = range(experiment.training.epochs * in_epoch)
+    first = release_of(experiment.noise)
     events = [event for _, event in method.charges(steps)]
-    if (event := release_of(experiment.noise)) is not None:
-        events.append(event)
-    return Composition.of(events)
+    return Composition.of(events if first is None else [first, *events])
 
 
 def _calibrated(experiment: NluExperiment) -> NluExperiment:
