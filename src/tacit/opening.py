@@ -32,7 +32,6 @@ from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
 from tacit.runs.register import Register
-from tacit.runs.tables import by_dotted_key
 from tacit.session import HeldOut, Session
 from tacit.switching import switched
 from tacit.tokenizers.cache import TokenCache
@@ -125,7 +124,8 @@ def resumed(
         file = directory.checkpoints.read().model_file
         model = weights.load(file, own_factory=_own(there))
         inherited = _inherited(Ledger.read(directory.ledger_file))
-        _refuse_another(_resolved(experiment, people, model, inherited), there, directory)
+        wanted = _resolved(experiment, people, model, inherited)
+        there.refuse_another(wanted, directory.path, "branch from it with --from")
     return _session(directory, there, people, engine, tell)
 
 
@@ -364,15 +364,3 @@ def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, k
 def _own(experiment: Experiment) -> str | None:
     name = experiment.model.name
     return name if ":" in name else None
-
-
-def _refuse_another(wanted: Experiment, there: Experiment, directory: RunDirectory) -> None:
-    """A run goes on with the experiment it was started with, or not at all."""
-    ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, there))
-    for key in sorted(ours.keys() | theirs.keys()):
-        free = key == "name" or key.startswith("about.") or (key == "seed" and wanted.seed is None)
-        if not free and ours.get(key) != theirs.get(key):
-            raise ValueError(
-                f"{directory.path} holds another experiment: {key} is {theirs.get(key)!r} there and"
-                f" {ours.get(key)!r} here; resume it unchanged, or branch from it with --from"
-            )

@@ -16,18 +16,22 @@ value filled in.
 from __future__ import annotations
 
 import hashlib
-import tomllib
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from tacit.central.decay import NoiseDecay, decay_named
 from tacit.privacy.events import canonical_json
-from tacit.runs import toml_text
-from tacit.runs.experiment import About, NotNegative, Positive, Section, Share, Whole
-from tacit.runs.mistakes import sentence
+from tacit.runs.experiment import (
+    About,
+    Complete,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    Whole,
+)
 from tacit.runs.recipes import Shelf
-from tacit.runs.tables import merge
 
 Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are
@@ -121,7 +125,7 @@ class Evaluation(Section):
     max_utterances: Whole | None = None  # of valid
 
 
-class NluExperiment(Section):
+class NluExperiment(Complete):
     """A training, complete."""
 
     name: str = "nlu"
@@ -179,31 +183,6 @@ class NluExperiment(Section):
         """A digest of all that decides about the releases: not of name and words about it."""
         public = self.model_dump(mode="json", exclude={"name", "about", "evaluation"})
         return hashlib.sha256(canonical_json(public).encode()).hexdigest()
-
-    def changed(self, **values: Any) -> NluExperiment:
-        """A copy with other values, by section."""
-        return NluExperiment.from_data(merge(self.model_dump(), values), "the changed experiment")
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Self:
-        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise ValueError(sentence(error, where, cls)) from None
-
-    @classmethod
-    def from_toml(cls, text: str, where: str) -> Self:
-        """The experiment that a TOML text holds."""
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{where} is not TOML: {error}") from None
-        return cls.from_data(data, where)
-
-    def to_toml(self) -> str:
-        """Every value; reading it gives the same experiment."""
-        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 RECIPES = Shelf(NluExperiment, "nlu")

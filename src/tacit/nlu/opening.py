@@ -31,7 +31,6 @@ from tacit.privacy.randomness import RunKey
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.register import Register
-from tacit.runs.tables import by_dotted_key
 from tacit.tokenizers.provenance import why_void
 
 BRANCH = "main"
@@ -145,7 +144,8 @@ def resumed(experiment: NluExperiment | None, run: str | Path) -> Opened:
             " cannot go on with it"
         )
     if experiment is not None:
-        _refuse_another(plan.resolved(experiment, data), there, directory)
+        wanted = plan.resolved(experiment, data)
+        there.refuse_another(wanted, directory.path, "name another directory")
     return opened(directory, there, data)
 
 
@@ -294,15 +294,3 @@ def _header(experiment: NluExperiment, key: RunKey) -> Header:
     run_id = key.hmac(b"run id", experiment.to_toml().encode()).hex()[:16]
     unit = experiment.training.unit
     return Header(run_id, unit, experiment.noise.population, experiment.privacy.delta)
-
-
-def _refuse_another(wanted: NluExperiment, there: NluExperiment, directory: NluDirectory) -> None:
-    """A run goes on with the experiment it was started with, or not at all."""
-    ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, there))
-    for key in sorted(ours.keys() | theirs.keys()):
-        free = key == "name" or key.startswith("about.") or (key == "seed" and wanted.seed is None)
-        if not free and ours.get(key) != theirs.get(key):
-            raise ValueError(
-                f"{directory.path} holds another experiment: {key} is {theirs.get(key)!r} there and"
-                f" {ours.get(key)!r} here; resume it unchanged, or name another directory"
-            )

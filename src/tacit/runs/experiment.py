@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from tacit.runs import toml_text
 from tacit.runs.mistakes import sentence
-from tacit.runs.tables import merge
+from tacit.runs.tables import by_dotted_key, merge
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -245,8 +245,49 @@ class Phase(Section):
     tokenizer: TokenizerSwitch | None = None  # at the phase's beginning; not in the first
 
 
-class Experiment(Section):
-    """A training, complete: `from_toml` reads one, `to_toml` writes every value."""
+class Complete(Section):
+    """All that decides about a training: `from_toml` reads it, `to_toml` writes every value."""
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Self:
+        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ValueError(sentence(error, where, cls)) from None
+
+    @classmethod
+    def from_toml(cls, text: str, where: str) -> Self:
+        """The experiment that a TOML text holds."""
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{where} is not TOML: {error}") from None
+        return cls.from_data(data, where)
+
+    def to_toml(self) -> str:
+        """Every value; reading it gives the same experiment."""
+        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
+        return type(self).from_data(merge(self.model_dump(), values), "the changed experiment")
+
+    def refuse_another(self, wanted: Complete, place: object, or_else: str) -> None:
+        """A run goes on with the experiment that it was started with, or not at all."""
+        ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, self))
+        for key in sorted(ours.keys() | theirs.keys()):
+            free = key == "name" or key.startswith("about.")
+            free = free or (key == "seed" and ours.get("seed") is None)
+            if not free and ours.get(key) != theirs.get(key):
+                raise ValueError(
+                    f"{place} holds another experiment: {key} is {theirs.get(key)!r} there and"
+                    f" {ours.get(key)!r} here; resume it unchanged, or {or_else}"
+                )
+
+
+class Experiment(Complete):
+    """A federated training of a language model, complete."""
 
     name: str = "experiment"
     seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
@@ -322,28 +363,3 @@ class Experiment(Section):
         if not self.phases:
             return self.plan
         return Plan.model_validate(merge(self.plan.model_dump(), self.phases[number].plan))
-
-    def changed(self, **values: Any) -> Experiment:
-        """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
-        return Experiment.from_data(merge(self.model_dump(), values), "the changed experiment")
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Experiment:
-        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise ValueError(sentence(error, where, cls)) from None
-
-    @classmethod
-    def from_toml(cls, text: str, where: str) -> Experiment:
-        """The experiment that a TOML text holds."""
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{where} is not TOML: {error}") from None
-        return cls.from_data(data, where)
-
-    def to_toml(self) -> str:
-        """Every value; reading it gives the same experiment."""
-        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))
