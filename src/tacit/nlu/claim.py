@@ -21,9 +21,11 @@ def guarantee(
     """The guarantee of all that the ledger holds."""
     composition, delta = ledger.composition(), ledger.header.delta
     steps = sum(entry.kind == "round" for entry in ledger.entries)
-    name = experiment.privacy.accountant
+    name: str = experiment.privacy.accountant
     epsilon = figures(composition, delta, name)
-    claim = _claim(experiment, ledger, epsilon[name], steps)
+    if not math.isfinite(epsilon[name]):  # beyond what it can compute; every other one is sound too
+        name = min(epsilon, key=lambda by: epsilon[by])
+    claim = _claim(experiment, ledger, epsilon[name], steps, name)
     if synthetic:
         claim = f"No claim about people: the utterances were made by a program.  {claim}"
     elif experiment.seed is not None:
@@ -32,7 +34,9 @@ def guarantee(
     return Guarantee(steps, delta, epsilon, name, claim, others)
 
 
-def _claim(experiment: NluExperiment, ledger: Ledger, epsilon: float, steps: int) -> str:
+def _claim(
+    experiment: NluExperiment, ledger: Ledger, epsilon: float, steps: int, accountant: str
+) -> str:
     composition = ledger.composition()
     reasons = sorted({e.reason for e, _ in composition.counts if isinstance(e, NonPrivate)})
     if reasons:
@@ -63,7 +67,7 @@ def _claim(experiment: NluExperiment, ledger: Ledger, epsilon: float, steps: int
         rounds=steps,
         round_name="steps" if not replaces else "epochs",
         noise_multiplier=min(multipliers),
-        accountant=experiment.privacy.accountant,
+        accountant=accountant,
         excluded=_excluded(experiment),
     )
 
