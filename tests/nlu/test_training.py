@@ -1,6 +1,7 @@
 """Runs of intent and slot models: what they leave behind, what they cost, and dying in between."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -344,3 +345,15 @@ def test_what_is_said_of_training_is_not_of_the_users(finished):
             "private",
             "result.json",
         }
+
+
+def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp_path):
+    wanted = small(
+        training={"epochs": 1},
+        noise={"noise_multiplier": 5e-4, "decay": "none", "decay_rate": None},
+    )
+    guarantee = train(wanted, tmp_path / "run").guarantee()
+    assert guarantee.epsilon["pld"] == math.inf
+    assert guarantee.accountant == "rdp"
+    assert 1e6 < guarantee.epsilon["rdp"] < math.inf
+    assert "accounted by rdp" in guarantee.claim
