@@ -14,7 +14,6 @@ from rich.table import Table
 
 from tacit.cli.nlu_train import carried_out
 from tacit.cli.progress import bar
-from tacit.cli.requested import settings_of
 from tacit.cli.values import whole_number
 from tacit.privacy.claims import format_epsilon
 
@@ -83,6 +82,7 @@ def compare(
 
     Variants that are there already are not trained again; one that was interrupted goes on.
     """
+    from tacit.cli.requested import settings_of
     from tacit.nlu.experiment import RECIPES
 
     found = RECIPES.load(recipe, settings_of(settings or [], {"data.source": data, "seed": seed}))

@@ -16,7 +16,6 @@ from rich.table import Table
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import percent
 from tacit.cli.progress import bar
-from tacit.cli.requested import settings_of
 from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
@@ -107,6 +106,8 @@ def train(
 
     A run that was stopped at any moment goes on with --resume and ends with the same weights.
     """
+    from tacit.cli.requested import settings_of
+
     options: dict[str, int | float | str | bool | None] = {
         "data.source": data,
         "training.method": method,

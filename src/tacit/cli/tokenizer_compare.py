@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from tacit.cli import plotting
 from tacit.cli import tokenizer_options as options
 from tacit.cli.compared_tokenizers import Place, corpus_of, opened, runs_of
 from tacit.cli.progress import bar
@@ -89,6 +88,8 @@ def compare(
     if as_json and as_markdown:
         raise ValueError("--json and --markdown each print everything; leave one out")
     if curve is not None:
+        from tacit.cli import plotting
+
         plotting.check_target(curve)
     found = opened(places)
     _check_ends(found, worst, best)
