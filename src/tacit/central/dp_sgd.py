@@ -15,12 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from tacit.central.edp_sgd import FINEST_NOISE, with_noise
+from tacit.central.edp_sgd import on_grid_, split_among, with_noise
 from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector
 from tacit.mechanisms.clippers import FlatClip
-from tacit.mechanisms.fixed_point import Grid
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
 from tacit.privacy.events import NonPrivate
@@ -49,7 +46,7 @@ class DpSgd(Method):
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
         for step in steps:
             cohort = self.sampler.draw(units, streams("cohort", step))
-            yield split_among(self.workers, cohort, streams, step)
+            yield split_among(self.workers, cohort, streams("workers", step))
 
     def share(
         self,
@@ -64,12 +61,7 @@ class DpSgd(Method):
         return with_noise(total, stddev, streams("noise", step, worker))
 
     def update(self, step: int, total: Vector) -> Vector:
-        if self.noise_multiplier > 0:  # the low-order bits of a float sum could betray a summand
-            noise = max(self.noise_multiplier, FINEST_NOISE)
-            grid = Grid.for_clip(self.clip_norm, self.population, noise).step
-            total /= grid
-            np.rint(total, out=total)
-            total *= grid
+        total = on_grid_(total, self.clip_norm, self.population, self.noise_multiplier)
         total /= self.sampler.sampling_prob * self.population
         return total
 
@@ -78,9 +70,3 @@ class DpSgd(Method):
             return [(steps.start, NonPrivate("DP-SGD without noise"))]
         event = self.sampler.event(self.noise_multiplier)
         return [(step, event) for step in steps]
-
-
-def split_among(workers: int, cohort: Indices, streams: Streams, step: int) -> list[Indices]:
-    """Each worker's part of a cohort; every unit picks its worker by itself."""
-    chosen = streams("workers", step).integers(workers, len(cohort))
-    return [cohort[chosen == worker] for worker in range(workers)]

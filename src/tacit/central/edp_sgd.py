@@ -97,6 +97,25 @@ def with_noise(values: Vector, stddev: float, stream: Draws) -> Vector:
     return values
 
 
+def on_grid_(total: Vector, clip_norm: float, vectors: int, z: float) -> Vector:
+    """A noisy sum of at most so many clipped vectors, rounded to a public grid in its place.
+
+    The low-order bits of a float sum could betray what was summed.
+    """
+    if z > 0:
+        grid = Grid.for_clip(clip_norm, vectors, max(z, FINEST_NOISE)).step
+        total /= grid
+        np.rint(total, out=total)
+        total *= grid
+    return total
+
+
+def split_among(workers: int, cohort: Indices, stream: Draws) -> list[Indices]:
+    """Each worker's part of a cohort; every unit picks its worker by itself."""
+    chosen = stream.integers(workers, len(cohort))
+    return [cohort[chosen == worker] for worker in range(workers)]
+
+
 @dataclass(frozen=True)
 class CalibratedEdpSgd(_EdpSgd):
     """`edp-sgd`: noise of C z_t in all on the sum of clipped vectors, before rescaling."""
@@ -131,8 +150,7 @@ class CalibratedEdpSgd(_EdpSgd):
 
         Every record picks its worker by itself, so that one that leaves moves no other.
         """
-        chosen = stream.integers(self.workers, len(cohort))
-        return [cohort[chosen == worker] for worker in range(self.workers)]
+        return split_among(self.workers, cohort, stream)
 
     def share(self, gradient: NDArray[Any] | None, step: int, stream: Draws) -> Vector:
         """A worker's clipped scaled gradient with its part of the noise; None: it has no records.
@@ -152,12 +170,7 @@ class CalibratedEdpSgd(_EdpSgd):
         It is computed in the place of the sum.
         """
         z = self.noise_multiplier_at(self._time(step))
-        if z > 0:  # the low-order bits of a float sum could betray what was summed
-            grid = Grid.for_clip(self.clip_norm, self.workers, max(z, FINEST_NOISE)).step
-            total /= grid
-            np.rint(total, out=total)
-            total *= grid
-        total = self.scaling.rescale_(total)
+        total = self.scaling.rescale_(on_grid_(total, self.clip_norm, self.workers, z))
         total /= self.workers
         return total
 
