@@ -89,18 +89,6 @@ def test_one_micro_batch_without_clip_and_noise_is_the_mean_gradient():
     np.testing.assert_allclose(found, rows.mean(axis=0), rtol=1e-5)
 
 
-def test_as_many_micro_batches_as_workers_is_algorithm_1_with_its_noise_right():
-    rows = np.random.default_rng(2).normal(size=(30, SIZE))
-    chosen = method(2, 2, z=0.3)
-    [batches] = chosen.draws(range(1), 30, streams)
-    ours = update(chosen, Fixed(rows), batches=batches)
-    shares = [
-        chosen.algorithm.share(Fixed(rows).mean(batch), 0, streams("noise", 0, worker))
-        for worker, batch in enumerate(batches)
-    ]
-    np.testing.assert_allclose(ours, chosen.algorithm.update(shares, 0), rtol=1e-9)
-
-
 def test_fewer_micro_batches_than_workers_are_refused():
     with pytest.raises(ValueError, match="micro_batches must be at least the number of workers"):
         method(2, 3)

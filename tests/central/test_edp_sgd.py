@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from tacit.central.decay import ExponentialDecay, LinearDecay, NoDecay
+from tacit.central.edp_method import EdpMethod, PaperMethod
 from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.central.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
@@ -24,9 +25,38 @@ FROM_PRIVATE = dataclasses.replace(SCALING, source="private gradients")
 DECAYS = [NoDecay(), LinearDecay(0.3), ExponentialDecay(0.1)]
 
 
-def stream(worker=0, step=0, purpose="noise"):
+def streams(purpose, round, index=0):
     key = RunKey.from_seed(11)
-    return key.stream(branch="main", round=step, attempt=0, purpose=purpose, index=worker)
+    return key.stream(branch="main", round=round, attempt=0, purpose=purpose, index=index)
+
+
+class Given:
+    """Micro-batch i has this mean gradient."""
+
+    def __init__(self, gradients):
+        self.gradients = gradients
+
+    def mean(self, units):
+        return self.gradients[units[0]]
+
+
+def method_of(algorithm):
+    if isinstance(algorithm, PaperEdpSgd):  # with a record for each worker, a step is an epoch
+        return PaperMethod(algorithm, algorithm.workers, algorithm.workers)
+    return EdpMethod(algorithm, 100, algorithm.workers)
+
+
+def shares(algorithm, gradients, step=0):
+    """What every worker makes of its micro-batch's mean gradient; None: it has no records."""
+    batches = [np.array([i] * (g is not None), np.int64) for i, g in enumerate(gradients)]
+    return [
+        method_of(algorithm).share(step, worker, batches, Given(gradients), streams)
+        for worker in range(algorithm.workers)
+    ]
+
+
+def update(algorithm, gradients, step=0):
+    return method_of(algorithm).update(step, sum(shares(algorithm, gradients, step)))
 
 
 def calibrated(*, q=0.1, workers=4, C=0.5, z=1.5, scaling=SCALING, decay=None):
@@ -65,22 +95,17 @@ def test_paper_step_is_algorithm_1(seed, workers, C, z, decay, epoch):
     counts = rng.integers(1, 6, workers)
     examples = [rng.normal(0, 5, (count, sum(SIZES))) for count in counts]
     method = paper(workers=workers, C=C, z=z, decay=decay)
-    shares = [
-        method.share(batch.mean(axis=0), epoch, stream(worker))
-        for worker, batch in enumerate(examples)
-    ]
     expected = edp_sgd(
         [[in_layers(gradient) for gradient in batch] for batch in examples],
-        draws=[in_layers(stream(worker).normal(sum(SIZES))) for worker in range(workers)],
+        draws=[in_layers(streams("noise", epoch, i).normal(sum(SIZES))) for i in range(workers)],
         z0=z,
         C=C,
         decay=decay.factor,
         alpha=SCALING.factors,
         epoch=epoch,
     )
-    np.testing.assert_allclose(
-        method.update(shares), np.concatenate(expected), rtol=1e-12, atol=1e-12
-    )
+    found = update(method, [batch.mean(axis=0) for batch in examples], epoch)
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
@@ -89,7 +114,7 @@ def test_noise_of_the_printed_algorithm_is_smaller_than_the_paper_says(workers):
     scaling = LayerScaling.none((20_000,))
     method = paper(workers=workers, C=C, z=z, scaling=scaling)
     zero = np.zeros(20_000)
-    noise = method.update([method.share(zero, 0, stream(worker)) for worker in range(workers)])
+    noise = update(method, [zero] * workers)
     assert p_value(noise, C * z / workers**1.5) > FALSE_ALARM
     if workers > 1:
         assert p_value(noise, C * z / workers) < FALSE_ALARM
@@ -105,14 +130,12 @@ def test_effective_multiplier_of_the_printed_algorithm_by_simulation(workers):
     silent = dataclasses.replace(method, noise_multiplier=0.0)
     base = np.zeros(2 * size)
     base[size] = 100.0  # far outside of the clip norm, in the second layer
-    moves = []
-    for first in (base, -base):  # one record turns the mean of the first worker around
-        shares = [silent.share(g, 0, stream()) for g in [first] + [base] * (workers - 1)]
-        moves.append(silent.update(shares))
-    moved = np.linalg.norm(moves[0] - moves[1])
+    # One record turns the mean of the first worker around.
+    one, other = (update(silent, [first] + [base] * (workers - 1)) for first in (base, -base))
+    moved = np.linalg.norm(one - other)
     assert moved == pytest.approx(2 * 0.5 * 2.0 / workers, rel=1e-9)
 
-    noise = method.update([method.share(0 * base, 0, stream(i)) for i in range(workers)])
+    noise = update(method, [0 * base] * workers)
     claimed = 1.5 / (2 * math.sqrt(workers) * scaling.largest)
     assert p_value(noise / moved, claimed) > FALSE_ALARM
     assert p_value(noise / moved, 1.05 * claimed) < FALSE_ALARM
@@ -148,24 +171,28 @@ def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
     gradients = [rng.normal(0, rng.choice([0.01, 5]), sum(SIZES)) for _ in range(workers)]
     method = calibrated(workers=workers, C=0.7, z=z, q=0.25, decay=LinearDecay(0.4))
     step = 10  # t = 2.5, so d(t) = 1/2
-    shares = [method.share(g, step, stream(i)) for i, g in enumerate(gradients)]
     alpha = np.repeat(SCALING.factors, SIZES)
     total = np.zeros(sum(SIZES))
-    for i, gradient in enumerate(gradients):
+    for gradient in gradients:
         scaled = gradient / alpha
         total += scaled * min(1, 0.7 / np.linalg.norm(scaled))
-        total += stream(i).normal(sum(SIZES)) * 0.7 * (z / 2) / math.sqrt(workers)
+    for i in range(workers):  # the i-th piece of the vector has its noise from worker i
+        begin, end = sum(SIZES) * i // workers, sum(SIZES) * (i + 1) // workers
+        for place, draw in enumerate(streams("noise", step, i).normal(end - begin), begin):
+            total[place] += draw * 0.7 * (z / 2)
     # A step of the grid is at most 2^-28 of the noise or 2^-36 of the power of two above C.
     atol = 3.0 * max(z * 0.7 * 2**-28, 2**-36)
-    np.testing.assert_allclose(method.update(shares, step), alpha * total / workers, atol=atol)
+    found = update(method, gradients, step)
+    np.testing.assert_allclose(found, alpha * total / workers, atol=atol)
 
 
 def test_without_clip_noise_and_scaling_it_is_the_mean_of_the_workers_gradients():
     rng = np.random.default_rng(0)
     gradients = rng.normal(size=(3, sum(SIZES)))
     method = calibrated(workers=3, C=1e30, z=0.0, scaling=LayerScaling.none(SIZES))
-    update = method.update([method.share(g, 0, stream()) for g in gradients], 0)
-    np.testing.assert_allclose(update, gradients.mean(axis=0), rtol=1e-15, atol=1e-15)
+    np.testing.assert_allclose(
+        update(method, gradients), gradients.mean(axis=0), rtol=1e-15, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("decay", DECAYS, ids=lambda decay: decay.kind)
@@ -174,10 +201,10 @@ def test_calibrated_noise_is_what_it_claims_in_every_layer(workers, decay):
     C, z, q, step, size = 0.5, 1.5, 0.1, 25, 20_000
     scaling = LayerScaling((0.2, 4.0), (size, size), "public batch")
     method = calibrated(q=q, workers=workers, C=C, z=z, scaling=scaling, decay=decay)
-    update = method.update([method.share(None, step, stream(i)) for i in range(workers)], step)
+    noise = update(method, [None] * workers, step)
     claimed = C * z * decay.factor(step * q) / workers  # in the scaled space, on the average
     assert method.noise_stddev(step) / workers == pytest.approx(claimed, rel=1e-14)
-    for layer, alpha in zip(np.split(update, 2), scaling.factors, strict=True):
+    for layer, alpha in zip(np.split(noise, 2), scaling.factors, strict=True):
         assert p_value(layer, alpha * claimed) > FALSE_ALARM
         assert stats.kstest(layer / (alpha * claimed), "norm").pvalue > FALSE_ALARM
         assert p_value(layer, 0.95 * alpha * claimed) < FALSE_ALARM
@@ -194,18 +221,23 @@ def test_the_same_tests_reject_the_noise_of_the_printed_algorithm():
     scaling = LayerScaling((0.2, 4.0), (size, size), "public batch")
     printed = paper(workers=workers, scaling=scaling)
     zero = np.zeros(2 * size)
-    update = printed.update([printed.share(zero, 0, stream(i)) for i in range(workers)])
+    noise = update(printed, [zero] * workers)
     claimed = calibrated(workers=workers, scaling=scaling).noise_stddev(0) / workers
-    for layer, alpha in zip(np.split(update, 2), scaling.factors, strict=True):
+    for layer, alpha in zip(np.split(noise, 2), scaling.factors, strict=True):
         assert p_value(layer, alpha * claimed) < FALSE_ALARM
         assert p_value(layer, claimed) < FALSE_ALARM
         assert p_value(layer, claimed / math.sqrt(workers)) > FALSE_ALARM
 
 
-def test_noise_of_different_workers_is_independent_where_their_streams_are():
-    method = calibrated(workers=2, scaling=LayerScaling.none((20_000,)))
-    one, two = (method.share(None, 0, stream(i)) for i in range(2))
-    assert abs(stats.pearsonr(one, two).statistic) < 5 / math.sqrt(20_000)
+def test_workers_draw_the_noise_of_different_places_and_independently():
+    method = calibrated(workers=2, scaling=LayerScaling.none((40_000,)))
+    one, two = shares(method, [None, None])
+    assert one[:20_000].all()
+    assert two[20_000:].all()
+    assert not one[20_000:].any()
+    assert not two[:20_000].any()
+    assert abs(stats.pearsonr(one[:20_000], two[20_000:]).statistic) < 5 / math.sqrt(20_000)
+    assert abs(stats.pearsonr(one, shares(method, [None, None], 1)[0]).statistic) < 5 / 200
 
 
 FLOATS = st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, 1e308])
@@ -216,55 +248,51 @@ GRADIENTS = st.none() | hnp.arrays(np.float64, sum(SIZES), elements=FLOATS)
 @given(others=st.lists(GRADIENTS, min_size=2, max_size=2), one=GRADIENTS, two=GRADIENTS)
 def test_no_change_of_one_micro_batch_moves_the_sum_by_more_than_the_sensitivity(others, one, two):
     method = calibrated(workers=3, C=0.37, z=0.0)
-    shares = [method.share(gradient, 0, stream()) for gradient in [one, two, *others]]
-    moved = np.linalg.norm(
-        (shares[0] + shares[2] + shares[3]) - (shares[1] + shares[2] + shares[3])
-    )
+    with_one, with_two = (sum(shares(method, [mine, *others])) for mine in (one, two))
+    moved = np.linalg.norm(with_one - with_two)
     assert moved <= method.sensitivity * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 50])
 def test_one_record_reaches_the_sensitivity_whatever_the_size_of_its_micro_batch(size):
-    method = calibrated(workers=2, C=0.37, z=0.0)
+    method = calibrated(workers=1, C=0.37, z=0.0)
     others = np.tile(np.array([5.0] + [0.0] * 7), (size, 1))
     record = -1e6 * others[:1]
-    without = method.share(others.mean(axis=0), 0, stream())
-    joined = method.share(np.concatenate([others, record]).mean(axis=0), 0, stream())
+    [without] = shares(method, [others.mean(axis=0)])
+    [joined] = shares(method, [np.concatenate([others, record]).mean(axis=0)])
     assert np.linalg.norm(joined - without) == pytest.approx(method.sensitivity, rel=1e-12)
-    alone = method.share(record[0], 0, stream()) - method.share(None, 0, stream())
-    assert np.linalg.norm(alone) == pytest.approx(method.sensitivity / 2, rel=1e-12)
+    [alone], [nobody] = shares(method, [record[0]]), shares(method, [None])
+    assert np.linalg.norm(alone - nobody) == pytest.approx(method.sensitivity / 2, rel=1e-12)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_gradient_that_is_not_finite_counts_as_none(bad):
-    method = calibrated()
+    method = calibrated(workers=1)
     gradient = np.full(sum(SIZES), bad)
-    np.testing.assert_array_equal(
-        method.share(gradient, 0, stream()), method.share(None, 0, stream())
-    )
+    np.testing.assert_array_equal(shares(method, [gradient]), shares(method, [None]))
 
 
 def test_update_lies_on_a_public_grid_before_it_is_rescaled():
     method = calibrated(workers=2, C=1.0, z=1.0, scaling=LayerScaling.none(SIZES))
     rng = np.random.default_rng(3)
-    shares = [method.share(rng.normal(size=8), 0, stream(i)) for i in range(2)]
-    in_steps = method.update(shares, 0) * 2 * 2**27  # C = 1 and z = 1: a step of 2^-27 or coarser
+    in_steps = update(method, rng.normal(size=(2, 8))) * 2
+    in_steps *= 2**27  # C = 1 and z = 1: a step of 2^-27 or coarser
     np.testing.assert_array_equal(in_steps, np.rint(in_steps))
 
 
 def test_float32_gradients_are_clipped_in_float64_and_stay_as_they_are():
-    method = calibrated(z=0.0)
+    method = calibrated(workers=1, z=0.0)
     gradient = np.linspace(-9, 9, 8, dtype=np.float32)
     before = gradient.copy()
-    share = method.share(gradient, 0, stream())
+    [share] = shares(method, [gradient])
     np.testing.assert_array_equal(gradient, before)
-    np.testing.assert_array_equal(share, method.share(gradient.astype(np.float64), 0, stream()))
+    np.testing.assert_array_equal(share, shares(method, [gradient.astype(np.float64)])[0])
 
 
 def test_every_record_picks_its_worker_uniformly_and_by_itself():
     method = calibrated(workers=4)
     cohort = np.arange(0, 80_000, 2)
-    batches = method.micro_batches(cohort, stream(purpose="workers"))
+    batches = method.micro_batches(cohort, streams("workers", 0))
     np.testing.assert_array_equal(np.sort(np.concatenate(batches)), cohort)
     counts = np.array([len(batch) for batch in batches])
     assert stats.chisquare(counts).pvalue > FALSE_ALARM
@@ -277,9 +305,9 @@ def test_every_record_picks_its_worker_uniformly_and_by_itself():
 
 
 def test_a_worker_without_records_is_there_all_the_same():
-    batches = calibrated(workers=4).micro_batches(np.array([5]), stream())
+    batches = calibrated(workers=4).micro_batches(np.array([5]), streams("workers", 0))
     assert sorted(len(batch) for batch in batches) == [0, 0, 0, 1]
-    nobody = calibrated(workers=4).micro_batches(np.empty(0, np.int64), stream())
+    nobody = calibrated(workers=4).micro_batches(np.empty(0, np.int64), streams("workers", 0))
     assert [len(batch) for batch in nobody] == [0, 0, 0, 0]
 
 
@@ -353,12 +381,7 @@ def test_settings_that_make_no_sense_are_refused(make, fields, message):
         make(**fields)
 
 
-def test_shares_of_other_workers_or_sizes_are_refused():
-    method = calibrated(workers=2)
-    share = method.share(None, 0, stream())
-    with pytest.raises(ValueError, match="shares must come from all 2 workers, got 1"):
-        method.update([share], 0)
-    with pytest.raises(ValueError, match=r"flat vector of 8 values.* got the shape \(7,\)"):
-        method.update([share, share[1:]], 0)
-    with pytest.raises(ValueError, match=r"flat vector of 8 values.* got the shape \(2, 4\)"):
-        method.share(np.zeros((2, 4)), 0, stream())
+def test_gradients_of_another_size_are_refused():
+    for shape, said in (((7,), r"\(7,\)"), ((2, 4), r"\(2, 4\)")):
+        with pytest.raises(ValueError, match=rf"flat vector of 8 values.* got the shape {said}"):
+            shares(calibrated(workers=1), [np.zeros(shape)])

@@ -191,8 +191,7 @@ def test_event_is_a_bound_on_the_exact_divergence_and_sensitivity_C_would_not_be
                 weight *= 1 - q if place is None else q / workers
             for worker in range(workers):
                 mine = [g for g, place in zip(records, where, strict=True) if place == worker]
-                mean = np.array([np.mean(mine)]) if mine else None
-                clipped_sum += silent.share(mean, 0, None)[0]
+                clipped_sum += silent.clipped(np.array([np.mean(mine)]))[0] if mine else 0.0
             total += weight * stats.norm.pdf(grid, clipped_sum, method.noise_stddev(0))
         return total
 

@@ -4,8 +4,8 @@
 
 Guarantee: a record joins a step independently with probability q and moves the sum by at most C, so
 a step is the Poisson-sampled Gaussian of multiplier z, under add/remove-one.  With several workers
-each record picks one of them, which changes nothing in the sum, and each worker adds noise of
-C z / sqrt(N); a single worker's share has less noise than is accounted for and is shown to nobody.
+each record picks one of them, which changes nothing in the sum, and each coordinate has its noise
+from one of them; a single worker's share is not protected and is shown to nobody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.central.edp_sgd import on_grid_, split_among, with_noise
+from tacit.central.edp_sgd import add_own_noise_, on_grid_, split_among
 from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector
 from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.samplers import PoissonSampler
@@ -57,8 +57,8 @@ class DpSgd(Method):
         streams: Streams,
     ) -> Vector:
         total = gradients.clipped_sum(batches[worker], self.clip_norm)
-        stddev = self.clip_norm * self.noise_multiplier / math.sqrt(self.workers)
-        return with_noise(total, stddev, streams("noise", step, worker))
+        stddev, stream = self.clip_norm * self.noise_multiplier, streams("noise", step, worker)
+        return add_own_noise_(total, stddev, worker, self.workers, stream)
 
     def update(self, step: int, total: Vector) -> Vector:
         total = on_grid_(total, self.clip_norm, self.population, self.noise_multiplier)

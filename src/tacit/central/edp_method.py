@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd, with_noise
+from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd, add_own_noise_
 from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector, reshuffled
 from tacit.mechanisms.edp_accounting import effective_multiplier
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
@@ -25,7 +25,7 @@ class EdpMethod(Method):
     The algorithm's N counts micro-batches.  In the paper each worker has one.  With more of them
     than workers, the noise (which N does not change) is set against a sum of more clipped vectors,
     and each takes a backward pass: N is a dial from eDP-SGD's speed towards DP-SGD's use of noise.
-    A worker clips each of its micro-batches, and adds noise of C z_t / sqrt(workers) to their sum.
+    A worker clips each of its micro-batches, and adds its part of the noise to their sum.
     """
 
     algorithm: CalibratedEdpSgd
@@ -60,8 +60,8 @@ class EdpMethod(Method):
         for mine in batches[worker :: self.workers]:
             if len(mine):
                 total += self.algorithm.clipped(gradients.mean(mine))
-        stddev = self.algorithm.noise_stddev(step) / math.sqrt(self.workers)
-        return with_noise(total, stddev, streams("noise", step, worker))
+        stddev, stream = self.algorithm.noise_stddev(step), streams("noise", step, worker)
+        return add_own_noise_(total, stddev, worker, self.workers, stream)
 
     def update(self, step: int, total: Vector) -> Vector:
         return self.algorithm.update_of(total, step)

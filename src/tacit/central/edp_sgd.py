@@ -7,22 +7,21 @@ added by each worker, and the N shares are averaged.  There are two variants:
 - `PaperEdpSgd` ("edp-sgd-paper") is Algorithm 1 as printed: y/N with y ~ N(0, (C z_t)^2) is added
   by each worker after rescaling, records come in reshuffled epochs, and alpha_k is taken from the
   first gradient.
-- `CalibratedEdpSgd` ("edp-sgd", the default) gives the noise that the paper means to give: each
-  worker adds N(0, (C z_t)^2 / N) in the *scaled* space, so that the sum of all has C z_t; alpha_k
-  is public; records are drawn by Poisson sampling and pick their workers independently.
+- `CalibratedEdpSgd` ("edp-sgd", the default) gives the noise that the paper means to give:
+  N(0, (C z_t)^2) on the sum of all clipped vectors, in the *scaled* space; alpha_k is public;
+  records are drawn by Poisson sampling and pick their workers independently.
 
 Guarantee (calibrated): one record moves the sum of the clipped vectors by at most 2C, so the noise
 is z_t / 2 times the sensitivity; `mechanisms.edp_accounting` proves the event.  It needs a worker's
 gradient to be a function of its own micro-batch, the released model, public constants and its own
-stream, and it is about the update: a single worker's share has only 1/sqrt(N) of the noise and must
-not be shown to anybody.  What is released is the noisy sum on a public grid, times public numbers.
+stream.  It is about the update: what is released is the noisy sum on a public grid, times public
+numbers.  A single worker's share is not protected and must not be shown to anybody.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -30,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.central.decay import NoDecay, NoiseDecay
-from tacit.central.layer_scaling import LayerScaling, check_size, check_whole
+from tacit.central.layer_scaling import LayerScaling, check_whole
 from tacit.mechanisms.clippers import FlatClip, Vector
 from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
 from tacit.mechanisms.fixed_point import Grid
@@ -77,24 +76,22 @@ class _EdpSgd(abc.ABC):
         """min(1, C / |g|) g for the scaled gradient g: of norm at most C, and ours to change."""
         return FlatClip(self.clip_norm).clip(self.scaling.scaled(gradient)).values
 
-    def _sum(self, shares: Sequence[Vector]) -> Vector:
-        """In the workers' order, so that a repeated step gives the same bits."""
-        if len(shares) != self.workers:
-            raise ValueError(f"shares must come from all {self.workers} workers, got {len(shares)}")
-        total = np.zeros(self.scaling.size)
-        for share in shares:
-            check_size(share, total.size)
-            total += share
-        return total
 
+def add_own_noise_(
+    share: Vector, stddev: float, worker: int, workers: int, stream: Draws
+) -> Vector:
+    """A worker's part of the noise on the sum of all shares, added to its share in place.
 
-def with_noise(values: Vector, stddev: float, stream: Draws) -> Vector:
-    """The vector plus Gaussian noise, in its place; without noise nothing is drawn."""
-    if stddev > 0:
-        noise = stream.normal(values.size)
+    Each coordinate has its noise from one worker, the one whose piece of the vector it is in.  So
+    the sum has independent noise of `stddev` everywhere, for one draw per coordinate instead of one
+    per coordinate and worker: drawing is most of what a private step costs more than another.
+    """
+    if stddev > 0:  # else nothing is drawn
+        start, end = (share.size * place // workers for place in (worker, worker + 1))
+        noise = stream.normal(end - start)
         noise *= stddev
-        values += noise
-    return values
+        share[start:end] += noise
+    return share
 
 
 def on_grid_(total: Vector, clip_norm: float, vectors: int, z: float) -> Vector:
@@ -152,18 +149,6 @@ class CalibratedEdpSgd(_EdpSgd):
         """
         return split_among(self.workers, cohort, stream)
 
-    def share(self, gradient: NDArray[Any] | None, step: int, stream: Draws) -> Vector:
-        """A worker's clipped scaled gradient with its part of the noise; None: it has no records.
-
-        Every worker needs a stream of its own, with randomness that no other step has used.
-        """
-        values = np.zeros(self.scaling.size) if gradient is None else self.clipped(gradient)
-        return with_noise(values, self.noise_stddev(step) / math.sqrt(self.workers), stream)
-
-    def update(self, shares: Sequence[Vector], step: int) -> Vector:
-        """What the shares of all workers are worth together."""
-        return self.update_of(self._sum(shares), step)
-
     def update_of(self, total: Vector, step: int) -> Vector:
         """The sum of the shares on a public grid, rescaled, over the public number of workers.
 
@@ -206,10 +191,6 @@ class PaperEdpSgd(_EdpSgd):
         values = self.scaling.rescale_(self.clipped(gradient))
         stddev = self.clip_norm * self.noise_multiplier_at(epoch)
         return values + stddev * stream.normal(values.size) / self.workers if stddev > 0 else values
-
-    def update(self, shares: Sequence[Vector]) -> Vector:
-        """The average of the shares."""
-        return self._sum(shares) / self.workers
 
     def figures(self, epochs: int, delta: float) -> PaperFigures:
         """The actual epsilon, and beside it two others, each labelled with what it is."""

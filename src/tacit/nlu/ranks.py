@@ -4,7 +4,7 @@ Each has the model, the utterances and the run key; a step's only message is one
 shares.  Rank 0 is the process that was started by the user.  It alone writes files, and tells the
 others at each epoch's beginning whether to go on, and as which attempt.
 
-Guarantee: shares carry less noise than is accounted for, and they stay on this machine.
+Guarantee: a share by itself is not protected, and it stays on this machine.
 """
 
 from __future__ import annotations
