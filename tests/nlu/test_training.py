@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.nlu import model_files
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.opening import data_of
 from tacit.nlu.plan import releases, resolved
@@ -156,6 +157,23 @@ def test_an_oracles_vocabulary_has_to_be_asked_for_and_voids_the_claim(tmp_path)
     asked = small(model={"vocabulary": "oracle", "accept_oracle": True}, training={"epochs": 1})
     run = train(asked, tmp_path / "run")
     assert "No differential privacy" in run.guarantee().claim
+
+
+def test_a_training_begins_with_the_vectors_of_a_file_and_its_claim_says_so(tmp_path):
+    words = data_of(small()).train[0].tokens[:2]
+    (tmp_path / "made.vec").write_text(
+        "2 4\n" + "".join(f"{word} 9 8 7 {place}\n" for place, word in enumerate(words))
+    )
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text(" ".join(words))
+    model = {"vocabulary": str(vocabulary), "vectors": str(tmp_path / "made.vec")}
+    run = train(small(model=model, training={"epochs": 1}), tmp_path / "run")
+    excluded = "the texts behind the word vectors of made.vec, which are declared public"
+    assert excluded in run.guarantee().claim
+    assert str(tmp_path) not in run.guarantee().claim
+    first = model_files.load(run.directory.checkpoints.read(0).model_file)
+    rows = {tuple(row) for row in first.model.words.weight.tolist()}
+    assert {(9.0, 8.0, 7.0, 0.0), (9.0, 8.0, 7.0, 1.0)} <= rows
 
 
 def test_a_delta_that_says_little_has_to_be_asked_for(tmp_path):
@@ -336,15 +354,17 @@ def test_what_is_said_of_training_is_not_of_the_users(finished):
         for row in run.metrics():
             assert not {"loss", "norm", "cohort"} & set(row)
         names = {path.name for path in run.path.iterdir()}
-        assert names == {
+        # Factors from people's gradients are not for others to see.
+        scaling = set() if run.experiment.noise.scaling == "first-gradient" else {"scaling.json"}
+        assert names == scaling | {
             "nlu.toml",
             "ledger.jsonl",
             "metrics.jsonl",
-            "scaling.json",
             "checkpoints",
             "private",
             "result.json",
         }
+        assert (run.path / "private" / "scaling.json").exists() == (not scaling)
 
 
 def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp_path):

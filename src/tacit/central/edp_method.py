@@ -56,10 +56,16 @@ class EdpMethod(Method):
         gradients: Gradients,
         streams: Streams,
     ) -> Vector:
-        total = np.zeros(self.algorithm.scaling.size)
-        for mine in batches[worker :: self.workers]:
-            if len(mine):
-                total += self.algorithm.clipped(gradients.mean(mine))
+        clipped = (
+            self.algorithm.clipped(gradients.mean(mine))
+            for mine in batches[worker :: self.workers]
+            if len(mine)
+        )
+        total = next(clipped, None)  # most often the only one
+        if total is None:
+            total = np.zeros(self.algorithm.scaling.size)
+        for one in clipped:
+            total += one
         stddev, stream = self.algorithm.noise_stddev(step), streams("noise", step, worker)
         return add_own_noise_(total, stddev, worker, self.workers, stream)
 

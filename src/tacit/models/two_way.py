@@ -10,10 +10,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 class TwoWayLstm(nn.Module):
     """[B, T, inputs] in, [B, T, 2 hidden] out; zeros where there is no token.
 
-    The two directions are two layers, and a sequence is turned round within its own length, because
-    this stays right where `nn.LSTM` is exchanged for Opacus's `DPLSTM`: that one would read padding
-    first if it went backward by itself, and given packed sequences, which it sorts by length, it
-    returns per-example gradients in another order than all other layers do.
+    The two directions are two layers, and a sequence is turned round within its own length: each
+    is then a plain LSTM over padded sequences, for which ghost clipping and Opacus know what every
+    single example contributed.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import PurePath
 
 from tacit.guarantee import Guarantee, figures, others_on_record
 from tacit.mechanisms.edp_accounting import PaperFigures
@@ -81,6 +82,11 @@ def _excluded(experiment: NluExperiment) -> list[str]:
         excluded.append(f"the number of training {unit}s, which is published")
     if experiment.data.schema_is_counted:
         excluded.append("which intents and slot types there are, which is published")
+    model = experiment.model
+    for what, source in (("word vectors", model.vectors), ("trained weights", model.pretrained)):
+        if source:
+            name = PurePath(source).name
+            excluded.append(f"the texts behind the {what} of {name}, which are declared public")
     assert noise.population is not None
     assert experiment.privacy.delta is not None
     if experiment.privacy.delta >= 1 / noise.population:
