@@ -61,6 +61,13 @@ def test_every_curve_is_a_line_in_both_panels_and_every_switch_a_cross():
     assert end.get_ylim() == pytest.approx((0.97 * 360, 1.5 * 400))
 
 
+def test_a_curve_that_leaves_another_training_begins_with_a_cross():
+    [axes, _] = figure({"baseline": BASELINE, "left": SWITCHED[1:]}).axes
+    *_, crosses = axes.lines
+    assert len(axes.lines) == 3
+    assert list(crosses.get_xydata()[0]) == [10, 2500.0]
+
+
 def test_a_gap_does_not_hide_the_rest():
     [_, end] = figure({"only": [(0, math.nan), (5, 30.0), (9, math.inf)]}).axes
     assert end.get_ylim() == pytest.approx((0.97 * 30, 1.5 * 30))

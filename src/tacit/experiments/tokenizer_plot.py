@@ -105,12 +105,17 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
 
 
 def _add(axes: Axes, number: int, name: str, curve: Curve) -> None:
-    """A line, with a cross at each switch: where the new tokenizer begins."""
+    """A line, with a cross at each switch: where the new tokenizer begins.
+
+    A curve that does not begin at round 0 left another training, with a tokenizer of its own.
+    """
     style: dict[str, Any] = {"color": f"C{number % 10}"}
     style["linestyle"] = ("-", "--", ":")[number // 10 % 3]
     rounds, values = zip(*curve, strict=True)
     axes.plot(rounds, values, marker=".", label=name, **style)
     switched = [after for before, after in pairwise(curve) if before[0] == after[0]]
+    if rounds[0] > 0 and rounds[0] not in dict(switched):
+        switched.append(curve[0])
     if switched:
         axes.plot(*zip(*switched, strict=True), linestyle="", marker="x", color=style["color"])
 
