@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from tacit.central.dp_sgd import DpSgd
-from tacit.central.method import Plain
+from tacit.central.method import Plain, Work
 from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
@@ -52,7 +52,7 @@ def method(*, workers=1, C=0.5, z=1.5, q=0.1, population=200):
 
 def total_of(dp, batches, gradients, step=0):
     """The sum of all workers' shares."""
-    return sum(dp.share(step, i, batches, gradients, streams) for i in range(dp.workers))
+    return sum(dp.share(Work(step, i, batches, gradients, streams)) for i in range(dp.workers))
 
 
 def step_of(dp, batches, gradients, step=0):
@@ -108,7 +108,7 @@ def test_without_clip_and_noise_it_is_plain_sgd_on_the_same_draws():
     dp, plain = method(workers=3, C=1e30, z=0.0, q=q), Plain(3, batch_size=40)
     steps = range(5)
     for step, batches in zip(steps, dp.draws(steps, 200, streams), strict=True):
-        shares = (plain.share(step, i, batches, gradients, streams) for i in range(3))
+        shares = (plain.share(Work(step, i, batches, gradients, streams)) for i in range(3))
         mean = plain.update(step, sum(shares))
         drawn = sum(map(len, batches))
         # The mean over those drawn, but over the number that is expected.
@@ -191,7 +191,7 @@ def test_the_update_lies_on_a_public_grid_before_it_is_averaged():
 def test_workers_and_steps_have_noise_of_their_own():
     dp, gradients = method(workers=2), Given(np.zeros((1, 20_000)))
     found = [
-        dp.share(step, worker, [NOBODY, NOBODY], gradients, streams)
+        dp.share(Work(step, worker, [NOBODY, NOBODY], gradients, streams))
         for step in range(2)
         for worker in range(2)
     ]

@@ -10,7 +10,7 @@ from tacit.central.decay import ExponentialDecay, NoDecay
 from tacit.central.edp_method import EdpMethod, PaperMethod
 from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.central.layer_scaling import LayerScaling
-from tacit.central.method import Plain
+from tacit.central.method import Plain, Work
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.randomness import RunKey
@@ -49,7 +49,8 @@ def update(chosen, gradients, step=0, batches=None):
     if batches is None:
         [batches] = chosen.draws(range(step, step + 1), len(gradients.rows), streams)
     shares = [
-        chosen.share(step, worker, batches, gradients, streams) for worker in range(chosen.workers)
+        chosen.share(Work(step, worker, batches, gradients, streams))
+        for worker in range(chosen.workers)
     ]
     return chosen.update(step, np.sum(shares, axis=0))
 

@@ -14,6 +14,7 @@ from tacit.central.decay import ExponentialDecay, LinearDecay, NoDecay
 from tacit.central.edp_method import EdpMethod, PaperMethod
 from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.central.layer_scaling import LayerScaling
+from tacit.central.method import Work
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.randomness import RunKey
 from tests.oracles.edp_sgd import edp_sgd
@@ -50,7 +51,7 @@ def shares(algorithm, gradients, step=0):
     """What every worker makes of its micro-batch's mean gradient; None: it has no records."""
     batches = [np.array([i] * (g is not None), np.int64) for i, g in enumerate(gradients)]
     return [
-        method_of(algorithm).share(step, worker, batches, Given(gradients), streams)
+        method_of(algorithm).share(Work(step, worker, batches, Given(gradients), streams))
         for worker in range(algorithm.workers)
     ]
 

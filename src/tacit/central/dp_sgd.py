@@ -11,12 +11,12 @@ from one of them; a single worker's share is not protected and is shown to nobod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tacit.central.edp_sgd import add_own_noise_, on_grid_, split_among
-from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector
+from tacit.central.method import Charge, Indices, Method, Streams, Vector, Work
+from tacit.central.shared_noise import add_own_noise_, on_grid_, split_among
 from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
@@ -48,17 +48,9 @@ class DpSgd(Method):
             cohort = self.sampler.draw(units, streams("cohort", step))
             yield split_among(self.workers, cohort, streams("workers", step))
 
-    def share(
-        self,
-        step: int,
-        worker: int,
-        batches: Sequence[Indices],
-        gradients: Gradients,
-        streams: Streams,
-    ) -> Vector:
-        total = gradients.clipped_sum(batches[worker], self.clip_norm)
-        stddev, stream = self.clip_norm * self.noise_multiplier, streams("noise", step, worker)
-        return add_own_noise_(total, stddev, worker, self.workers, stream)
+    def share(self, work: Work) -> Vector:
+        total = work.gradients.clipped_sum(work.batches[work.worker], self.clip_norm)
+        return add_own_noise_(total, self.clip_norm * self.noise_multiplier, work, self.workers)
 
     def update(self, step: int, total: Vector) -> Vector:
         total = on_grid_(total, self.clip_norm, self.population, self.noise_multiplier)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd, add_own_noise_
-from tacit.central.method import Charge, Gradients, Indices, Method, Streams, Vector, reshuffled
+from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.central.method import Charge, Indices, Method, Streams, Vector, Work, reshuffled
+from tacit.central.shared_noise import add_own_noise_
 from tacit.mechanisms.edp_accounting import effective_multiplier
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
 
@@ -48,17 +49,10 @@ class EdpMethod(Method):
             cohort = self.algorithm.sampler.draw(units, streams("cohort", step))
             yield self.algorithm.micro_batches(cohort, streams("workers", step))
 
-    def share(
-        self,
-        step: int,
-        worker: int,
-        batches: Sequence[Indices],
-        gradients: Gradients,
-        streams: Streams,
-    ) -> Vector:
+    def share(self, work: Work) -> Vector:
         clipped = (
-            self.algorithm.clipped(gradients.mean(mine))
-            for mine in batches[worker :: self.workers]
+            self.algorithm.clipped(work.gradients.mean(mine))
+            for mine in work.batches[work.worker :: self.workers]
             if len(mine)
         )
         total = next(clipped, None)  # most often the only one
@@ -66,8 +60,7 @@ class EdpMethod(Method):
             total = np.zeros(self.algorithm.scaling.size)
         for one in clipped:
             total += one
-        stddev, stream = self.algorithm.noise_stddev(step), streams("noise", step, worker)
-        return add_own_noise_(total, stddev, worker, self.workers, stream)
+        return add_own_noise_(total, self.algorithm.noise_stddev(work.step), work, self.workers)
 
     def update(self, step: int, total: Vector) -> Vector:
         return self.algorithm.update_of(total, step)
@@ -105,16 +98,10 @@ class PaperMethod(Method):
         for batch in reshuffled(steps, units, self.batch_size, in_epoch, streams):
             yield self.algorithm.micro_batches(batch)
 
-    def share(
-        self,
-        step: int,
-        worker: int,
-        batches: Sequence[Indices],
-        gradients: Gradients,
-        streams: Streams,
-    ) -> Vector:
-        gradient = gradients.mean(batches[worker])
-        return self.algorithm.share(gradient, self._epoch(step), streams("noise", step, worker))
+    def share(self, work: Work) -> Vector:
+        gradient = work.gradients.mean(work.batches[work.worker])
+        stream = work.streams("noise", work.step, work.worker)
+        return self.algorithm.share(gradient, self._epoch(work.step), stream)
 
     def update(self, step: int, total: Vector) -> Vector:
         total /= self.workers

@@ -23,30 +23,20 @@ from __future__ import annotations
 import abc
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.central.decay import NoDecay, NoiseDecay
 from tacit.central.layer_scaling import LayerScaling, check_whole
+from tacit.central.shared_noise import on_grid_, split_among
 from tacit.mechanisms.clippers import FlatClip, Vector
 from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
-from tacit.mechanisms.fixed_point import Grid
 from tacit.mechanisms.samplers import PoissonSampler
+from tacit.privacy.randomness import Stream
 
 Indices = NDArray[np.int64]
-
-# In clip norms; the grid is not made finer for less noise than this.
-FINEST_NOISE = 1e-6
-
-
-class Draws(Protocol):
-    """What is asked of a random stream; `tacit.privacy.randomness.Stream` has it."""
-
-    def normal(self, n: int, /) -> NDArray[np.float64]: ...
-
-    def integers(self, bound: int, n: int, /) -> Indices: ...
 
 
 @dataclass(frozen=True)
@@ -75,42 +65,6 @@ class _EdpSgd(abc.ABC):
     def clipped(self, gradient: NDArray[Any]) -> Vector:
         """min(1, C / |g|) g for the scaled gradient g: of norm at most C, and ours to change."""
         return FlatClip(self.clip_norm).clip(self.scaling.scaled(gradient)).values
-
-
-def add_own_noise_(
-    share: Vector, stddev: float, worker: int, workers: int, stream: Draws
-) -> Vector:
-    """A worker's part of the noise on the sum of all shares, added to its share in place.
-
-    Each coordinate has its noise from one worker, the one whose piece of the vector it is in.  So
-    the sum has independent noise of `stddev` everywhere, for one draw per coordinate instead of one
-    per coordinate and worker: drawing is most of what a private step costs more than another.
-    """
-    if stddev > 0:  # else nothing is drawn
-        start, end = (share.size * place // workers for place in (worker, worker + 1))
-        noise = stream.normal(end - start)
-        noise *= stddev
-        share[start:end] += noise
-    return share
-
-
-def on_grid_(total: Vector, clip_norm: float, vectors: int, z: float) -> Vector:
-    """A noisy sum of at most so many clipped vectors, rounded to a public grid in its place.
-
-    The low-order bits of a float sum could betray what was summed.
-    """
-    if z > 0:
-        grid = Grid.for_clip(clip_norm, vectors, max(z, FINEST_NOISE)).step
-        total /= grid
-        np.rint(total, out=total)
-        total *= grid
-    return total
-
-
-def split_among(workers: int, cohort: Indices, stream: Draws) -> list[Indices]:
-    """Each worker's part of a cohort; every unit picks its worker by itself."""
-    chosen = stream.integers(workers, len(cohort))
-    return [cohort[chosen == worker] for worker in range(workers)]
 
 
 @dataclass(frozen=True)
@@ -142,7 +96,7 @@ class CalibratedEdpSgd(_EdpSgd):
         """Of the noise on the sum, from all workers together: C z_t."""
         return self.clip_norm * self.noise_multiplier_at(self._time(step))
 
-    def micro_batches(self, cohort: Indices, stream: Draws) -> list[Indices]:
+    def micro_batches(self, cohort: Indices, stream: Stream) -> list[Indices]:
         """Each worker's records of the cohort that `sampler` drew; a worker may have none.
 
         Every record picks its worker by itself, so that one that leaves moves no other.
@@ -186,7 +140,7 @@ class PaperEdpSgd(_EdpSgd):
             )
         return np.array_split(batch, self.workers)
 
-    def share(self, gradient: NDArray[Any], epoch: int, stream: Draws) -> Vector:
+    def share(self, gradient: NDArray[Any], epoch: int, stream: Stream) -> Vector:
         """A worker's clipped and rescaled gradient plus y/N."""
         values = self.scaling.rescale_(self.clipped(gradient))
         stddev = self.clip_norm * self.noise_multiplier_at(epoch)

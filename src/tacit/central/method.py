@@ -46,6 +46,17 @@ class Gradients(Protocol):
         """The sum of the gradients of single records, each clipped to the norm."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """A worker's part of a step: the units of all workers, and what it computes and draws with."""
+
+    step: int
+    worker: int
+    batches: Sequence[Indices]
+    gradients: Gradients
+    streams: Streams
+
+
 class Method(abc.ABC):
     """Frozen, and all public; see the module for what a step does with it."""
 
@@ -61,14 +72,7 @@ class Method(abc.ABC):
         """For each step the units of each worker, out of so many actual ones."""
 
     @abc.abstractmethod
-    def share(
-        self,
-        step: int,
-        worker: int,
-        batches: Sequence[Indices],
-        gradients: Gradients,
-        streams: Streams,
-    ) -> Vector:
+    def share(self, work: Work) -> Vector:
         """What this worker contributes, ours to change."""
 
     @abc.abstractmethod
@@ -96,19 +100,12 @@ class Plain(Method):
         for batch in reshuffled(steps, units, self.batch_size, in_epoch, streams):
             yield np.array_split(batch, self.workers)
 
-    def share(
-        self,
-        step: int,
-        worker: int,
-        batches: Sequence[Indices],
-        gradients: Gradients,
-        streams: Streams,
-    ) -> Vector:
-        mine = batches[worker]
+    def share(self, work: Work) -> Vector:
+        mine = work.batches[work.worker]
         if not len(mine):  # the last batch of an epoch may be small
-            return np.zeros_like(gradients.mean(batches[0]))
-        share = gradients.mean(mine)
-        share *= len(mine) / sum(map(len, batches))
+            return np.zeros_like(work.gradients.mean(work.batches[0]))
+        share = work.gradients.mean(mine)
+        share *= len(mine) / sum(map(len, work.batches))
         return share
 
     def update(self, step: int, total: Vector) -> Vector:

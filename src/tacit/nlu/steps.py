@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.central.method import Method
+from tacit.central.method import Method, Work
 from tacit.central.pretrain import own_randomness
 from tacit.nlu.experiment import Training
 from tacit.nlu.gradients import UtteranceGradients
@@ -69,7 +69,7 @@ class Stepper:
         for step, batches in zip(steps, draws, strict=True):
             seed = int(streams("dropout", step, rank).words(1)[0] >> np.uint64(2))
             with own_randomness(seed, 0):
-                share = method.share(step, rank, batches, gradients, streams)
+                share = method.share(Work(step, rank, batches, gradients, streams))
             total = torch.from_numpy(share)
             ranks.sum_(total)
             self._apply(method.update(step, total.numpy()), step)
