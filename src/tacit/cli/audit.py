@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
@@ -56,7 +57,7 @@ def audit(
             help='Exit with 1 if it holds, such as "memorized>0"; may be repeated.',
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for planted canaries and phrases in a model, and measure what its users give away.
 

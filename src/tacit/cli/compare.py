@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.live import percent, plain
+from tacit.cli.options import AsJson
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def compare(
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw the held-out curves: .png, .svg or .pdf."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """What several runs reached, what it cost, and how they differ from the first one."""
     from tacit.cli import plotting

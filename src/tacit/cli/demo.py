@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -18,8 +18,8 @@ from rich.table import Table
 from tacit.cli.demo_audit import POOLED_EPOCHS, audit_all, pooled_model, print_memorized
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
+from tacit.cli.options import Seed
 from tacit.cli.progress import bar, tracked
-from tacit.cli.values import whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -70,12 +70,7 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Each demo makes a folder of its own in DIR.")
     ] = Path("demo"),
-    seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
-        ),
-    ] = None,
+    seed: Seed = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A smoke test of seconds: its figures say nothing.")
     ] = False,

@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar, tracked
 from tacit.cli.values import whole_number
 
@@ -77,7 +78,7 @@ def evaluate(
             "--baselines", help="Unigram and bigram models of the training users, without privacy."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Accuracy and perplexity on the text of test users, whom no training has seen.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.console import Console
 
+from tacit.cli.options import AsJson
 from tacit.cli.outputs import new_directory
 from tacit.cli.values import whole_number
 
@@ -48,7 +49,7 @@ def export(
             help="Export a simulation or a run without a guarantee; the card says what it is.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model, its tokenizer, its ledger and a model card with the claim.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 
@@ -83,7 +84,7 @@ def ingest(
     memory_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory to sort in; the rest goes to disk.")
     ] = "1GiB",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a corpus of people's text: CSV, TSV, JSON Lines or Parquet, plain or compressed.
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def ledger(
             metavar="RUN", help="A run directory or an exported bundle.", show_default=False
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw epsilon over releases: .png, .svg or .pdf."),

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 
@@ -50,7 +51,7 @@ def attack(
         Optional[list[str]],  # noqa: UP045
         typer.Option(metavar="GATE", help='Such as "membership_auc>0.6": exit code 1 if it holds.'),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try to tell the utterances that a model was trained on from others, and count.
 

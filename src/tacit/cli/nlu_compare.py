@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.nlu_train import carried_out
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 from tacit.privacy.claims import format_epsilon
@@ -76,7 +77,7 @@ def compare(
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train every variant of a recipe on one set, attack each, and print the paper's tables.
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from tacit.cli.live import percent
 from tacit.cli.nlu_train import metrics_table
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 
 EXAMPLES = """
@@ -37,7 +38,7 @@ def evaluate(
     part: Annotated[
         str, typer.Option(metavar="NAME", help="Of the run's own data: test or valid.")
     ] = "test",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Semantic error rate, intent accuracy and slot F1, in all and by intent.
 

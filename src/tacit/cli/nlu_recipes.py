@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tacit.cli.options import AsJson
+
 
 def recipes(
     name: Annotated[
@@ -18,7 +20,7 @@ def recipes(
         typer.Argument(metavar="NAME", help="Print this one.", show_default=False),
     ] = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the recipes of tacit nlu, or print one of them."""
     from tacit.nlu.experiment import RECIPES

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import percent
+from tacit.cli.options import AsJson, KeepKey, Quiet, Resume, Seed, TargetEpsilon
 from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
@@ -55,9 +56,7 @@ def train(
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME", help="A variant of the recipe."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run that is in DIR.")
-    ] = False,
+    resume: Resume = False,
     method: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(metavar="NAME", help="sgd, dp-sgd, edp-sgd or edp-sgd-paper."),
@@ -70,10 +69,7 @@ def train(
         Optional[int],  # noqa: UP045
         typer.Option(parser=whole_number, metavar="T", help="Epochs of training."),
     ] = None,
-    target_epsilon: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(parser=number, metavar="EPSILON", help="Solve for the noise that meets it."),
-    ] = None,
+    target_epsilon: TargetEpsilon = None,
     budget_epsilon: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(parser=number, metavar="EPSILON", help="Stop before an epoch exceeds it."),
@@ -82,12 +78,7 @@ def train(
         Optional[float],  # noqa: UP045
         typer.Option(parser=number, metavar="DELTA", help="Below 1/K.  [default: K^-1.1]"),
     ] = None,
-    seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
-        ),
-    ] = None,
+    seed: Seed = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -96,11 +87,9 @@ def train(
             help="Processes, each with a micro-batch: a part of what eDP-SGD is.",
         ),
     ] = None,
-    keep_key: Annotated[
-        bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    keep_key: KeepKey = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model of intents and slots, and say what that cost the people behind the utterances.
 

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 
@@ -57,7 +58,7 @@ def personalize(
             parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model further on one person's text, and keep the result for that person.
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.values import experiment, number, whole_number
 from tacit.privacy.claims import format_epsilon
 
@@ -93,7 +94,7 @@ def plan(
     precise: Annotated[
         bool, typer.Option("--precise", help="The finest grid for pld: slower, 0.001% tight.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
     plot: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(metavar="FILE", help="Draw epsilon over rounds: .png, .svg or .pdf."),

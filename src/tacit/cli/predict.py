@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli.options import AsJson
 from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def predict(
             parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Suggest words for a typed text, with the model's probability of each.
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.outputs import append_rows, new_directory
 from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
@@ -115,7 +116,7 @@ def pretrain(
     mlm: Annotated[
         bool, typer.Option("--mlm", help="Train a BERT for intents and slots on masked text.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model on public text, as a starting point for private training.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 
@@ -63,7 +64,7 @@ def report(
             parser=whole_number, metavar="N", help="Out of so many users; goes with the other one."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write one page with the claim, its warnings, epsilon, the curves and the audit.
 

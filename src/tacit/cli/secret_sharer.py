@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
+from tacit.cli.options import AsJson
 
 EXAMPLES = """
 Examples:
@@ -61,7 +62,7 @@ def secret_sharer(
         bool, typer.Option("--list", help="Print the names of the arms, and train nothing.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plant the same canaries for every arm of a recipe, train, and try to get them out again.
 

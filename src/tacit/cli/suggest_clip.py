@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 
@@ -58,7 +59,7 @@ def suggest_clip(
         int,
         typer.Option(parser=whole_number, metavar="N", help="Rounds before measuring again."),
     ] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Propose the clip norm S, and S_j by layer, from public text.
 

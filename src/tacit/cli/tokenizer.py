@@ -15,6 +15,7 @@ import typer
 
 from tacit.cli import tokenizer_compare, tokenizer_train
 from tacit.cli import tokenizer_options as options
+from tacit.cli.options import Quiet
 from tacit.cli.values import whole_number
 from tacit.privacy import checks
 
@@ -134,7 +135,7 @@ def swap(
         Optional[int],  # noqa: UP045
         typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Go on training with another tokenizer, in a branch of a run.

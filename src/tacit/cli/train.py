@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display, percent, plain
+from tacit.cli.options import AsJson, KeepKey, Quiet, Resume, Seed, TargetEpsilon
 from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
@@ -56,9 +57,7 @@ def train(
             metavar="C", help="A corpus directory, or chitchat.  [default: that of the recipe]"
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run that is in DIR.")
-    ] = False,
+    resume: Resume = False,
     from_run: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
@@ -77,10 +76,7 @@ def train(
         Optional[int],  # noqa: UP045
         typer.Option(parser=whole_number, metavar="T", help="Rounds of training, in all."),
     ] = None,
-    target_epsilon: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(parser=number, metavar="EPSILON", help="Solve for the noise that meets it."),
-    ] = None,
+    target_epsilon: TargetEpsilon = None,
     budget_epsilon: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(parser=number, metavar="EPSILON", help="Stop before a round exceeds it."),
@@ -97,12 +93,7 @@ def train(
             help="Users in all, declared public.  [default: the corpus's training users]",
         ),
     ] = None,
-    seed: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
-        ),
-    ] = None,
+    seed: Seed = None,
     workers: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
@@ -119,14 +110,12 @@ def train(
             show_default=False,
         ),
     ] = "",
-    keep_key: Annotated[
-        bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
-    ] = False,
+    keep_key: KeepKey = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Held-out metrics in DIR/tensorboard as well.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model on people's text, and say what that cost them.
 
