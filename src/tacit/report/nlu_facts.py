@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import PurePath
 from typing import Any
 
 from tacit.guarantee import Guarantee
@@ -34,6 +33,7 @@ from tacit.report.common_facts import (
 from tacit.report.epsilon import Tell, over_releases
 from tacit.report.nlu_inputs import Result
 from tacit.report.nlu_warnings import found_in, has_made_up_utterances
+from tacit.runs.export import without_folder
 
 NLU_MODEL = "intent and slot model"
 FILES = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
@@ -99,7 +99,7 @@ def _about(run: NluRun, result: Result | None, stored: StoredModel) -> dict[str,
         "model": experiment.model.name,
         "pretrained": experiment.model.pretrained or None,
         "parameters": sum(values.numel() for values in stored.model.parameters()),
-        "vocabulary": _without_folder(stored.encoder.provenance),
+        "vocabulary": without_folder(stored.encoder.provenance),
         "intents": len(stored.labels.intents),
         "tags": len(stored.labels.tags),
     }
@@ -219,19 +219,10 @@ def without_folders(experiment: NluExperiment) -> NluExperiment:
     """Whole paths shortened to the names at their ends: they tell about a machine and its owner."""
     model = experiment.model
     return experiment.changed(
-        data={"source": _without_folder(experiment.data.source)},
+        data={"source": without_folder(experiment.data.source)},
         model={
-            "vocabulary": _without_folder(model.vocabulary),
-            "vectors": _without_folder(model.vectors),
-            "pretrained": _without_folder(model.pretrained),
+            "vocabulary": without_folder(model.vocabulary),
+            "vectors": without_folder(model.vectors),
+            "pretrained": without_folder(model.pretrained),
         },
     )
-
-
-def _without_folder(source: str) -> str:
-    kind, colon, name = source.partition(": ")  # of a provenance
-    if colon:
-        return f"{kind}: {_without_folder(name)}"
-    path = PurePath(source)
-    is_outside = path.is_absolute() or ".." in path.parts or source.startswith("~")
-    return path.name if is_outside else source

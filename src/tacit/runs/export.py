@@ -88,12 +88,13 @@ def write(
 def without_folders(experiment: Experiment) -> Experiment:
     """Whole paths shortened to the names at their ends: they tell about a machine and its owner."""
     given = experiment.model
-    model: dict[str, Any] = {"start": _name(given.start)}
+    model: dict[str, Any] = {"start": without_folder(given.start)}
     if given.pretrain is not None:
-        model["pretrain"] = given.pretrain.model_dump() | {"source": _name(given.pretrain.source)}
+        source = without_folder(given.pretrain.source)
+        model["pretrain"] = given.pretrain.model_dump() | {"source": source}
     return experiment.changed(
-        corpus={"source": _name(experiment.corpus.source)},
-        tokenizer={"source": _name(experiment.tokenizer.source)},
+        corpus={"source": without_folder(experiment.corpus.source)},
+        tokenizer={"source": without_folder(experiment.tokenizer.source)},
         model=model,
         phases=[_phase_without_folders(phase) for phase in experiment.phases],
     )
@@ -102,11 +103,18 @@ def without_folders(experiment: Experiment) -> Experiment:
 def _phase_without_folders(phase: Phase) -> dict[str, Any]:
     data = phase.model_dump()
     if phase.tokenizer is not None:
-        data["tokenizer"]["source"] = _name(phase.tokenizer.source)
+        data["tokenizer"]["source"] = without_folder(phase.tokenizer.source)
     return data
 
 
-def _name(source: str) -> str:
+def without_folder(source: str) -> str:
+    """A file by its name alone, unless its path says no more than where it is from here.
+
+    A provenance such as "public: a path" keeps its first word.
+    """
+    kind, colon, name = source.partition(": ")
+    if colon:
+        return f"{kind}: {without_folder(name)}"
     path = PurePath(source)
     is_outside = path.is_absolute() or ".." in path.parts or source.startswith("~")
     return path.name if is_outside else source
