@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.clippers import Clipper, FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.clippers import Clipper, FlatClip, NoClip, PerLayerClip, clip_
 from tests.oracles.estimators import squared_norm
 
 CLIP_NORMS = st.floats(1e-30, 1e30) | st.sampled_from([1.0, 20.0, 7.9, 0.1, 1 / 3])
@@ -72,6 +72,15 @@ def test_even_split_has_the_given_total(clip_norm, layers):
     clipper = PerLayerClip.even(clip_norm, layers)
     assert clipper.norms == (clip_norm / math.sqrt(layers),) * layers
     assert clipper.total_norm == pytest.approx(clip_norm, rel=1e-15)
+
+
+@given(VECTORS, CLIP_NORMS, st.sampled_from([0.0, math.nan, math.inf, 1e200]))
+def test_clipping_in_place_gives_the_bits_of_flat_clip(update, clip_norm, odd):
+    values = np.append(update, odd).astype(np.float64)
+    expected = FlatClip(clip_norm).clip(values.copy()).values
+    found = clip_(values, clip_norm)
+    assert found is values
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_per_layer_with_one_layer_is_flat():

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from tacit.central.decay import NoDecay, NoiseDecay
 from tacit.central.layer_scaling import LayerScaling, check_whole
 from tacit.central.shared_noise import on_grid_, split_among
-from tacit.mechanisms.clippers import FlatClip, Vector
+from tacit.mechanisms.clippers import FlatClip, Vector, clip_
 from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.randomness import Stream
@@ -64,7 +64,7 @@ class _EdpSgd(abc.ABC):
 
     def clipped(self, gradient: NDArray[Any]) -> Vector:
         """min(1, C / |g|) g for the scaled gradient g: of norm at most C, and ours to change."""
-        return FlatClip(self.clip_norm).clip(self.scaling.scaled(gradient)).values
+        return clip_(self.scaling.scaled(gradient), self.clip_norm)
 
 
 @dataclass(frozen=True)
