@@ -94,7 +94,8 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
         axes.set_ylabel("perplexity per word")
         axes.grid(True, which="both", alpha=0.25)
     whole.set_yscale("log")
-    whole.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    for set_formatter in (whole.yaxis.set_major_formatter, whole.yaxis.set_minor_formatter):
+        set_formatter(StrMethodFormatter("{x:,g}"))
     whole.legend(fontsize="small")
     whole.set_title("all rounds")
     end.set_title("where the curves end")
