@@ -30,7 +30,6 @@ Examples:
 
 `tacit nlu compare dupuy2021-clc --data atis --time 20`
 """
-SLOW = {"dp-sgd-one-by-one": 1}  # steps of a turn: it takes as long as all others together
 
 
 def compare(
@@ -104,7 +103,6 @@ def compare(
                 data_of(next(iter(experiments.values()))),
                 turns=turns,
                 steps=max(1, time // turns),
-                fewer=SLOW,
                 tell=lambda name, turn, of: show("timing", turn, of, name),
             )
         _print_times(timings, markdown=markdown, as_json=as_json)

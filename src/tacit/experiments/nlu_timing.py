@@ -62,19 +62,12 @@ def time_methods(
     *,
     turns: int = 5,
     steps: int = 10,
-    fewer: Mapping[str, int] | None = None,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
-    """Time each experiment's steps; one of them has to be `sgd`.
-
-    `fewer` has the steps of a turn of those that are too slow for `steps` of them.
-    """
+    """Time each experiment's steps; one of them has to be `sgd`."""
     if BASELINE not in experiments:
         raise ValueError(f"timing needs a variant {BASELINE!r} to compare with")
-    contestants = {
-        name: _Contestant(one, data, (fewer or {}).get(name, steps))
-        for name, one in experiments.items()
-    }
+    contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
     try:
         for contestant in contestants.values():  # memory is set aside, and caches are filled
             contestant.turn()
@@ -100,7 +93,7 @@ def time_methods(
                 mine / base for mine, base in zip(per_epoch[name], per_epoch[BASELINE], strict=True)
             ),
             turns,
-            turns * contestants[name].steps,
+            turns * steps,
         )
         for name in contestants
     ]
