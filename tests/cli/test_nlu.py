@@ -160,6 +160,24 @@ def test_variants_are_compared_in_one_table_and_not_trained_twice(tacit, tmp_pat
     assert "--out says where the runs go" in tacit.refused("compare", ways)
 
 
+def test_variants_are_timed_in_turns_and_leave_nothing(tacit, tmp_path):
+    text = small(noise={"decay": "none", "decay_rate": None}, training={"workers": 2}).to_toml()
+    text += "\n[variants.sgd]\ntraining = { method = 'sgd' }\nnoise = { noise_multiplier = 0.0 }\n"
+    text += "\n[variants.private]\n[variants.ghost]\ntraining = { method = 'dp-sgd' }\n"
+    ways = write(tmp_path / "ways.toml", text)
+    rows = tacit.json("compare", ways, "--time", "5")
+    assert [row["name"] for row in rows] == ["sgd", "private", "ghost"]
+    assert rows[0]["factor"] == 1
+    assert all(row["steps"] == row["turns"] == 5 for row in rows)
+    assert all(row["epoch_seconds"] > row["step_seconds"] > 0 for row in rows)
+    assert list(tmp_path.iterdir()) == [ways]
+    table = tacit.says("compare", ways, "--time", "1", "--only", "sgd", "--markdown")
+    assert "| sgd |" in table
+    assert "x 1.00" in table
+    alone = tacit.refused("compare", ways, "--time", "1", "--only", "private")
+    assert "timing needs a variant 'sgd' to compare with" in alone
+
+
 def test_recipes_are_listed_and_printed(tacit):
     rows = {row["name"]: row for row in tacit.json("recipes")}
     assert "generated" in rows
