@@ -110,7 +110,6 @@ def serve(turns: Turns, ranks: Ranks) -> None:
 class _Contestant:
     def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
         job = job_for(experiment, data)
-        self.steps = steps
         self.epoch_steps = job.epoch_steps
         self._turns = Turns(job, steps)
         self._stepper = job.stepper()
