@@ -2,11 +2,13 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from tacit import native
 from tacit.federated import handwritten, kernel
 from tacit.federated.handwritten import HandwrittenSGD
 from tacit.federated.rows import Rows
@@ -44,7 +46,7 @@ def one_step():
 
 
 def test_without_a_compiler_plain_torch_operations_are_used(monkeypatch):
-    monkeypatch.setattr(kernel.shutil, "which", lambda name: None)
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
     assert kernel.built_kernel() is None
     assert handwritten.kernel_name() == "torch"
     assert np.isfinite(one_step().weights()).all()
@@ -52,8 +54,9 @@ def test_without_a_compiler_plain_torch_operations_are_used(monkeypatch):
         HandwrittenSGD(build("lstm", 23), "c++")
 
 
-def test_an_installation_without_the_sources_does_without_the_kernel(monkeypatch):
-    monkeypatch.setattr(kernel, "SOURCES", ("nowhere.cpp",))
+def test_an_installation_without_the_sources_does_without_the_kernel(monkeypatch, tmp_path):
+    nowhere = replace(kernel.SOURCE, files=(tmp_path / "nowhere.cpp",))
+    monkeypatch.setattr(kernel, "SOURCE", nowhere)
     assert handwritten.kernel_name() == "torch"
 
 
@@ -73,7 +76,7 @@ def test_a_broken_library_in_the_cache_is_passed_by(monkeypatch, tmp_path, libra
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / f"step-{digest}.so").write_bytes(b"not a library")
     built = []
-    monkeypatch.setattr(kernel, "_library", _noting(built, kernel._library, library))
+    monkeypatch.setattr(native, "_compiled", _noting(built, native._compiled, library))
     kernel.built_kernel.cache_clear()
     assert kernel.built_kernel().name == library.name
     assert built[0] == tmp_path / "kernels"
@@ -84,7 +87,7 @@ def test_a_cache_that_cannot_be_written_to_is_passed_by(monkeypatch, tmp_path, l
     (tmp_path / "kernels").write_text("a file where the folder should be", encoding="utf-8")
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
     built = []
-    monkeypatch.setattr(kernel, "_library", _noting(built, kernel._library, library))
+    monkeypatch.setattr(native, "_compiled", _noting(built, native._compiled, library))
     kernel.built_kernel.cache_clear()
     assert handwritten.kernel_name() == library.name
     assert built[1] != built[0]
@@ -92,11 +95,13 @@ def test_a_cache_that_cannot_be_written_to_is_passed_by(monkeypatch, tmp_path, l
 
 
 def _noting(folders, build_in, library):
-    """`_library` that notes the folder and takes the second time what was built before."""
+    """`_compiled` that notes the folder and takes the second time what was built before."""
 
-    def noting(compiler, digest, folder):
+    def noting(source, compiler, digest, folder):
         folders.append(folder)
-        return build_in(compiler, digest, folder) if len(folders) == 1 else library.library._name
+        if len(folders) == 1:
+            return build_in(source, compiler, digest, folder)
+        return library.library._name
 
     return noting
 
@@ -133,11 +138,11 @@ def test_the_choice_can_be_made_by_hand(monkeypatch, library):
 
 
 def test_the_name_changes_with_whatever_may_change_the_bits(monkeypatch):
-    names = {kernel._digest(["c++"]), kernel._digest(["c++", "-m64"])}
-    monkeypatch.setattr(kernel, "_processor", lambda: "another")
-    names.add(kernel._digest(["c++"]))
-    monkeypatch.setattr(kernel, "FLAGS", [*kernel.FLAGS, "-O1"])
-    names.add(kernel._digest(["c++"]))
+    source = kernel.SOURCE
+    names = {native.digest_of(source, ["c++"]), native.digest_of(source, ["c++", "-m64"])}
+    names.add(native.digest_of(replace(source, flags=(*source.flags, "-O1")), ["c++"]))
+    monkeypatch.setattr(native, "_processor", lambda: "another")
+    names.add(native.digest_of(source, ["c++"]))
     assert len(names) == 4
 
 

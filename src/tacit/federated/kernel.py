@@ -1,27 +1,19 @@
 """The step in C++: built on first use where there is a compiler, and used where it is faster.
 
-Nothing needs a compiler: without one, or with one that fails, the plain torch operations do the
-same.  What was built is kept in the user's cache, under a name made of the sources, the flags, the
-compiler's version and the processor.  So is the choice between the two forms, because a second
-timing might choose otherwise, and a run that is resumed has to compute the same bits.
+Without a compiler the plain torch operations do the same.  The choice between the two forms is kept
+beside what was built, because a second timing might choose otherwise, and a run that is resumed has
+to compute the same bits.
 
 `TACIT_KERNEL=torch` or `TACIT_KERNEL=c++` makes the choice by hand.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import functools
-import hashlib
 import os
-import platform
 import secrets
-import shlex
-import shutil
 import statistics
-import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +22,7 @@ from typing import Protocol
 
 import torch
 
+from tacit import native
 from tacit.federated import torch_step
 from tacit.federated.batch import Batch
 from tacit.federated.parameters import Parameters
@@ -38,7 +31,7 @@ from tacit.models.gru import GRU
 from tacit.models.lstm import LSTM, LSTMConfig
 from tacit.models.recurrent import RecurrentConfig, RecurrentModel
 
-SOURCES = (
+_FILES = (
     "kernel.cpp",
     "kernel_layer.h",
     "kernel_buffers.h",
@@ -46,14 +39,17 @@ SOURCES = (
     "kernel_ends.h",
     "kernel_vectors.h",
 )
-# A product and a sum may become one rounding; nothing else of the arithmetic may change.
-FLAGS = (
-    "-std=gnu++17 -O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math"
-    " -fno-exceptions -fno-rtti -falign-functions=64 -falign-loops=64 -fPIC -shared"
-).split()
+SOURCE = native.Source(
+    "step",
+    tuple(Path(__file__).with_name(file) for file in _FILES),
+    # A product and a sum may become one rounding; nothing else of the arithmetic may change.
+    tuple(
+        "-std=gnu++17 -O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math"
+        " -fno-exceptions -fno-rtti -falign-functions=64 -falign-loops=64 -fPIC -shared".split()
+    ),
+)
 KINDS: dict[type[RecurrentModel], int] = {LSTM: 0, CIFG: 1, GRU: 2}
 
-_BUILD_SECONDS = 120
 _REPEATS = 7
 
 
@@ -75,14 +71,14 @@ class Kernel:
     library: ctypes.CDLL
 
     @classmethod
-    def load(cls, name: str, path: Path) -> Kernel:
-        library = ctypes.CDLL(str(path))
+    def of(cls, built: native.Library) -> Kernel:
+        library = built.functions
         pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
         library.tacit_workspace.argtypes = [pointer]
         library.tacit_workspace.restype = number
         library.tacit_step.argtypes = [pointer] * 6 + [real, real, number, pointer]
         library.tacit_step.restype = ctypes.c_double
-        return cls(name, library)
+        return cls(f"c++ {built.digest}", library)
 
 
 class KernelStep:
@@ -148,73 +144,13 @@ def chosen_kernel() -> Kernel | None:
 @functools.cache
 def built_kernel() -> Kernel | None:
     """The kernel, built now if it was not before; None where it cannot be."""
-    compiler = _compiler()
-    if compiler is None:
-        return None
-    try:
-        digest = _digest(compiler)
-    except FileNotFoundError:  # an installation that left the sources out
-        return None
-    name = f"c++ {digest}"
-    for folder in (_cache_folder(), None):
-        try:
-            return Kernel.load(name, _library(compiler, digest, folder or _temporary_folder()))
-        except subprocess.SubprocessError:
-            return None  # another folder would not help
-        except OSError:  # cannot be written to, or holds what cannot be loaded
-            continue
-    return None
-
-
-def _compiler() -> list[str] | None:
-    given = shlex.split(os.environ.get("CXX", ""))
-    for candidate in ([given] if given else []) + [["c++"], ["g++"], ["clang++"]]:
-        found = shutil.which(candidate[0])
-        if found:
-            return [found, *candidate[1:]]
-    return None
-
-
-def _digest(compiler: list[str]) -> str:
-    """All that the bits of a result may depend on."""
-    digest = hashlib.sha256()
-    for source in SOURCES:
-        digest.update(Path(__file__).with_name(source).read_bytes())
-    with suppress(OSError, subprocess.SubprocessError):
-        version = [*compiler, "--version"]
-        digest.update(subprocess.run(version, capture_output=True, timeout=10, check=True).stdout)
-    digest.update(repr((compiler[1:], FLAGS, _processor())).encode())
-    return digest.hexdigest()[:12]
-
-
-def _processor() -> str:
-    """What -march=native looks at."""
-    facts = {platform.machine(), platform.processor()}
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        kept = ("model name", "flags", "Features", "CPU part")
-        facts |= {line for line in lines if line.startswith(kept)}
-    return "\n".join(sorted(facts))
-
-
-def _library(compiler: list[str], digest: str, folder: Path) -> Path:
-    path = folder / f"step-{digest}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-        source = Path(__file__).with_name(SOURCES[0])
-        command = [*compiler, *FLAGS, str(source), "-o", str(fresh)]
-        try:
-            subprocess.run(command, capture_output=True, timeout=_BUILD_SECONDS, check=True)
-            fresh.replace(path)  # at once, whatever other processes do
-        finally:
-            fresh.unlink(missing_ok=True)
-    return path
+    built = native.build(SOURCE)
+    return None if built is None else Kernel.of(built)
 
 
 def _is_chosen(kernel: Kernel) -> bool:
     """The choice made before, or one made now and kept."""
-    path = _cache_folder() / f"choice-{kernel.name.split()[1]}-torch-{torch.__version__}"
+    path = native.cache_folder() / f"choice-{kernel.name.split()[1]}-torch-{torch.__version__}"
     with suppress(OSError):
         return path.read_text(encoding="utf-8") == kernel.name
     is_right, gain = _trial(kernel)
@@ -261,18 +197,3 @@ def _trial(kernel: Kernel) -> tuple[bool, float]:
     torch.set_num_threads(threads)
     is_right = apart < 1e-4 * moved and abs(losses[0] - losses[1]) < 1e-4 * abs(losses[0])
     return is_right, statistics.median(times[0]) / statistics.median(times[1])
-
-
-def _cache_folder() -> Path:
-    given = os.environ.get("TACIT_CACHE")
-    if given:
-        return Path(given) / "kernels"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tacit" / "kernels"
-
-
-@functools.cache
-def _temporary_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

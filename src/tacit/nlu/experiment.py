@@ -77,6 +77,7 @@ class Training(Section):
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Positive = 1e-3
     schedule: Literal["constant", "linear"] = "constant"  # linear: falls to 0 over the training
+    warmup_steps: Annotated[int, Field(ge=0)] = 0  # in which the rate rises to learning_rate
     batch_size: Whole = 64  # utterances (or users) a step; the expected number where it is random
     epochs: Whole = 10
     workers: Whole = 2  # processes

@@ -78,14 +78,20 @@ class Stepper:
 
     def _apply(self, update: NDArray[Any], step: int) -> None:
         self.gradients.flat.gradient.copy_(torch.from_numpy(update))
-        falling = 1 - step / self._total if self._training.schedule == "linear" else 1.0
-        self._optimizer.param_groups[0]["lr"] = self._training.learning_rate * falling
+        self._optimizer.param_groups[0]["lr"] = learning_rate_at(step, self._total, self._training)
         self._optimizer.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The optimizer's, for a checkpoint."""
         found = self._optimizer.state[self.gradients.flat.weights]
         return {name: value.numpy() for name, value in found.items()}
+
+
+def learning_rate_at(step: int, steps: int, training: Training) -> float:
+    """It rises over the first steps, then stays, or falls in a line that ends behind the last."""
+    rising = min(1.0, (step + 1) / (training.warmup_steps + 1))
+    falling = 1 - step / steps if training.schedule == "linear" else 1.0
+    return training.learning_rate * rising * falling
 
 
 def _optimizer(training: Training, weights: torch.nn.Parameter) -> torch.optim.Optimizer:

@@ -3,7 +3,7 @@
 Words are consumed in order, so the sequence of calls on a stream determines every value.
 How the work is cut into chunks, and on how many threads it runs, does not.  Words, and all that is
 computed from them in integers (`integers`, `subset`, `permutation`, `binomial`), are the same on
-every machine; normal values are the same wherever SciPy's `ndtri` rounds the same.
+every machine.  So are normal values, but for one in 1,024, which SciPy's `ndtri` rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tacit.privacy import checks
+from tacit.privacy.quantile import MAGNITUDE, to_normal_
 
 _ZEROS = memoryview(bytes(1 << 20))  # plaintext; slices of a memoryview are not copied
 _CHUNK = 1 << 16  # values per task: 512 KiB, so that the passes over one stay in the cache
 _MAX_THREADS = 4
-_MAGNITUDE = np.uint64(2**63 - 1)
-_DEEP = np.uint64(2**53)  # magnitudes below it have fewer than 53 significant bits
 
 
 def normal_from_words(
@@ -35,12 +34,12 @@ def normal_from_words(
     -+Phi^-1(u).  Inverting the *small* tail on both sides keeps full precision there, where
     1 - u would have none.  With the default fraction the values reach 9.15.
     """
-    u = (words & _MAGNITUDE).astype(np.float64)
+    u = (words & MAGNITUDE).astype(np.float64)
     u += fraction
     u *= 2.0**-64
     values: NDArray[np.float64] = ndtri(u, out=u)
     bits = values.view(np.uint64)
-    bits ^= words & ~_MAGNITUDE
+    bits ^= words & ~MAGNITUDE
     return values
 
 
@@ -79,25 +78,24 @@ class Stream:
 
         Guarantee: for each t <= 0, P(value <= t) = (1 + r) Phi(t) + a, with |a| <= 2^-128 and
         |r| <= (1 + t^2) 2^-50, and the same above 0 by symmetry.  (u is within 2.5 * 2^-53,
-        relative, of a real-valued uniform U under the coupling that refines m; ndtri adds at most
-        (1 + t^2) 2^-51, as tests against 60 digits show.)  So the law is right in every cell of a
-        grid that the value is later rounded to, as long as a cell is much wider than 2^-50.  Values
-        end at 13.1; the ideal goes further with probability 2^-128.
+        relative, of a real-valued uniform U under the coupling that refines m; inverting it, by the
+        table or by ndtri, adds at most (1 + t^2) 2^-51, as tests against 60 digits show.)  So the
+        law is right in every cell of a grid that the value is later rounded to, as long as a cell
+        is much wider than 2^-50.  Values end at 13.1; the ideal goes further with probability
+        2^-128.
         The values themselves are floats and unequally spaced: never release them unrounded.
         """
         first = self._position
         words = self.words(n)
-        values = words.view(np.float64)  # in place: a chunk's words are read before it is written
 
         def fill(start: int) -> None:
             chunk = words[start : start + _CHUNK]
-            normals = normal_from_words(chunk)
-            deep = np.flatnonzero((chunk & _MAGNITUDE) < _DEEP)
-            normals[deep] = normal_from_words(chunk[deep], self._fractions(first + start + deep))
-            values[start : start + _CHUNK] = normals
+            deep = to_normal_(chunk)
+            normals = normal_from_words(chunk[deep], self._fractions(first + start + deep))
+            chunk[deep] = normals.view(np.uint64)
 
         starts = range(0, n, _CHUNK)
-        # NumPy and SciPy release the lock, and the pool lives for one call, so that a fork is safe.
+        # What is called releases the lock, and the pool lives for one call, so that a fork is safe.
         threads = min(_MAX_THREADS, os.cpu_count() or 1, len(starts))
         if threads <= 1:
             for start in starts:
@@ -105,7 +103,7 @@ class Stream:
         else:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, starts))
-        return values
+        return words.view(np.float64)
 
     def _fractions(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Further random bits for the words at these positions, in (0, 1].

@@ -1,0 +1,123 @@
+"""Our own C++: built on first use where there is a compiler.
+
+Nothing needs a compiler: whoever asks for a library has to do without it where there is none, or
+one that fails.  What was built is kept in the user's cache, under a name made of the sources, the
+flags, the compiler's version and the processor: all that the bits of a result may depend on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_BUILD_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is built: files, of which the first is compiled and the others are read by it."""
+
+    name: str
+    files: tuple[Path, ...]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was built, loaded."""
+
+    digest: str
+    functions: ctypes.CDLL
+
+
+def build(source: Source) -> Library | None:
+    """The library, built now if it was not before; None where it cannot be."""
+    compiler = _compiler()
+    if compiler is None:
+        return None
+    try:
+        digest = digest_of(source, compiler)
+    except FileNotFoundError:  # an installation that left the sources out
+        return None
+    for folder in (cache_folder(), None):
+        try:
+            path = _compiled(source, compiler, digest, folder or _temporary_folder())
+            return Library(digest, ctypes.CDLL(str(path)))
+        except subprocess.SubprocessError:
+            return None  # another folder would not help
+        except OSError:  # cannot be written to, or holds what cannot be loaded
+            continue
+    return None
+
+
+def cache_folder() -> Path:
+    """Where what was built is kept, and what was found out about it."""
+    given = os.environ.get("TACIT_CACHE")
+    if given:
+        return Path(given) / "kernels"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tacit" / "kernels"
+
+
+def digest_of(source: Source, compiler: list[str]) -> str:
+    """A name for all that the bits of a result may depend on."""
+    digest = hashlib.sha256()
+    for file in source.files:
+        digest.update(file.read_bytes())
+    with suppress(OSError, subprocess.SubprocessError):
+        version = [*compiler, "--version"]
+        digest.update(subprocess.run(version, capture_output=True, timeout=10, check=True).stdout)
+    digest.update(repr((compiler[1:], source.flags, _processor())).encode())
+    return digest.hexdigest()[:12]
+
+
+def _compiler() -> list[str] | None:
+    given = shlex.split(os.environ.get("CXX", ""))
+    for candidate in ([given] if given else []) + [["c++"], ["g++"], ["clang++"]]:
+        found = shutil.which(candidate[0])
+        if found:
+            return [found, *candidate[1:]]
+    return None
+
+
+def _processor() -> str:
+    """What -march=native looks at."""
+    facts = {platform.machine(), platform.processor()}
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        kept = ("model name", "flags", "Features", "CPU part")
+        facts |= {line for line in lines if line.startswith(kept)}
+    return "\n".join(sorted(facts))
+
+
+def _compiled(source: Source, compiler: list[str], digest: str, folder: Path) -> Path:
+    path = folder / f"{source.name}-{digest}.so"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+        command = [*compiler, *source.flags, str(source.files[0]), "-o", str(fresh)]
+        try:
+            subprocess.run(command, capture_output=True, timeout=_BUILD_SECONDS, check=True)
+            fresh.replace(path)  # at once, whatever other processes do
+        finally:
+            fresh.unlink(missing_ok=True)
+    return path
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
