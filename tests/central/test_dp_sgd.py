@@ -12,6 +12,7 @@ from scipy import stats
 
 from tacit.central.dp_sgd import DpSgd
 from tacit.central.method import Plain, Work
+from tacit.central.shared_noise import noise_pieces
 from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
@@ -85,13 +86,14 @@ def p_value(values, stddev):
 def test_a_step_is_algorithm_1(seed, lot, workers, C, z, q):
     rows = np.random.default_rng(seed).normal(0, 5, (7, 6))
     dp = method(workers=workers, C=C, z=z, q=q, population=300)
-    found = step_of(dp, split(np.arange(lot), workers), Given(rows), step=3)
+    parts = split(np.arange(lot), workers)
+    found = step_of(dp, parts, Given(rows), step=3)
     expected = dp_sgd(
         rows[:lot].tolist(),
         draws=[  # each worker's piece of the vector
             float(draw)
-            for i in range(workers)
-            for draw in streams("noise", 3, i).normal(6 * (i + 1) // workers - 6 * i // workers)
+            for i, piece in enumerate(noise_pieces(6, [len(part) for part in parts]))
+            for draw in streams("noise", 3, i).normal(piece.stop - piece.start)
         ],
         C=C,
         z=z,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from tacit.central.edp_method import EdpMethod, PaperMethod
 from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.central.layer_scaling import LayerScaling
 from tacit.central.method import Work
+from tacit.central.shared_noise import noise_pieces
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import LARGEST_NORMAL
 from tests.oracles.edp_sgd import edp_sgd
 
 FALSE_ALARM = 1e-6
@@ -177,14 +180,14 @@ def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
     for gradient in gradients:
         scaled = gradient / alpha
         total += scaled * min(1, 0.7 / np.linalg.norm(scaled))
-    for i in range(workers):  # the i-th piece of the vector has its noise from worker i
-        begin, end = sum(SIZES) * i // workers, sum(SIZES) * (i + 1) // workers
-        for place, draw in enumerate(streams("noise", step, i).normal(end - begin), begin):
-            total[place] += draw * 0.7 * (z / 2)
-    # A step of the grid is at most 2^-28 of the noise or 2^-36 of the power of two above C.
-    atol = 3.0 * max(z * 0.7 * 2**-28, 2**-36)
+    for i, piece in enumerate(noise_pieces(sum(SIZES), [1] * workers)):
+        draws = streams("noise", step, i).normal(piece.stop - piece.start)
+        total[piece] += draws * 0.7 * (z / 2)
+    # Every worker rounds to the grid once, and its noise once; the update is in float32.
+    grid = method.grid(step)
+    atol = 1e-12 if grid is None else 2 * grid.step * SCALING.largest
     found = update(method, gradients, step)
-    np.testing.assert_allclose(found, alpha * total / workers, atol=atol)
+    np.testing.assert_allclose(found, alpha * total / workers, rtol=2**-23, atol=atol)
 
 
 def test_without_clip_noise_and_scaling_it_is_the_mean_of_the_workers_gradients():
@@ -252,6 +255,38 @@ def test_no_change_of_one_micro_batch_moves_the_sum_by_more_than_the_sensitivity
     with_one, with_two = (sum(shares(method, [mine, *others])) for mine in (one, two))
     moved = np.linalg.norm(with_one - with_two)
     assert moved <= method.sensitivity * (1 + 1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    others=st.lists(GRADIENTS, min_size=2, max_size=2),
+    one=GRADIENTS,
+    two=GRADIENTS,
+    z=st.sampled_from([1e-6, 1e-3, 1.0, 100.0]),
+)
+def test_neither_does_it_on_the_grid_to_the_last_unit(others, one, two, z):
+    """In exact arithmetic, and in sums of three."""
+    method = calibrated(workers=3, C=0.37, z=z)
+    grid = method.grid(0)
+
+    def in_all(gradients):
+        units = [method.clipped_on(grid, values) for values in gradients if values is not None]
+        return [sum(map(int, column)) for column in zip([0] * sum(SIZES), *units, strict=True)]
+
+    apart = [a - b for a, b in zip(in_all([one, *others]), in_all([two, *others]), strict=True)]
+    moved = sum(value**2 for value in apart) * Fraction(grid.step) ** 2
+    assert moved <= Fraction(method.sensitivity) ** 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(C=st.floats(1e-6, 1e6), workers=st.integers(1, 5000), z=st.floats(1e-9, 1e4))
+def test_a_sum_of_shares_never_leaves_32_bits(C, workers, z):
+    """All vectors along one axis, and the largest noise that there is on it."""
+    method = calibrated(workers=workers, C=C, z=z)
+    grid = method.grid(0)
+    largest = Fraction(C) * workers + Fraction(LARGEST_NORMAL) * Fraction(C) * Fraction(z)
+    assert largest / Fraction(grid.step) + 1 < 2**31
+    assert largest / Fraction(grid.step) > 2**26  # and most of the bits are used
 
 
 @pytest.mark.parametrize("size", [1, 2, 50])

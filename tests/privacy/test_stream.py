@@ -20,7 +20,7 @@ from scipy import stats
 from scipy.special import ndtr, ndtri
 
 from tacit.privacy import stream as stream_module
-from tacit.privacy.stream import Stream, normal_from_words
+from tacit.privacy.stream import LARGEST_NORMAL, Stream, normal_from_words
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -117,6 +117,7 @@ def test_the_fraction_carries_on_where_one_word_ends() -> None:
     fractions = make_stream()._fractions(np.arange(20_000))
     values = normal_from_words(np.zeros(20_000, np.uint64), fractions)
     assert values.max() < -9.08
+    assert -normal_from_words(np.zeros(1, np.uint64), 2.0**-65) < LARGEST_NORMAL
     assert stats.kstest(ndtr(values) * 2.0**64, "uniform").pvalue > FALSE_ALARM
     assert stats.kstest(fractions, "uniform").pvalue > FALSE_ALARM
 

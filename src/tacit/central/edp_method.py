@@ -50,17 +50,23 @@ class EdpMethod(Method):
             yield self.algorithm.micro_batches(cohort, streams("workers", step))
 
     def share(self, work: Work) -> Vector:
-        clipped = (
-            self.algorithm.clipped(work.gradients.mean(mine))
+        algorithm = self.algorithm
+        grid = algorithm.grid(work.step)
+        gradients = (
+            work.gradients.mean(mine)
             for mine in work.batches[work.worker :: self.workers]
             if len(mine)
         )
+        clipped = (algorithm.clipped_on(grid, gradient) for gradient in gradients)
         total = next(clipped, None)  # most often the only one
         if total is None:
-            total = np.zeros(self.algorithm.scaling.size)
+            total = algorithm.clipped_on(grid, np.zeros(algorithm.scaling.size, np.float32))
         for one in clipped:
             total += one
-        return add_own_noise_(total, self.algorithm.noise_stddev(work.step), work, self.workers)
+        if grid is None:
+            return total
+        stddev = algorithm.noise_stddev(work.step) / grid.step
+        return add_own_noise_(total, stddev, work, self.workers)
 
     def update(self, step: int, total: Vector) -> Vector:
         return self.algorithm.update_of(total, step)

@@ -14,8 +14,9 @@ added by each worker, and the N shares are averaged.  There are two variants:
 Guarantee (calibrated): one record moves the sum of the clipped vectors by at most 2C, so the noise
 is z_t / 2 times the sensitivity; `mechanisms.edp_accounting` proves the event.  It needs a worker's
 gradient to be a function of its own micro-batch, the released model, public constants and its own
-stream.  It is about the update: what is released is the noisy sum on a public grid, times public
-numbers.  A single worker's share is not protected and must not be shown to anybody.
+stream.  It is about the update: what is released is the sum of integers on a public grid (clipped
+vectors, rounded toward zero so that no norm grows, and rounded noise), times public numbers.  A
+single worker's share is not protected and must not be shown to anybody.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from numpy.typing import NDArray
 
 from tacit.central.decay import NoDecay, NoiseDecay
 from tacit.central.layer_scaling import LayerScaling, check_whole
-from tacit.central.shared_noise import on_grid_, split_among
-from tacit.mechanisms.clippers import FlatClip, Vector, clip_
+from tacit.central.shared_noise import split_among
+from tacit.mechanisms.clippers import FlatClip, Vector, clip_, norm_bound, square_of
 from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
+from tacit.mechanisms.fixed_point import Grid
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.randomness import Stream
 
@@ -96,6 +98,25 @@ class CalibratedEdpSgd(_EdpSgd):
         """Of the noise on the sum, from all workers together: C z_t."""
         return self.clip_norm * self.noise_multiplier_at(self._time(step))
 
+    def grid(self, step: int) -> Grid | None:
+        """That of a step's shares, on which their sum is exact; without noise there is none."""
+        z = self.noise_multiplier_at(self._time(step))
+        return Grid.for_int32(self.clip_norm, self.workers, z) if z > 0 else None
+
+    def clipped_on(self, grid: Grid | None, gradient: NDArray[Any]) -> NDArray[Any]:
+        """What `clipped` gives, rounded toward zero to units of the grid, as int32."""
+        if grid is None:
+            return self.clipped(gradient)
+        pieces = self.scaling.scaled_pieces
+        bound = norm_bound(sum(square_of(values) for _, values in pieces(gradient)), gradient.size)
+        if not math.isfinite(bound):
+            return grid.quantise(self.clipped(gradient), dtype=np.int32)
+        factor = self.clip_norm / bound if bound > self.clip_norm else 1.0
+        units = np.empty(gradient.size, np.int32)
+        for piece, values in pieces(gradient):
+            units[piece] = grid.quantise(np.multiply(values, factor, out=values), dtype=np.int32)
+        return units
+
     def micro_batches(self, cohort: Indices, stream: Stream) -> list[Indices]:
         """Each worker's records of the cohort that `sampler` drew; a worker may have none.
 
@@ -104,14 +125,11 @@ class CalibratedEdpSgd(_EdpSgd):
         return split_among(self.workers, cohort, stream)
 
     def update_of(self, total: Vector, step: int) -> Vector:
-        """The sum of the shares on a public grid, rescaled, over the public number of workers.
-
-        It is computed in the place of the sum.
-        """
-        z = self.noise_multiplier_at(self._time(step))
-        total = self.scaling.rescale_(on_grid_(total, self.clip_norm, self.workers, z))
-        total /= self.workers
-        return total
+        """The sum of the shares, rescaled, over the public number of workers."""
+        grid = self.grid(step)
+        unit = 1.0 if grid is None else grid.step
+        update = np.empty(total.size, np.float64 if grid is None else np.float32)
+        return self.scaling.rescale_to(update, total, unit / self.workers)
 
     def releases(self, steps: int) -> DecayingReleases:
         """What the first `steps` steps cost."""

@@ -10,7 +10,7 @@ scaling says where its factors came from.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -25,6 +25,9 @@ Source = Literal["architecture", "public batch", "noisy norms", "private gradien
 
 # Of the root mean square of alpha_k.  A layer without a gradient would else be divided by 0.
 _LEAST_FACTOR = 1e-3
+
+# Values; 512 KiB, so that the passes over them stay in the cache.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -98,18 +101,40 @@ class LayerScaling(Part):
 
     def scaled(self, gradient: NDArray[Any]) -> Vector:
         """A new vector whose layers are divided by alpha_k."""
-        check_size(gradient, self.size)
-        values = gradient.astype(np.float64)
-        with np.errstate(over="ignore"):  # an infinity is clipped to 0
-            for block, factor in zip(_blocks(self.sizes), self.factors, strict=True):
-                values[block] /= factor
+        values = np.empty(self.size)
+        for piece, scaled in self.scaled_pieces(gradient):
+            values[piece] = scaled
         return values
+
+    def scaled_pieces(self, gradient: NDArray[Any]) -> Iterator[tuple[slice, Vector]]:
+        """The same a few values at a time, in memory that the next piece is written to.
+
+        A float64 vector of millions of values takes longer to write than to compute.
+        """
+        check_size(gradient, self.size)
+        memory = np.empty(min(_AT_ONCE, max(self.sizes)))
+        for piece, factor in self._pieces():
+            values = memory[: piece.stop - piece.start]
+            with np.errstate(over="ignore"):  # an infinity is clipped to 0
+                np.divide(gradient[piece], factor, out=values, dtype=np.float64)
+            yield piece, values
 
     def rescale_(self, values: Vector) -> Vector:
         """The same vector with its layers multiplied by alpha_k, in place."""
+        return self.rescale_to(values, values, 1.0)
+
+    def rescale_to(self, out: NDArray[Any], values: NDArray[Any], times: float) -> NDArray[Any]:
+        """A vector with its layers multiplied by alpha_k, and all of it by a number."""
+        for piece, factor in self._pieces():
+            np.multiply(
+                values[piece], factor * times, out=out[piece], dtype=np.float64, casting="same_kind"
+            )
+        return out
+
+    def _pieces(self) -> Iterator[tuple[slice, float]]:
         for block, factor in zip(_blocks(self.sizes), self.factors, strict=True):
-            values[block] *= factor
-        return values
+            for start in range(block.start, block.stop, _AT_ONCE):
+                yield slice(start, min(start + _AT_ONCE, block.stop)), factor
 
 
 def layer_norms(values: Vector, sizes: Sequence[int]) -> Vector:

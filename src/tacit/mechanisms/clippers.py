@@ -220,6 +220,15 @@ def _norm_bound(block: Vector) -> float:
     `einsum` rather than a BLAS product: its order of summation does not depend on threads, and a
     resumed round has to reproduce every bit.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
-        square = float(np.einsum("i,i->", block, block))
-    return math.sqrt(square) * (1 + (block.size + _SPARE_UNITS) * 2.0**-52)
+    return norm_bound(square_of(block), block.size)
+
+
+def square_of(block: Vector) -> float:
+    """The sum of the squares; the caller looks at what is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.einsum("i,i->", block, block))
+
+
+def norm_bound(square: float, size: int) -> float:
+    """What the exact norm of so many values is below, by the computed sum of their squares."""
+    return math.sqrt(square) * (1 + (size + _SPARE_UNITS) * 2.0**-52)

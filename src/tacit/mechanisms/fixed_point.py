@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy import checks
+from tacit.privacy.stream import LARGEST_NORMAL
 
 Integers = NDArray[np.int64]
 
@@ -54,13 +55,20 @@ class Grid:
     bounded: bool
 
     @classmethod
-    def for_clip(cls, clip_norm: float, population: int, relative_noise: float = 0.0) -> Self:
+    def for_clip(
+        cls,
+        clip_norm: float,
+        population: int,
+        relative_noise: float = 0.0,
+        *,
+        sum_bits: int = _LARGEST_SUM_BITS,
+    ) -> Self:
         """2^-36 of the power of two above S; coarser for a huge population, or for the noise.
 
         `relative_noise` is the standard deviation of the noise in multiples of S.
         """
         checks.positive("clip_norm", clip_norm)
-        bits = grid_bits(population, relative_noise)
+        bits = grid_bits(population, relative_noise, sum_bits)
         exponent = math.frexp(clip_norm)[1]  # S < 2^exponent
         return cls(math.ldexp(1.0, exponent - bits), 1 << bits, bounded=True)
 
@@ -70,7 +78,18 @@ class Grid:
         checks.whole("largest_cohort", largest_cohort, at_least=1)
         return cls(_UNCLIPPED_STEP, (1 << _LARGEST_SUM_BITS) // largest_cohort, bounded=False)
 
-    def quantise(self, values: NDArray[np.float64], weight: int) -> Integers:
+    @classmethod
+    def for_int32(cls, clip_norm: float, vectors: int, relative_noise: float) -> Self:
+        """One on which a sum of so many clipped vectors and the noise stays below 2^31."""
+        room = vectors + math.ceil(LARGEST_NORMAL * relative_noise)
+        return cls.for_clip(clip_norm, room, sum_bits=31)
+
+    def quantise(
+        self,
+        values: NDArray[np.float64],
+        weight: int = WHOLE_WEIGHT,
+        dtype: type[np.int64 | np.int32] = np.int64,
+    ) -> NDArray[Any]:
         """trunc(w * values / step) for a quantised weight w, as `weight` units of 2^-30."""
         assert 0 <= weight <= WHOLE_WEIGHT, weight
         factor = (
@@ -78,7 +97,7 @@ class Grid:
         )  # exact: both are small binary numbers
         if not self.bounded and values.size:
             self._check(float(np.abs(values).max()), factor)
-        units = np.empty(values.shape, np.int64)
+        units = np.empty(values.shape, dtype)
         np.multiply(values, factor, out=units, casting="unsafe")  # a cast truncates
         return units
 
@@ -91,17 +110,19 @@ class Grid:
             )
 
 
-def grid_bits(population: int, relative_noise: float = 0.0) -> int:
+def grid_bits(
+    population: int, relative_noise: float = 0.0, sum_bits: int = _LARGEST_SUM_BITS
+) -> int:
     """How many bits finer than the clip norm the grid is.
 
-    So many that K * 2^bits stays below 2^62, and the noise within `LARGEST_NOISE`.
+    So many that K * 2^bits stays below 2^62 (or less), and the noise within `LARGEST_NOISE`.
     """
     checks.whole("population", population, at_least=1)
     checks.non_negative("relative_noise", relative_noise)
-    bits = min(_FINEST_BITS, _LARGEST_SUM_BITS - population.bit_length())
+    bits = min(_FINEST_BITS, sum_bits - population.bit_length())
     if bits < _COARSEST_BITS:
         raise ValueError(
-            f"population must be below 2^{_LARGEST_SUM_BITS - _COARSEST_BITS} for an integer sum of"
+            f"population must be below 2^{sum_bits - _COARSEST_BITS} for an integer sum of"
             f" at least {_COARSEST_BITS} bits, got {population}"
         )
     if not relative_noise * 2**_COARSEST_BITS <= LARGEST_NOISE:

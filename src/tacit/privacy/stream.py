@@ -24,6 +24,9 @@ _ZEROS = memoryview(bytes(1 << 20))  # plaintext; slices of a memoryview are not
 _CHUNK = 1 << 16  # values per task: 512 KiB, so that the passes over one stay in the cache
 _MAX_THREADS = 4
 
+# What no normal value exceeds: u is 2^-129 or more.
+LARGEST_NORMAL = 13.2
+
 
 def normal_from_words(
     words: NDArray[np.uint64], fraction: float | NDArray[np.float64] = 0.5
