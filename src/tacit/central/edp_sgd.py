@@ -109,12 +109,12 @@ class CalibratedEdpSgd(_EdpSgd):
             return self.clipped(gradient)
         pieces = self.scaling.scaled_pieces
         bound = norm_bound(sum(square_of(values) for _, values in pieces(gradient)), gradient.size)
-        if not math.isfinite(bound):
-            return grid.quantise(self.clipped(gradient), dtype=np.int32)
-        factor = self.clip_norm / bound if bound > self.clip_norm else 1.0
         units = np.empty(gradient.size, np.int32)
-        for piece, values in pieces(gradient):
-            units[piece] = grid.quantise(np.multiply(values, factor, out=values), dtype=np.int32)
+        if not math.isfinite(bound):
+            return grid.quantise(self.clipped(gradient), out=units)
+        factor = self.clip_norm / bound if bound > self.clip_norm else 1.0
+        for piece, values in pieces(gradient, factor):
+            grid.quantise(values, out=units[piece])
         return units
 
     def micro_batches(self, cohort: Indices, stream: Stream) -> list[Indices]:

@@ -26,8 +26,8 @@ Source = Literal["architecture", "public batch", "noisy norms", "private gradien
 # Of the root mean square of alpha_k.  A layer without a gradient would else be divided by 0.
 _LEAST_FACTOR = 1e-3
 
-# Values; 512 KiB, so that the passes over them stay in the cache.
-_AT_ONCE = 1 << 16
+# Values; 1 MiB, so that the passes over them stay in the cache.
+_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,10 @@ class LayerScaling(Part):
             values[piece] = scaled
         return values
 
-    def scaled_pieces(self, gradient: NDArray[Any]) -> Iterator[tuple[slice, Vector]]:
-        """The same a few values at a time, in memory that the next piece is written to.
+    def scaled_pieces(
+        self, gradient: NDArray[Any], times: float = 1.0
+    ) -> Iterator[tuple[slice, Vector]]:
+        """The same, times a number, a few values at a time, in memory that the next are written to.
 
         A float64 vector of millions of values takes longer to write than to compute.
         """
@@ -115,8 +117,9 @@ class LayerScaling(Part):
         memory = np.empty(min(_AT_ONCE, max(self.sizes)))
         for piece, factor in self._pieces():
             values = memory[: piece.stop - piece.start]
+            values[:] = gradient[piece]
             with np.errstate(over="ignore"):  # an infinity is clipped to 0
-                np.divide(gradient[piece], factor, out=values, dtype=np.float64)
+                values *= times * (1 / factor)
             yield piece, values
 
     def rescale_(self, values: Vector) -> Vector:
@@ -126,9 +129,8 @@ class LayerScaling(Part):
     def rescale_to(self, out: NDArray[Any], values: NDArray[Any], times: float) -> NDArray[Any]:
         """A vector with its layers multiplied by alpha_k, and all of it by a number."""
         for piece, factor in self._pieces():
-            np.multiply(
-                values[piece], factor * times, out=out[piece], dtype=np.float64, casting="same_kind"
-            )
+            np.copyto(out[piece], values[piece], casting="same_kind")
+            out[piece] *= factor * times
         return out
 
     def _pieces(self) -> Iterator[tuple[slice, float]]:

@@ -18,7 +18,10 @@ FINEST_NOISE = 1e-6
 # both models of `tacit.nlu`.  It decides about nothing but who waits for whom.
 _A_VECTOR = 5
 
-_AT_ONCE = 1 << 19  # noise values; 4 MiB
+# Noise values: so few that the passes over them stay in the cache, and a stream uses one thread,
+# since there is a worker for every core; or so many that the only worker uses all of them.
+_AT_ONCE = 1 << 16
+_ALONE_AT_ONCE = 1 << 20
 
 
 def split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
@@ -54,13 +57,15 @@ def add_own_noise_(share: Vector, stddev: float, work: Work, workers: int) -> Ve
     loads = [sum(map(len, work.batches[worker::workers])) for worker in range(workers)]
     piece = share[noise_pieces(share.size, loads)[work.worker]]
     stream = work.streams("noise", work.step, work.worker)
-    for start in range(0, piece.size, _AT_ONCE):
-        part = piece[start : start + _AT_ONCE]
+    at_once = _AT_ONCE if workers > 1 else _ALONE_AT_ONCE
+    for start in range(0, piece.size, at_once):
+        part = piece[start : start + at_once]
         noise = stream.normal(part.size)
         noise *= stddev
         if part.dtype.kind == "i":
-            np.rint(noise, out=noise)
-        np.add(part, noise, out=part, casting="unsafe")
+            part += np.rint(noise, out=noise).astype(part.dtype)
+        else:
+            part += noise
     return share
 
 

@@ -88,7 +88,7 @@ class Grid:
         self,
         values: NDArray[np.float64],
         weight: int = WHOLE_WEIGHT,
-        dtype: type[np.int64 | np.int32] = np.int64,
+        out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         """trunc(w * values / step) for a quantised weight w, as `weight` units of 2^-30."""
         assert 0 <= weight <= WHOLE_WEIGHT, weight
@@ -97,7 +97,7 @@ class Grid:
         )  # exact: both are small binary numbers
         if not self.bounded and values.size:
             self._check(float(np.abs(values).max()), factor)
-        units = np.empty(values.shape, dtype)
+        units = np.empty(values.shape, np.int64) if out is None else out
         np.multiply(values, factor, out=units, casting="unsafe")  # a cast truncates
         return units
 
