@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tacit.nlu.attack_result import LEFT_OUT, RMIA
-from tacit.nlu.attacking import attack_run, kept_result
+from tacit.nlu.attacking import Scoring, attack_run, kept_result
 from tacit.nlu.training import train
 from tests.nlu.small import of_method
 
@@ -33,6 +33,20 @@ def test_references_count_their_own_labels_and_serve_all_the_same(runs):
     assert 0 <= low <= figure.as_row()["auc"] <= high <= 1
     assert kept_result(run)["stated"]["strongest"]["auc"] == figure.as_row()["auc"]
     json.dumps(result.as_row(), allow_nan=False)
+
+
+def test_what_helps_in_several_attacks_is_scored_once(runs):
+    run, *references = runs
+    told = []
+    scoring = Scoring(lambda what, done, of: told.append(what))
+    paths = [each.path for each in references]
+    first, second = (
+        attack_run(run.path, references=paths, scoring=scoring).as_row() for _ in range(2)
+    )
+    assert first == second == attack_run(run.path, references=paths).as_row()
+    half = len(told) - len([what for what in told if "references" not in what]) // 2
+    assert any("references" in what for what in told[:half])
+    assert not any("references" in what for what in told[half:])
 
 
 def test_references_on_other_data_or_parts_are_refused(runs, tmp_path):

@@ -59,7 +59,7 @@ def attack(
     what is printed here is for internal use.
     """
     from tacit.audit.gate import Gate
-    from tacit.nlu.attacking import attack_run
+    from tacit.nlu.attacking import Scoring, attack_run
 
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must be between 0 and 1, got {confidence}")
@@ -71,7 +71,7 @@ def attack(
             references=reference or [],
             seed=seed,
             confidence=confidence,
-            tell=lambda what, done, of: show(what, done, of, f"{done:,} utterances"),
+            scoring=Scoring(lambda what, done, of: show(what, done, of, f"{done:,} utterances")),
         )
     failed = [str(gate) for gate in gates if gate.fails(result.gate_figures())]
     if as_json:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.nlu.attacking import attack_run, kept_result
+from tacit.nlu.attacking import Scoring, attack_run, kept_result
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.run import NluRun
@@ -55,7 +55,7 @@ def compared(
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Row]:
     """Train and attack whatever is not there yet, and return all rows."""
-    rows = []
+    rows, scoring = [], Scoring(tell)
     for name, experiment in experiments.items():
         path = out / name
         begun = (path / NluDirectory.experiment_name).is_file()
@@ -63,7 +63,7 @@ def compared(
             train(experiment, path, begun, name)
         run = NluRun.open(path)
         if (shadows or references) and kept_result(run) is None:
-            attack_run(path, shadows=shadows, references=references, tell=tell)
+            attack_run(path, shadows=shadows, references=references, scoring=scoring)
         rows.append(row_of(name, run))
     return rows
 

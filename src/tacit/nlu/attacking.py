@@ -7,9 +7,10 @@ the attack is measured on.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,37 @@ from tacit.runs import files
 _OF_A_PART = {"identity", "reference", "intents", "tags", "schema_is_counted"}
 
 Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
+Scorer = Callable[[Sequence[Utterance], str], Scored]  # and what they are
 
 
 @dataclass
 class Scoring:
-    """Scores by model, with progress."""
+    """Scores by run, with progress.
+
+    Where one is used for attacks on several runs, what shadows and references say is computed once.
+    """
 
     tell: Tell | None = None
+    _kept: dict[tuple[Path, tuple[Utterance, ...]], Scored] = field(default_factory=dict)
 
-    def __call__(self, stored: StoredModel, utterances: Sequence[Utterance], what: str) -> Scored:
+    def by_helper(self, run: NluRun) -> Scorer:
+        """What the model of a shadow or a reference says of utterances."""
+        score = self.by(run)
+
+        def kept(utterances: Sequence[Utterance], what: str) -> Scored:
+            key = (run.path.resolve(), tuple(utterances))
+            if key not in self._kept:
+                self._kept[key] = score(utterances, what)
+            return self._kept[key]
+
+        return kept
+
+    def by(self, run: NluRun) -> Scorer:
+        """What the model of a run says of utterances."""
+        loaded = functools.cache(run.stored)
+        return lambda utterances, what: self._score(loaded(), utterances, what)
+
+    def _score(self, stored: StoredModel, utterances: Sequence[Utterance], what: str) -> Scored:
         told = self.tell
         return scored(
             stored.model,
@@ -58,10 +81,10 @@ def attack_run(
     references: Sequence[str | Path] = (),
     seed: int = 0,
     confidence: float = 0.95,
-    tell: Tell | None = None,
+    scoring: Scoring | None = None,
 ) -> NluAttackResult:
     """Attack the model of a run, and keep the result in its private folder."""
-    scoring = Scoring(tell)
+    scoring = scoring or Scoring()
     target = NluRun.open(run)
     others = [NluRun.open(path) for path in references]
     _check_references(target, others)
@@ -69,12 +92,11 @@ def attack_run(
     roles = roles_of(data, len(others)) if others else None
     members = data.train
     non_members = roles.non_members if roles else data.test
-    models = [other.stored() for other in others]
-    own = target.stored()
+    own, scorers = scoring.by(target), [scoring.by_helper(other) for other in others]
 
     def candidates(utterances: Sequence[Utterance], what: str) -> Candidates:
-        each = tuple(scoring(model, utterances, f"{what}, references") for model in models)
-        return Candidates(tuple(utterances), scoring(own, utterances, what), each)
+        each = tuple(score(utterances, f"{what}, references") for score in scorers)
+        return Candidates(tuple(utterances), own(utterances, what), each)
 
     result = attack(
         candidates(members, "members"),
@@ -82,7 +104,7 @@ def attack_run(
         shadows=[_shadow(Path(path), target, scoring) for path in shadows],
         population=candidates(roles.population, "population") if roles else None,
         seen_by_references=roles.seen if roles else (),
-        rmia=Rmia(a=_a(models, roles, scoring)) if roles else None,
+        rmia=Rmia(a=_a(scorers, roles)) if roles else None,
         seed=seed,
         confidence=confidence,
     )
@@ -108,11 +130,11 @@ def _shadow(path: Path, target: NluRun, scoring: Scoring) -> Shadow:
             f"the shadow {path} was trained on the attacked run's own data: a shadow is a model on"
             " another corpus (a reference, on utterances of the same, is given by --reference)"
         )
-    data, stored = run.data(), run.stored()
+    data, score = run.data(), scoring.by_helper(run)
     return Shadow(
         data.name,
-        scoring(stored, data.train, f"{data.name}, members"),
-        scoring(stored, data.test, f"{data.name}, non-members"),
+        score(data.train, f"{data.name}, members"),
+        score(data.test, f"{data.name}, non-members"),
     )
 
 
@@ -134,12 +156,10 @@ def _check_references(target: NluRun, references: Sequence[NluRun]) -> None:
         )
 
 
-def _a(models: Sequence[StoredModel], roles: AttackRoles, scoring: Scoring) -> float:
+def _a(scorers: Sequence[Scorer], roles: AttackRoles) -> float:
     """Chosen on the references alone; with one of them there is nothing to choose by."""
-    if len(models) < 2:
+    if len(scorers) < 2:
         return DEFAULT_A
-    trained = [
-        [scoring(model, part, "references") for model in models] for part in roles.references
-    ]
-    outside = [scoring(model, roles.population, "references") for model in models]
+    trained = [[score(part, "references") for score in scorers] for part in roles.references]
+    outside = [score(roles.population, "references") for score in scorers]
     return chosen_a(trained, outside)
