@@ -13,8 +13,10 @@ import pytest
 
 from tacit.nlu import model_files
 from tacit.nlu.directory import NluDirectory
+from tacit.nlu.experiment import Training
 from tacit.nlu.opening import data_of
 from tacit.nlu.plan import releases, resolved
+from tacit.nlu.steps import learning_rate_at
 from tacit.nlu.training import Session, train
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
@@ -377,3 +379,11 @@ def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp
     assert guarantee.accountant == "rdp"
     assert 1e6 < guarantee.epsilon["rdp"] < math.inf
     assert "accounted by rdp" in guarantee.claim
+
+
+def test_the_rate_rises_then_falls_to_nothing():
+    training = Training(learning_rate=2.0, schedule="linear", warmup_steps=3)
+    rates = [learning_rate_at(step, 10, training) for step in range(11)]
+    assert rates == pytest.approx([0.5, 0.9, 1.2, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0])
+    constant = Training(learning_rate=2.0)
+    assert {learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}

@@ -4,7 +4,7 @@ With m the lower 63 bits of a word, u = m * 2^-64 is in (0, 1/2] and the value i
 the sign that the top bit says.  u's exponent and the first bits of its mantissa choose one of 321
 intervals, and the rest is the place in it, at which a polynomial of degree 7 is evaluated.
 
-There are two forms, in NumPy and in C++ (4 to 5 times faster).  Both are the same few operations on
+There are two forms, in NumPy and in C++ (three times faster).  Both are the same few operations on
 IEEE doubles in the same order, each of which rounds in one way only, so their bits are the same, on
 every machine.  Magnitudes below 2^53 are `deep`: u has too few bits there, and the caller sees to
 them.
@@ -52,6 +52,7 @@ _FIRST_ROW = np.uint64((1023 + 53) << _SEGMENT_BITS)
 _COLUMNS = tuple(np.ascontiguousarray(column) for column in TABLE.T)
 
 
+_AT_ONCE = 1 << 14
 _WORTH_A_BUILD = 1 << 14  # words; fewer take no time in either form
 
 
@@ -66,22 +67,29 @@ def to_normal_(words: Words) -> NDArray[np.int64]:
 
 
 def in_numpy_(words: Words) -> NDArray[np.int64]:
+    """The same in NumPy alone, a few at a time, so that all passes stay in the cache."""
+    starts = range(0, len(words), _AT_ONCE)
+    deep = [start + _few_in_numpy_(words[start : start + _AT_ONCE]) for start in starts]
+    return np.concatenate([np.empty(0, np.int64), *deep])
+
+
+def _few_in_numpy_(words: Words) -> NDArray[np.int64]:
     magnitudes = words & MAGNITUDE
     deep = np.flatnonzero(magnitudes < DEEP)
     kept = words[deep]
     magnitudes[deep] = DEEP  # any that has a row
     bits = magnitudes.astype(np.float64).view(np.uint64)
-    rows = (bits >> _REST) - _FIRST_ROW
+    rows = ((bits >> _REST) - _FIRST_ROW).view(np.int64)
     bits &= _MANTISSA
     middle = bits >> _REST << _REST
     middle |= _HALF | _ONE
     bits |= _ONE
     x = bits.view(np.float64)
     x -= middle.view(np.float64)
-    values = _COLUMNS[-1].take(rows)
+    values, coefficients = _COLUMNS[-1].take(rows), np.empty_like(x)
     for column in reversed(_COLUMNS[:-1]):
         values *= x
-        values += column.take(rows)
+        values += column.take(rows, out=coefficients, mode="clip")  # unbuffered: all are inside
     words &= ~MAGNITUDE
     words ^= values.view(np.uint64)
     words[deep] = kept
