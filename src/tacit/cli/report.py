@@ -81,12 +81,12 @@ def report(
         projection = Projection(projected_cohort, projected_population)
     found = opened(run)
     target = Target(out or run / "report.html")
-    with bar("epsilon so far") as show:
+    with bar("reading the run") as show:
         facts = facts_of(
             found,
             internal=internal,
             projection=projection,
-            tell=lambda done, of: show("epsilon so far", done, of, f"{done} of {of}"),
+            tell=lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}"),
         )
     target.write(facts)
     claim, warnings = facts["claim"]["sentence"], facts["warnings"]

@@ -17,7 +17,7 @@ from tacit.report.common_facts import finite
 
 POINTS = 12
 
-Tell = Callable[[int, int], None]
+Tell = Callable[[str, int, int], None]  # what is being computed, how far, of how much
 """(figures computed, of how many): a thousand rounds take seconds."""
 
 
@@ -39,7 +39,8 @@ def over_releases(
         values: list[float | None] = []
         for place in places:
             if tell is not None:
-                tell(number * len(places) + len(values), len(accountants) * len(places))
+                done, of = number * len(places) + len(values), len(accountants) * len(places)
+                tell("epsilon so far", done, of)
             values.append(finite(accountant.epsilon(Composition.of(events[:place]), delta)))
         curves.append({"accountant": accountant.name, "title": accountant.title, "epsilon": values})
     return {

@@ -67,7 +67,7 @@ def gather(run: NluRun, *, internal: bool = False, tell: Tell | None = None) -> 
             run.ledger, tell=tell, counted="epochs" if is_by_epoch else "steps"
         ),
         "metrics": [row.model_dump(mode="json") for row in metrics],
-        "test": _test(run, result, stored),
+        "test": _test(run, result, stored, tell),
         "not_claimed": _not_claimed(run.experiment.training.unit),
         "ledger": ledger_facts(run.ledger) | {"epochs_charged_again": _epochs_charged_again(run)},
         "versions": versions(),
@@ -181,7 +181,9 @@ def _epochs_charged_again(run: NluRun) -> list[int]:
     return [starts.index(step) + 1 for step in again]
 
 
-def _test(run: NluRun, result: Result | None, stored: StoredModel) -> dict[str, Any] | None:
+def _test(
+    run: NluRun, result: Result | None, stored: StoredModel, tell: Tell | None
+) -> dict[str, Any] | None:
     """The metrics on test, which a finished run has, and the same by intent where it can be."""
     if result is None:
         return None
@@ -190,7 +192,13 @@ def _test(run: NluRun, result: Result | None, stored: StoredModel) -> dict[str, 
         utterances = run.data().test
     except (OSError, ValueError):  # moved, or changed: the whole is known all the same
         return {**whole, "by_intent": None}
-    answers = predict(stored.model, stored.encoder, stored.labels, utterances)
+    answers = predict(
+        stored.model,
+        stored.encoder,
+        stored.labels,
+        utterances,
+        progress=(lambda done, of: tell("test utterances", done, of)) if tell else None,
+    )
     table = by_intent(utterances, answers)
     summed = total(table.values()).as_row()
     is_same = {name: summed[name] for name in whole} == whole
