@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import assembly
-from tacit.audit.attacks import ATTACKS
 from tacit.audit.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
 from tacit.audit.empirical_epsilon import empirical_epsilon
 from tacit.audit.extraction import CanaryResult, Extraction
-from tacit.audit.membership import attack
 from tacit.audit.one_run import planned_guesses
 from tacit.audit.planting import Planted
-from tacit.audit.references import Groups, Reference, gather, reference_model
-from tacit.audit.user_scores import FRESH, TEXTS, UserTexts, user_texts
-from tacit.central.pretrain import Progress, Settings
-from tacit.corpus.source import Source
-from tacit.corpus.views import Subset
+from tacit.audit.user_scores import FRESH, TEXTS
+from tacit.audit_membership import Tell, audit_membership
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.people import People, public_frequencies, read_planted
+from tacit.people import public_frequencies, read_planted
 from tacit.privacy import checks
 from tacit.run import Run
 from tacit.runs import files
 from tacit.stored_model import StoredModel
 from tacit.tokenizers.tokenizer import Tokenizer
 
-Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
-
 NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
 
-REFERENCE_EPOCHS = 3.0
 LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
 AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
 
@@ -122,7 +113,15 @@ def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
         public["empirical_epsilon"] = _empirical(run, wanted, tell)
         looked = True
     if wanted.membership:
-        internal["membership"] = _membership(run, wanted, tell)
+        internal["membership"] = audit_membership(
+            run,
+            texts=wanted.texts,
+            references=wanted.references,
+            max_users=wanted.max_users,
+            seed=wanted.seed,
+            confidence=wanted.confidence,
+            tell=tell,
+        )
         looked = True
     if not looked:
         read_planted(run.directory)  # says what is missing, and what to do
@@ -319,111 +318,6 @@ def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     )
     row = found.as_row() | {"says": found.beside(epsilon)}
     return {key: _finite(value) for key, value in row.items()}
-
-
-def _membership(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
-    """Training users are members, test users strangers, of whom half may train the references."""
-    if wanted.references and run.first_round:
-        raise ValueError(
-            f"{run.path} is a branch, and began with a model that had met its users, so reference"
-            " models cannot start from it; leave out --references"
-        )
-    StoredModel.open(run.path).corpus(None)  # refuses a corpus that took the place of the run's own
-    people = People.of(run.experiment)
-    members = _who_wrote_their_texts(run, people)
-    cap = run.experiment.corpus.max_tokens_per_user
-    shown = partial(
-        user_texts,
-        tokenizer=run.tokenizer,
-        which=wanted.texts,
-        max_users=wanted.max_users,
-        max_tokens=cap,
-        seed=wanted.seed,
-    )
-    if wanted.references:
-        groups = gather(
-            members,
-            people.corpus.test,
-            run.tokenizer,
-            wanted.texts,
-            references=wanted.references,
-            max_users=wanted.max_users,
-            max_tokens=cap,
-            seed=wanted.seed,
-        )
-    else:
-        groups = Groups(shown(members), shown(people.corpus.test), ())
-    models = [
-        _reference(run, number, theirs, tell) for number, theirs in enumerate(groups.references)
-    ]
-    if tell is not None:
-        tell("scoring members and strangers", 0, 1)
-    found = attack(
-        run.model(),
-        groups.members,
-        groups.non_members,
-        models,
-        bos=run.tokenizer.bos,
-        attacks=[each for each in ATTACKS if models or not each.needs_references],
-        texts=wanted.texts,
-        confidence=wanted.confidence,
-    )
-    row = found.as_row()
-    row["attacks"] = [_attack_row(each, found.confidence) for each in row["attacks"]]
-    return row
-
-
-def _who_wrote_their_texts(run: Run, people: People) -> Source:
-    """The members without those in whose texts canaries were planted."""
-    planting = people.planting(run.experiment, run.tokenizer)
-    if planting is None:
-        return people.members
-    users = range(len(people.members))
-    return Subset(
-        people.members,
-        [user for user in users if not planting.shared_by(people.members.user_id(user))],
-    )
-
-
-def _reference(run: Run, number: int, texts: UserTexts, tell: Tell | None) -> Reference:
-    """Trained plainly from where the run began, on test users of its own."""
-
-    def progress(now: Progress) -> None:
-        if tell is not None:
-            tell(f"training reference model {number + 1}", round(1000 * now.share), 1000)
-
-    return reference_model(
-        run.model(run.first_round),
-        texts,
-        Settings(epochs=REFERENCE_EPOCHS),
-        bos=run.tokenizer.bos,
-        seed=number,
-        progress=progress,
-    )
-
-
-def _attack_row(attack: dict[str, Any], confidence: float) -> dict[str, Any]:
-    rates = []
-    for rate, reached in attack["tpr_at"].items():
-        known = reached.get("tpr") is not None
-        rates.append(
-            {
-                "fpr": float(rate),
-                "tpr": reached.get("tpr"),
-                "interval": [reached["low"], reached["high"]] if known else None,
-                "fpr_high": reached["fpr_high"] if known else None,
-                "why_not": reached.get("reason"),
-            }
-        )
-    return {
-        "name": attack["attack"],
-        "non_members": attack["non_members"],
-        "auc": attack["auc"],
-        "auc_interval": attack["auc_interval"],
-        "confidence": confidence,
-        "tpr_at": rates,
-        "roc": attack["roc"],
-    }
 
 
 def read_phrases(path: Path) -> tuple[str, ...]:
