@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.central.pretrain import Settings, learning_rate, pretrain
+from tacit.central.pretrain import Settings, pretrain
+from tacit.central.public_steps import learning_rate
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.models.registry import build

@@ -19,7 +19,7 @@ from scipy import sparse
 from torch import Tensor
 
 from tacit.central.masking import Sequences
-from tacit.central.pretrain import own_randomness
+from tacit.central.public_steps import own_randomness
 from tacit.tokenizers.piece_vocabulary import CLS, PAD, SEP, PieceVocabulary
 
 _SMOOTHING = 0.75

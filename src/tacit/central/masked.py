@@ -23,13 +23,15 @@ from torch.nn import functional
 from transformers import BertForMaskedLM
 
 from tacit.central.masking import MaskedBatch, Masking, Sequences
-from tacit.central.pretrain import (
+from tacit.central.public_steps import (
+    Observers,
     Outcome,
     Point,
     Progress,
     Settings,
-    learning_rate,
+    Stepped,
     own_randomness,
+    run_steps,
 )
 from tacit.models.bert import BertSizes, states
 
@@ -111,39 +113,21 @@ def pretrain_masked(
     """
     if not len(sequences):
         raise ValueError("there is no text to train on: give at least one sequence")
-    wanted = math.ceil(settings.epochs * sequences.pieces)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98))
-    outcome, losses, paused, rate = Outcome(), [], 0.0, 0.0
-    began = clock()
     model.train()
-    for pieces in _batches(sequences, settings):
-        share = _share(outcome, wanted, settings)
-        if share >= 1:
-            break
-        rate = learning_rate(settings, outcome.steps, share)
-        with own_randomness(settings.seed, outcome.steps):
-            batch = masking.masked(pieces)
-            loss = _step(model, optimizer, rate, batch, settings)
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"the loss is {loss} at step {outcome.steps + 1}: lower the learning rate"
-                f" (it is {settings.learning_rate:g})"
-            )
-        losses.append(loss)
-        outcome.steps += 1
-        outcome.tokens += int(batch.mask.sum()) - 2 * len(pieces)
-        outcome.seconds = clock() - began - paused
-        if progress is not None:
-            share = _share(outcome, wanted, settings)
-            progress(Progress(outcome.steps, outcome.tokens, outcome.seconds, share, loss))
-        if outcome.steps % settings.measure_every == 0:
-            before = clock()
-            _add_point(model, outcome, rate, losses, measure, on_point)
-            paused, losses = paused + clock() - before, []
-    outcome.ran_out_of_time = outcome.tokens < wanted
-    if losses:
-        _add_point(model, outcome, rate, losses, measure, on_point)
-    return outcome
+
+    def step(pieces: Tensor, rate: float) -> Stepped:
+        batch = masking.masked(pieces)
+        loss = _step(model, optimizer, rate, batch, settings)
+        return Stepped(loss, 1, int(batch.mask.sum()) - 2 * len(pieces))
+
+    return run_steps(
+        _batches(sequences, settings),
+        step,
+        settings,
+        math.ceil(settings.epochs * sequences.pieces),
+        Observers(None if measure is None else lambda: measure(model), progress, on_point, clock),
+    )
 
 
 def held_out_batches(
@@ -207,12 +191,6 @@ def _batches(sequences: Sequences, settings: MaskedSettings) -> Iterator[Tensor]
         yield from sequences.epoch(settings.batch, settings.seed, epoch)
 
 
-def _share(outcome: Outcome, wanted: int, settings: MaskedSettings) -> float:
-    """How much of the work is done, by pieces or by time."""
-    by_time = 0.0 if settings.minutes is None else outcome.seconds / (60 * settings.minutes)
-    return max(outcome.tokens / wanted, by_time)
-
-
 def _step(
     model: BertForMaskedLM,
     optimizer: torch.optim.Optimizer,
@@ -230,19 +208,3 @@ def _step(
     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
     optimizer.step()
     return loss.item()
-
-
-def _add_point(
-    model: BertForMaskedLM,
-    outcome: Outcome,
-    rate: float,
-    losses: list[float],
-    measure: Measure | None,
-    on_point: Callable[[Point], None] | None,
-) -> None:
-    measured = measure(model) if measure is not None else {}
-    mean = math.fsum(losses) / len(losses)
-    point = Point(outcome.steps, outcome.tokens, outcome.seconds, rate, mean, measured)
-    outcome.curve.append(point)
-    if on_point is not None:
-        on_point(point)

@@ -28,7 +28,8 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.central.batches import windows
-from tacit.central.pretrain import carried, own_randomness
+from tacit.central.pretrain import carried
+from tacit.central.public_steps import own_randomness
 from tacit.central.records import Order, Records, check_order
 from tacit.models.base import LanguageModel, State
 from tacit.models.loss import loss as summed_loss

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.central.method import Method, Work
-from tacit.central.pretrain import own_randomness
+from tacit.central.public_steps import own_randomness
 from tacit.nlu.experiment import Training
 from tacit.nlu.gradients import UtteranceGradients
 from tacit.nlu.ranks import Ranks
