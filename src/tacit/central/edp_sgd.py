@@ -162,7 +162,11 @@ class PaperEdpSgd(_EdpSgd):
         """A worker's clipped and rescaled gradient plus y/N."""
         values = self.scaling.rescale_(self.clipped(gradient))
         stddev = self.clip_norm * self.noise_multiplier_at(epoch)
-        return values + stddev * stream.normal(values.size) / self.workers if stddev > 0 else values
+        if stddev > 0:
+            noise = stream.normal(values.size)
+            noise *= stddev / self.workers
+            values += noise
+        return values
 
     def figures(self, epochs: int, delta: float) -> PaperFigures:
         """The actual epsilon, and beside it two others, each labelled with what it is."""
