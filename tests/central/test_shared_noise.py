@@ -10,7 +10,7 @@ from tacit.central import shared_noise
 from tacit.central.shared_noise import noise_pieces
 
 
-@given(st.integers(0, 10**7), st.lists(st.integers(0, 10**5), min_size=1, max_size=20))
+@given(st.integers(0, 10**11), st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
 def test_every_coordinate_is_in_one_piece(size, loads):
     pieces = noise_pieces(size, loads)
     assert len(pieces) == len(loads)

@@ -40,7 +40,8 @@ def noise_pieces(size: int, loads: Sequence[int]) -> list[slice]:
     levels = [(_A_VECTOR + sum(ordered[:n])) / n for n in range(1, len(ordered) + 1)]
     level = min(levels)
     ends = np.cumsum([max(0.0, level - load) for load in loads]) / _A_VECTOR
-    places = [0, *np.rint(ends * size).astype(int).tolist()]
+    places = np.minimum(np.rint(ends * size), size).astype(int).tolist()
+    places = [0, *places[:-1], size]  # whatever was rounded, no coordinate is left out
     return [slice(start, end) for start, end in pairwise(places)]
 
 
