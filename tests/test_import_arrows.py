@@ -40,6 +40,7 @@ PARTS_OF_TRAIN = (
     "opening",
     "stored_model",
     "personalization",
+    "audit_membership",
     "auditing",
     "learning",
 )

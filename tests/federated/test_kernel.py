@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import native
 from tacit.federated import handwritten, kernel
 from tacit.federated.handwritten import HandwrittenSGD
 from tacit.federated.rows import Rows
 from tacit.models.registry import build
 from tacit.models.vectors import to_vector
+from tacit.privacy import native
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tacit import native
-from tacit.privacy import quantile
+from tacit.privacy import native, quantile
 from tests.oracles import normal_quantile
 
 Words = NDArray[np.uint64]

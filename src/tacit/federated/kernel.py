@@ -22,7 +22,6 @@ from typing import Protocol
 
 import torch
 
-from tacit import native
 from tacit.federated import torch_step
 from tacit.federated.batch import Batch
 from tacit.federated.parameters import Parameters
@@ -30,6 +29,7 @@ from tacit.models.cifg import CIFG
 from tacit.models.gru import GRU
 from tacit.models.lstm import LSTM, LSTMConfig
 from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+from tacit.privacy import native
 
 _FILES = (
     "kernel.cpp",

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import native
+from tacit.privacy import native
 
 Words = NDArray[np.uint64]
 
