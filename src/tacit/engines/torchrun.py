@@ -9,7 +9,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import os
 import secrets
+import sys
 import time
 from typing import Any, NoReturn
 
@@ -37,7 +39,9 @@ def serve_rank_0() -> NoReturn:
 
     torch.set_num_threads(1)
     serve(_joined())
-    raise SystemExit(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # at once: gloo's threads may be closing, and torch aborts if it finds them so
 
 
 @functools.cache
