@@ -215,17 +215,17 @@ def _scale(block: Vector, bound: float, clip_norm: float) -> None:
 
 
 def _norm_bound(block: Vector) -> float:
-    """An upper bound on the exact norm.
-
-    `einsum` rather than a BLAS product: its order of summation does not depend on threads, and a
-    resumed round has to reproduce every bit.
-    """
+    """An upper bound on the exact norm."""
     return norm_bound(square_of(block), block.size)
 
 
 def square_of(block: Vector) -> float:
-    """The sum of the squares; the caller looks at what is not finite."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    """The sum of the squares.
+
+    `einsum` rather than a BLAS product: its order of summation does not depend on threads, and a
+    resumed round has to reproduce every bit.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
         return float(np.einsum("i,i->", block, block))
 
 

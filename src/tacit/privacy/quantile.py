@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,13 +53,15 @@ _FIRST_ROW = np.uint64((1023 + 53) << _SEGMENT_BITS)
 _COLUMNS = tuple(np.ascontiguousarray(column) for column in TABLE.T)
 
 
+_BUILDING = threading.Lock()  # a stream asks in several threads, and one build is enough
 _AT_ONCE = 1 << 14
 _WORTH_A_BUILD = 1 << 14  # words; fewer take no time in either form
 
 
 def to_normal_(words: Words) -> NDArray[np.int64]:
     """Each word becomes the bits of its normal value; the places of deep ones, left alone."""
-    function = in_cpp() if len(words) >= _WORTH_A_BUILD else None
+    with _BUILDING:
+        function = in_cpp() if len(words) >= _WORTH_A_BUILD else None
     if function is None:
         return in_numpy_(words)
     deep = np.empty(len(words), np.int64)
