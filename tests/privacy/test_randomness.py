@@ -260,3 +260,82 @@ def test_an_hmac_depends_on_the_key_and_on_where_each_part_ends() -> None:
     assert len(set(codes)) == len(codes)
     assert {len(code) for code in codes} == {32}
     assert key.hmac(b"ab", b"c") == codes[0]
+
+
+# Digests of long data, and noise that is keyed by what it hides
+
+
+def test_a_digest_is_the_hmac_of_gmac_tags() -> None:
+    """Derived again by hand, so that a change, which would change all noise, is noticed."""
+    secret = bytes(range(32))
+
+    def encode(*parts: tuple[bytes, bytes]) -> bytes:
+        return b"".join(kind + len(part).to_bytes(8, "big") + part for kind, part in parts)
+
+    def derived(use: bytes) -> bytes:
+        message = encode((b"s", b"tacit digest key, 1"), (b"s", use))
+        return hmac.digest(secret, message, "sha256")
+
+    gcm = Cipher(algorithms.AES(derived(b"GMAC")), modes.GCM(bytes(12))).encryptor()
+    gcm.authenticate_additional_data(b"some long data")
+    gcm.finalize()
+    message = encode((b"s", b"tacit digest, 1"), (b"i", b"14"), (b"b", gcm.tag))
+    expected = hmac.digest(derived(b"tags"), message, "sha256")[:16]
+    assert RunKey(secret, is_simulation=True).digest(b"some long data") == expected
+
+
+def test_a_digest_depends_on_the_key_on_every_byte_and_on_where_each_part_ends() -> None:
+    key, data = RunKey.from_seed(1), bytes(100)
+    changed = [data[:at] + b"\1" + data[at + 1 :] for at in range(100)]
+    digests = [
+        *(key.digest(one) for one in [data, data[:-1], data + b"\0", *changed]),
+        key.digest(),
+        key.digest(b""),
+        key.digest(b"", b""),
+        key.digest(data, b""),
+        key.digest(b"", data),
+        key.digest(data[:50], data[50:]),
+        key.digest(data[:48], data[48:]),
+        RunKey.from_seed(2).digest(data),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert {len(digest) for digest in digests} == {16}
+
+
+def test_a_digest_reads_arrays_of_any_type_and_shape_as_their_bytes() -> None:
+    key = RunKey.from_seed(1)
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    assert key.digest(memoryview(values)) == key.digest(values.tobytes())
+    assert key.digest(memoryview(np.zeros(0))) == key.digest(b"")
+    with pytest.raises(TypeError, match="contiguous"):
+        key.digest(memoryview(values[:, ::2]))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=3), st.lists(st.binary(max_size=40), max_size=3))
+def test_digests_of_data_in_chunks_are_equal_only_for_equal_parts(
+    one: list[bytes], other: list[bytes]
+) -> None:
+    """With chunks of 16 bytes, so that most parts have several."""
+    key = RunKey.from_seed(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomness, "_CHUNK", 16)
+        assert (key.digest(*one) == key.digest(*other)) == (one == other)
+
+
+def test_noise_that_hides_something_else_is_independent_and_the_same_is_the_same() -> None:
+    key, other = RunKey.from_seed(1), RunKey.from_seed(2)
+    first = key.hiding_stream(b"the sum", "noise", 3)
+    again = key.hiding_stream(b"the sum", "noise", 3)
+    np.testing.assert_array_equal(first.words(64), again.words(64))
+    different = [
+        other.hiding_stream(b"the sum", "noise", 3),
+        key.hiding_stream(b"the sun", "noise", 3),
+        key.hiding_stream(b"the sum", "rounding", 3),
+        key.hiding_stream(b"the sum", "noise", 4),
+        key.hiding_stream(b"the sumn", "oise", 3),
+        key.stream(branch="the sum", round=0, attempt=0, purpose="noise", index=3),
+    ]
+    for stream in different:
+        assert are_independent(key.hiding_stream(b"the sum", "noise", 3), stream)
+    with pytest.raises(ValueError, match="index"):
+        key.hiding_stream(b"the sum", "noise", -1)
