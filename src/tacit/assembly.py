@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tacit.audit import coins
 from tacit.audit.canary_clients import CanaryClients, free_coordinates
 from tacit.central import pretrain as pretraining
 from tacit.central.public_text import read_public_text
@@ -64,8 +65,13 @@ def user_update(experiment: Experiment) -> UserUpdate:
     )
 
 
-def canary_clients(experiment: Experiment, model: LanguageModel) -> CanaryClients | None:
-    """The made-up users of an audit; None if the experiment has none."""
+def canary_clients(
+    experiment: Experiment, model: LanguageModel, key: bytes | None = None
+) -> CanaryClients | None:
+    """The made-up users of an audit; None if the experiment has none.
+
+    `key` is the secret of their coins (`coins_key`); a simulation's follows from its seed.
+    """
     count, plan = experiment.audit.canary_clients, experiment.plan
     if count is None:
         return None
@@ -82,7 +88,10 @@ def canary_clients(experiment: Experiment, model: LanguageModel) -> CanaryClient
         )
     norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
     support = free_coordinates(model)
-    return CanaryClients(count, parameter_count(model), norm, experiment.audit.seed, support)
+    if key is None:
+        seed = experiment.audit.seed if experiment.seed is None else experiment.seed
+        key = coins.simulated(seed)
+    return CanaryClients(count, parameter_count(model), norm, key, support)
 
 
 def server_optimizer(experiment: Experiment) -> ServerOptimizer:

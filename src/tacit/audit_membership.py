@@ -16,7 +16,7 @@ from tacit.audit.user_scores import UserTexts, user_texts
 from tacit.central.pretrain import Progress, Settings
 from tacit.corpus.source import Source
 from tacit.corpus.views import Subset
-from tacit.people import People
+from tacit.people import People, read_planted
 from tacit.run import Run
 from tacit.stored_model import StoredModel
 
@@ -89,8 +89,15 @@ def audit_membership(
 def _who_wrote_their_texts(run: Run, people: People) -> Source:
     """The members without those in whose texts canaries were planted."""
     planting = people.planting(run.experiment, run.tokenizer)
-    if planting is None:
+    if planting is None and not run.directory.canaries_file.exists():
         return people.members
+    # What was planted is what the run recorded; the experiment only says again in whose texts.
+    planted = {one.canary.tokens for one in read_planted(run.directory)}
+    if planting is None or planted != {canary.tokens for canary in planting.canaries}:
+        raise ValueError(
+            f"{run.directory.canaries_file} has other canaries than {run.path} would plant, so it"
+            " is not known in whose texts they are"
+        )
     users = range(len(people.members))
     return Subset(
         people.members,

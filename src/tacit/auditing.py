@@ -1,13 +1,15 @@
 """An audit of a run: what its model memorized of what was planted, and what gives its users away.
 
 No model is trained for it, unless reference models are asked for.  The findings about canaries
-and canary clients come from made-up text and the released model, and are free to publish.  The
-words of phrases are their owner's, and whatever is computed from people's text is internal (design
-rule 5): both are kept apart.
+and canary clients come from made-up text and the released model, and are free to publish.  Phrases
+are their owner's secrets, and whatever is computed from people's text is internal (design rule 5):
+both are kept apart.  Of a phrase only the verdicts are public.  Its log-perplexity would be enough
+to find it: whoever has the model can try millions of phrases until one has that very figure.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -19,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import assembly
+from tacit.audit import coins
 from tacit.audit.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
 from tacit.audit.empirical_epsilon import empirical_epsilon
 from tacit.audit.extraction import CanaryResult, Extraction
-from tacit.audit.one_run import planned_guesses
+from tacit.audit.one_run import ceiling, planned_guesses
 from tacit.audit.planting import Planted
+from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.audit.user_scores import FRESH, TEXTS
 from tacit.audit_membership import Tell, audit_membership
 from tacit.models.base import LanguageModel
@@ -36,6 +40,9 @@ from tacit.stored_model import StoredModel
 from tacit.tokenizers.tokenizer import Tokenizer
 
 NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
+# The confidence that guesses are planned for, whatever is asked for: with other numbers of guesses,
+# asking for another confidence would be another look at the coins.
+PLANNED_FOR = 0.99
 
 LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
 AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
@@ -71,10 +78,13 @@ class Findings:
     public: dict[str, Any]
     internal: dict[str, Any]
 
-    def figures(self) -> dict[str, Any]:
-        """All of it under the names that scripts rely on, with the figures that gates look at."""
+    def figures(self, *, with_phrases: bool = True) -> dict[str, Any]:
+        """All of it under the names that scripts rely on, with the figures that gates look at.
+
+        Without phrases, only the verdicts on them are in it.
+        """
         found = dict(self.public)
-        if "phrases" in self.internal:
+        if with_phrases and "phrases" in self.internal:
             found["phrases"] = self.internal["phrases"]
         if membership := self.internal.get("membership"):
             # One attack, named in advance: the best of several would be no honest figure.
@@ -97,17 +107,17 @@ def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
     public = _header(run)
     rng = np.random.default_rng(wanted.seed)
     looked = False
-    if planned.canaries is not None:
+    if _was_planted(run):
         planted = read_planted(run.directory)
         frequencies = None
-        if planned.canaries.draw == "unigram":
+        if planned.canaries is not None and planned.canaries.draw == "unigram":
             frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
         public |= audit_canaries(run.model(), run.tokenizer, planted, wanted, tell, frequencies)
         looked = True
     internal: dict[str, Any] = {}
     if wanted.phrases:
         internal["phrases"] = audit_phrases(run.model(), run.tokenizer, wanted, rng, tell)
-        public["phrases"] = _without_text(internal["phrases"])
+        public["phrases"] = verdicts(internal["phrases"])
         looked = True
     if planned.canary_clients is not None:
         public["empirical_epsilon"] = _empirical(run, wanted, tell)
@@ -139,7 +149,7 @@ def audit_model(stored: StoredModel, wanted: Audit, tell: Tell | None = None) ->
         )
     rng = np.random.default_rng(wanted.seed)
     rows = audit_phrases(stored.model, stored.tokenizer, wanted, rng, tell)
-    return Findings(_empty() | {"phrases": _without_text(rows)}, {"phrases": rows})
+    return Findings(_empty() | {"phrases": verdicts(rows)}, {"phrases": rows})
 
 
 def audit_phrases(
@@ -191,9 +201,26 @@ def _earlier_membership(path: Path, round: int) -> dict[str, Any] | None:
         return None
 
 
-def _without_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Phrases are their owner's secrets: what is published numbers them."""
-    return [row | {"text": f"phrase {number}"} for number, row in enumerate(rows, start=1)]
+def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What may be published of phrases: a number for each, and whether it came out."""
+    return [
+        {"text": f"phrase {number}"}
+        | {name: row[name] for name in ("memorized_rs", "memorized_bs")}
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def _was_planted(run: Run) -> bool:
+    """Whether there are canaries to look for.
+
+    The experiment alone does not decide it: a run whose ledger or folder speaks of canaries has
+    some, and `read_planted` says which.
+    """
+    return (
+        run.experiment.audit.canaries is not None
+        or run.directory.canaries_file.exists()
+        or any(entry.kind == "canaries" for entry in run.ledger.entries)
+    )
 
 
 def _header(run: Run) -> dict[str, Any]:
@@ -296,28 +323,77 @@ def _result_row(found: CanaryResult) -> dict[str, Any]:
 
 
 def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
-    """The canary clients' trace in what the whole training changed."""
-    clients = assembly.canary_clients(run.experiment, run.model())
+    """The canary clients' trace in what the whole training changed, as one more try at this run."""
+    key = coins.of_run(run.directory, run.ledger.entries)
+    clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
     epsilon = claimed.epsilon[claimed.accountant]
     # How many guesses there are follows from the claim alone, before anything is looked at.
-    guesses = planned_guesses(
-        clients.count, min(epsilon, NO_CLAIM), claimed.delta, wanted.confidence
-    )
-    change = to_vector(run.model()) - to_vector(run.model(run.first_round))
+    guesses = planned_guesses(clients.count, min(epsilon, NO_CLAIM), claimed.delta, PLANNED_FOR)
+    first, last = to_vector(run.model(run.first_round)), to_vector(run.model())
+    settings = {
+        "round": run.round,
+        "first_round": run.first_round,
+        "model": _digest(last),
+        "first_model": _digest(first),
+        "coins": coins.commitment(clients.key),
+        "canaries": clients.count,
+        "guesses": [guesses.guessed_in, guesses.guessed_out],
+        "delta": claimed.delta,
+    }
+    tries = Tries(run.directory.private / TRIES_FILE, at_least=_stated_try(run))
+    planned = tries.next(settings, wanted.confidence)
+    if not ceiling(clients.count, guesses.total, claimed.delta, planned.confidence) > 0:
+        raise ValueError(
+            f"confidence must be less than {wanted.confidence:g} for {guesses.total} guesses to"
+            f" show anything: as try {planned.number} at this run they must hold with"
+            f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
+        )
+    mine = tries.begin(settings, wanted.confidence)  # synced before anything is looked at
     found = empirical_epsilon(
         clients,
-        change,
+        last - first,
         guesses,
         delta=claimed.delta,
-        confidence=wanted.confidence,
+        confidence=mine.confidence,
         progress=None
         if tell is None
         else lambda done: tell("looking for canary clients", done, clients.count),
     )
-    row = found.as_row() | {"says": found.beside(epsilon)}
-    return {key: _finite(value) for key, value in row.items()}
+    tries.finish(mine, found.lower_bound)  # before anybody sees it
+    highest = tries.highest()
+    assert highest is not None
+    row = found.as_row() | {
+        "says": found.beside(epsilon),
+        "try_number": mine.number,
+        "confidence_asked": mine.asked,
+        "highest_lower_bound": highest,
+    }
+    if highest > found.lower_bound:
+        row["warnings"].append(
+            f"Another try at this run showed more: epsilon is at least {highest:.3g}.  The tries"
+            " hold together, so this one does not take it back."
+        )
+    if key is None and not run.is_simulation:
+        row["warnings"].append(
+            "The coins of these canary clients follow from a public seed, so they were known before"
+            " the training."
+        )
+    return {name: _finite(value) for name, value in row.items()}
+
+
+def _stated_try(run: Run) -> int:
+    """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
+    try:
+        found = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return found if type(found) is int else 0
+
+
+def _digest(weights: NDArray[Any]) -> str:
+    return hashlib.sha256(weights.tobytes()).hexdigest()
 
 
 def read_phrases(path: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tacit.audit.canary_clients import (
     cosines,
     free_coordinates,
 )
+from tacit.audit.coins import simulated
 from tacit.engines.serial import SerialEngine
 from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import CohortSum
@@ -24,7 +25,7 @@ from tacit.mechanisms.weighting import UserWeighting
 from tacit.models.vectors import layer_sizes, parameter_count, to_vector
 from tests.federated.tiny import BOS, few_users, job, plan, small, stream, task
 
-CLIENTS = CanaryClients(count=40, dimension=300, clip_norm=0.5, seed=3)
+CLIENTS = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated(3))
 ON_RANGES = dataclasses.replace(CLIENTS, support=((10, 20), (150, 290)))
 
 
@@ -32,21 +33,21 @@ def with_canaries(clients=CLIENTS, cap=None):
     return WithCanaryClients(few_users(), clients, UserWeighting(cap))
 
 
-def test_the_same_seed_gives_the_same_coins_and_directions():
-    again = CanaryClients(count=40, dimension=300, clip_norm=0.5, seed=3)
+def test_the_same_key_gives_the_same_coins_and_directions():
+    again = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated(3))
     assert (again.included == CLIENTS.included).all()
     assert (again.update(7) == CLIENTS.update(7)).all()
 
 
-def test_another_seed_gives_others():
-    other = dataclasses.replace(CLIENTS, seed=4)
+def test_another_key_gives_others():
+    other = dataclasses.replace(CLIENTS, key=simulated(4))
     assert (other.included != CLIENTS.included).any()
     assert abs(float(other.direction(7) @ CLIENTS.direction(7))) < 0.3
 
 
 def test_coins_are_fair_and_independent_of_the_number_of_values():
     """Of 4,000 fair coins, 2,000 +- 5 standard deviations of 31.6; a bias of 5% is beyond it."""
-    many = CanaryClients(count=4000, dimension=5, clip_norm=1.0, seed=1)
+    many = CanaryClients(count=4000, dimension=5, clip_norm=1.0, key=simulated(1))
     assert abs(int(many.included.sum()) - 2000) < 158
     wide = dataclasses.replace(many, dimension=50)
     assert (wide.included == many.included).all()
@@ -82,7 +83,9 @@ def test_cosines_are_those_of_the_whole_matrix(clients):
 
 def test_cosines_with_an_unrelated_change_have_variance_one_over_n():
     """2,000 canaries: the mean square is within 5 standard deviations (0.16) of 1/n; 1.3/n not."""
-    many = CanaryClients(count=2000, dimension=400, clip_norm=1.0, seed=5, support=((0, 200),))
+    many = CanaryClients(
+        count=2000, dimension=400, clip_norm=1.0, key=simulated(5), support=((0, 200),)
+    )
     change = np.r_[np.linspace(-1, 5, 200), np.full(200, 100.0)]  # nothing random about it
     found = cosines(many, change)
     assert abs(np.mean(found**2) * 200 - 1) < 0.16
@@ -137,7 +140,9 @@ def test_without_a_clip_a_canary_is_ten_times_as_long():
 
 def test_a_cohort_adds_a_canary_as_it_adds_a_user():
     model = small()
-    clients = CanaryClients(count=9, dimension=parameter_count(model), clip_norm=0.5, seed=1)
+    clients = CanaryClients(
+        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated(1)
+    )
     users = with_canaries(clients)
     one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
     one_job = job(model, one_task.plan)
@@ -152,7 +157,9 @@ def test_a_cohort_adds_a_canary_as_it_adds_a_user():
 
 def test_every_engine_adds_the_canaries_of_a_cohort_alike():
     model = small()
-    clients = CanaryClients(count=9, dimension=parameter_count(model), clip_norm=0.5, seed=1)
+    clients = CanaryClients(
+        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated(1)
+    )
     users = with_canaries(clients)
     one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
     one_job, cohort = job(model, one_task.plan), range(len(few_users()), len(users))
@@ -179,8 +186,8 @@ def test_training_on_a_canary_as_if_it_had_texts_is_refused():
         )
 
 
-def test_another_process_is_sent_the_seed_and_not_the_directions():
-    large = CanaryClients(count=500, dimension=1_350_000, clip_norm=1.0, seed=2)
+def test_another_process_is_sent_the_key_and_not_the_directions():
+    large = CanaryClients(count=500, dimension=1_350_000, clip_norm=1.0, key=simulated(2))
     sent = pickle.dumps(with_canaries(large))
     assert len(sent) < 5000
     there = pickle.loads(sent)
@@ -214,7 +221,7 @@ def test_free_coordinates_of_a_model_without_restrictions_are_all():
         ({"count": 0}, "count must be at least 1, got 0"),
         ({"dimension": 0}, "dimension must be at least 1, got 0"),
         ({"clip_norm": math.nan}, "clip_norm must be a finite number above 0, got nan"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"key": b"short"}, "key must have 32 bytes, got 5"),
         ({"support": ()}, "support must have at least one range"),
         ({"support": ((0, 301),)}, "within 0..300"),
         ({"support": ((5, 9), (8, 12))}, "in increasing order"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from tacit.audit.canary_clients import CanaryClients, WithCanaryClients, cosines
+from tacit.audit.coins import simulated
 from tacit.audit.empirical_epsilon import (
     EmpiricalEpsilon,
     control_p_value,
@@ -167,7 +168,7 @@ def test_planned_guesses_fit_the_canaries_and_beat_naive_ones(epsilon):
 
 def one_round(noise_multiplier, seed, plan_class=RoundPlan):
     """The real plan with 60 canary clients among 3 users of nothing: clients and release."""
-    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, seed=seed)
+    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated(seed))
     plan = plan_class(
         population=63,
         sampler=PoissonSampler(1.0),

@@ -20,21 +20,23 @@ bent and partly lost.  `free_coordinates` names the others, and as `support` mak
 live there alone.  All of the clip norm is then spent where it can be seen, which is a choice that
 an attacker has too, and n is the size of the support.
 
-Coins and directions come from streams keyed by a seed of the audit.  They are made when asked for:
-500 directions of 1.35 million values would be 2.7 GB.
+Coins and directions come from streams under a secret of the run (see `coins`) that nobody knows
+before the training.  They are made when asked for: 500 directions of 1.35 million values would be
+2.7 GB.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.audit.coins import SIZE
 from tacit.federated.cohort import Users
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.weighting import UserWeighting
@@ -55,20 +57,22 @@ Ranges = tuple[tuple[int, int], ...]
 class CanaryClients:
     """`count` of them, for updates of `dimension` values under the clip norm S of the first round.
 
-    `support` are ranges (first, end) of values in increasing order; None stands for all values.
+    `key` is the secret that coins and directions are drawn from.  `support` are ranges (first,
+    end) of values in increasing order; None stands for all values.
     """
 
     count: int
     dimension: int
     clip_norm: float
-    seed: int
+    key: bytes = field(repr=False)
     support: Ranges | None = None
 
     def __post_init__(self) -> None:
         checks.whole("count", self.count, at_least=1)
         checks.whole("dimension", self.dimension, at_least=1)
         checks.positive("clip_norm", self.clip_norm)
-        checks.whole("seed", self.seed)
+        if len(self.key) != SIZE:
+            raise ValueError(f"key must have {SIZE} bytes, got {len(self.key)}")
         _check_support(self.ranges, self.dimension)
 
     @property
@@ -119,7 +123,7 @@ class CanaryClients:
         return np.concatenate([vector[first:end] for first, end in self.ranges], dtype=np.float64)
 
     def _stream(self, purpose: str, index: int = 0) -> Stream:
-        key = RunKey.from_seed(self.seed)
+        key = RunKey(self.key, is_simulation=False)
         return key.stream(branch="canary clients", round=0, attempt=0, purpose=purpose, index=index)
 
 

@@ -16,7 +16,10 @@ _GATES: dict[str, Callable[[dict[str, Any]], float | None]] = {
         (row["exposure"] for row in _all_rows(found) if row["exposure"] is not None), default=None
     ),
     "membership_auc": lambda found: (found.get("membership_auc") or {}).get("value"),
-    "empirical_epsilon": lambda found: (found["empirical_epsilon"] or {}).get("lower_bound"),
+    # Of all tries at the run: a weaker one must not open a gate that an earlier one closed.
+    "empirical_epsilon": lambda found: (found["empirical_epsilon"] or {}).get(
+        "highest_lower_bound"
+    ),
 }
 
 

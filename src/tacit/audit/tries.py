@@ -1,0 +1,153 @@
+"""How often a run was audited, so that trying again makes no evidence.
+
+A bound that holds with a confidence of 95% is wrong once in twenty times, and whoever audits twenty
+times with other settings and shows the bound that suits has shown nothing.  Therefore every try is
+written down and synced before anything is looked at, and the allowed error alpha = 1 - confidence
+is spent over the tries: the n-th distinct one may err with a probability of alpha / 2^n.
+
+Guarantee: if the tries' settings do not depend on the coins, all bounds of a run hold together with
+the least confidence that was asked for, however many there are, since alpha/2 + alpha/4 + ... <=
+alpha.  For tries that look at the same model this is so even if each is chosen by the results
+before it: the guesses do not depend on the confidence (see `auditing`), so that all bounds follow
+from one count of right guesses, and the widest of them errs only where the first one does.
+
+An exact repetition is the same try and has the same result.
+
+A gate must not be passed by a later, weaker try either.  The bounds that were found are written
+down too, and `highest` is the largest of them: what an earlier try has shown remains shown.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.privacy import checks, durable
+from tacit.runs import files
+
+TRIES_FILE = "audits.jsonl"  # in the private folder of a run
+
+
+@dataclass(frozen=True)
+class Try:
+    """The n-th distinct try, and the confidence that its bound is computed with."""
+
+    number: int
+    asked: float
+
+    @property
+    def confidence(self) -> float:
+        return spent(self.asked, self.number)
+
+
+def spent(confidence: float, number: int) -> float:
+    """1 - (1 - confidence) / 2^number: what the try of this number must hold with."""
+    checks.open_unit("confidence", confidence)
+    checks.whole("number", number, at_least=1)
+    left = 1 - (1 - confidence) * 0.5**number
+    if not left < 1:
+        raise ValueError(
+            f"number must be a try that can still show something, got {number}: the confidence of"
+            f" {confidence:g} is spent on the tries before it"
+        )
+    return left
+
+
+class Tries:
+    """The tries of one run, in a file of its private folder that only ever grows."""
+
+    def __init__(self, path: Path, at_least: int = 0) -> None:
+        """`at_least` so many tries must be in it: the number that a published audit states."""
+        self._path, self._at_least = path, at_least
+
+    def next(self, settings: Mapping[str, Any], confidence: float) -> Try:
+        """What `begin` would make of these settings; nothing is recorded."""
+        return self._found(self._rows(), settings, confidence)
+
+    def begin(self, settings: Mapping[str, Any], confidence: float) -> Try:
+        """Record a try with these settings, synced, unless it is a repetition."""
+        checks.open_unit("confidence", confidence)
+        with self._locked():
+            rows = self._rows()
+            found = self._found(rows, settings, confidence)
+            if found.number > _count(rows):
+                row = {"try": found.number, "asked": confidence, "settings": dict(settings)}
+                self._append(row | {"confidence": found.confidence})
+        return found
+
+    def finish(self, done: Try, lower_bound: float) -> None:
+        """Record what a try has shown, synced; once."""
+        checks.non_negative("lower_bound", lower_bound)
+        row = {"try": done.number, "lower_bound": lower_bound}
+        with self._locked():
+            if row not in self._rows():
+                self._append(row)
+
+    def highest(self) -> float | None:
+        """The largest bound that any try has shown; None before the first."""
+        return max(
+            (row["lower_bound"] for row in self._rows() if "lower_bound" in row), default=None
+        )
+
+    def _found(
+        self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float
+    ) -> Try:
+        count = _count(rows)
+        if count < self._at_least:
+            raise ValueError(
+                f"{self._path} has {count} tries, and the run's audit.json speaks of try"
+                f" {self._at_least}: tries were removed, so no confidence can be stated any more"
+            )
+        # By way of JSON, as the file has been.
+        wanted = json.loads(json.dumps(dict(settings), allow_nan=False))
+        for row in rows:
+            if row.get("settings") == wanted and row["asked"] == confidence:
+                return Try(row["try"], confidence)
+        return Try(count + 1, confidence)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        rows = files.read_lines(self._path)
+        numbers = [row.get("try") for row in rows if "settings" in row]
+        known = all(
+            isinstance(row.get("lower_bound", row.get("asked")), float | int) for row in rows
+        )
+        if not known or numbers != list(range(1, len(numbers) + 1)):
+            raise ValueError(f"{self._path} is damaged: it does not number its tries from 1 on")
+        return rows
+
+    def _append(self, row: dict[str, Any]) -> None:
+        is_new = not self._path.exists()
+        files.append_line(self._path, row, mode=0o600)
+        if is_new:
+            durable.sync_directory(self._path.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two audits at once are two tries.  An end that a crash tore off is cut away first."""
+        lock = self._path.with_name(f".{self._path.name}.lock")
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            _cut_torn_end(self._path)
+            yield
+        finally:
+            os.close(fd)
+
+
+def _count(rows: list[dict[str, Any]]) -> int:
+    return sum("settings" in row for row in rows)
+
+
+def _cut_torn_end(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
