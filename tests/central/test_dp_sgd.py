@@ -51,9 +51,15 @@ def method(*, workers=1, C=0.5, z=1.5, q=0.1, population=200):
     return DpSgd(workers, C, z, PoissonSampler(q), population)
 
 
+def shares_of(dp, batches, gradients, step=0):
+    """What all workers give, each with its noise."""
+    shares = [dp.share(Work(step, i, batches, gradients)) for i in range(dp.workers)]
+    return [dp.noise_(share, step, i, streams("noise", step, i)) for i, share in enumerate(shares)]
+
+
 def total_of(dp, batches, gradients, step=0):
     """The sum of all workers' shares."""
-    return sum(dp.share(Work(step, i, batches, gradients, streams)) for i in range(dp.workers))
+    return sum(shares_of(dp, batches, gradients, step))
 
 
 def step_of(dp, batches, gradients, step=0):
@@ -92,7 +98,7 @@ def test_a_step_is_algorithm_1(seed, lot, workers, C, z, q):
         rows[:lot].tolist(),
         draws=[  # each worker's piece of the vector
             float(draw)
-            for i, piece in enumerate(noise_pieces(6, [len(part) for part in parts]))
+            for i, piece in enumerate(noise_pieces(6, workers))
             for draw in streams("noise", 3, i).normal(piece.stop - piece.start)
         ],
         C=C,
@@ -110,7 +116,7 @@ def test_without_clip_and_noise_it_is_plain_sgd_on_the_same_draws():
     dp, plain = method(workers=3, C=1e30, z=0.0, q=q), Plain(3, batch_size=40)
     steps = range(5)
     for step, batches in zip(steps, dp.draws(steps, 200, streams), strict=True):
-        shares = (plain.share(Work(step, i, batches, gradients, streams)) for i in range(3))
+        shares = (plain.share(Work(step, i, batches, gradients)) for i in range(3))
         mean = plain.update(step, sum(shares))
         drawn = sum(map(len, batches))
         # The mean over those drawn, but over the number that is expected.
@@ -193,14 +199,19 @@ def test_the_update_lies_on_a_public_grid_before_it_is_averaged():
 def test_workers_and_steps_have_noise_of_their_own():
     dp, gradients = method(workers=2), Given(np.zeros((1, 20_000)))
     found = [
-        dp.share(Work(step, worker, [NOBODY, NOBODY], gradients, streams))
-        for step in range(2)
-        for worker in range(2)
+        share for step in range(2) for share in shares_of(dp, [NOBODY, NOBODY], gradients, step)
     ]
     mine = [share[share != 0] for share in found]  # each worker has the noise of half of the places
     assert [len(noise) for noise in mine] == [10_000] * 4
     correlations = np.corrcoef(mine)[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 5.5 / math.sqrt(10_000)
+
+
+def test_a_share_has_no_noise_before_it_is_asked_for():
+    dp, gradients = method(workers=2), Given(np.zeros((1, 30)))
+    assert dp.adds_noise
+    assert not dp.share(Work(0, 0, [NOBODY, NOBODY], gradients)).any()
+    assert not method(z=0.0).adds_noise
 
 
 # Draws.

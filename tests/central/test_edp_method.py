@@ -49,7 +49,12 @@ def update(chosen, gradients, step=0, batches=None):
     if batches is None:
         [batches] = chosen.draws(range(step, step + 1), len(gradients.rows), streams)
     shares = [
-        chosen.share(Work(step, worker, batches, gradients, streams))
+        chosen.noise_(
+            chosen.share(Work(step, worker, batches, gradients)),
+            step,
+            worker,
+            streams("noise", step, worker),
+        )
         for worker in range(chosen.workers)
     ]
     return chosen.update(step, np.sum(shares, axis=0))

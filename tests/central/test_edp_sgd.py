@@ -53,8 +53,14 @@ def method_of(algorithm):
 def shares(algorithm, gradients, step=0):
     """What every worker makes of its micro-batch's mean gradient; None: it has no records."""
     batches = [np.array([i] * (g is not None), np.int64) for i, g in enumerate(gradients)]
+    method = method_of(algorithm)
     return [
-        method_of(algorithm).share(Work(step, worker, batches, Given(gradients), streams))
+        method.noise_(
+            method.share(Work(step, worker, batches, Given(gradients))),
+            step,
+            worker,
+            streams("noise", step, worker),
+        )
         for worker in range(algorithm.workers)
     ]
 
@@ -109,7 +115,20 @@ def test_paper_step_is_algorithm_1(seed, workers, C, z, decay, epoch):
         epoch=epoch,
     )
     found = update(method, [batch.mean(axis=0) for batch in examples], epoch)
-    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12, atol=1e-12)
+    # The sum is rounded to a grid of at least 2^27 steps in the noise, and 2^35 in the clip norm.
+    relative = z * decay.factor(epoch) / math.sqrt(workers)
+    atol = C * max(relative * 2**-27, SCALING.largest * 2**-35) + 1e-12
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12, atol=atol)
+
+
+def test_the_printed_algorithms_sum_lies_on_a_public_grid():
+    """C = z = 1 and alpha_k <= 4: 2^28 steps in the noise of 1 / sqrt(4), or coarser."""
+    scaling = LayerScaling((4.0, 1.0, 0.5), SIZES, "public batch")
+    rng = np.random.default_rng(3)
+    for z, on_grid in ((1.0, True), (0.0, False)):
+        method = paper(workers=4, C=1.0, z=z, scaling=scaling)
+        in_steps = update(method, rng.normal(size=(4, 8))) * 4 * 2**29
+        assert (in_steps == np.rint(in_steps)).all() == on_grid
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
@@ -180,7 +199,7 @@ def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
     for gradient in gradients:
         scaled = gradient / alpha
         total += scaled * min(1, 0.7 / np.linalg.norm(scaled))
-    for i, piece in enumerate(noise_pieces(sum(SIZES), [1] * workers)):
+    for i, piece in enumerate(noise_pieces(sum(SIZES), workers)):
         draws = streams("noise", step, i).normal(piece.stop - piece.start)
         total[piece] += draws * 0.7 * (z / 2)
     # Every worker rounds to the grid once, and its noise once; the update is in float32.

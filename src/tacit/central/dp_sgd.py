@@ -21,6 +21,7 @@ from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
 from tacit.privacy.events import NonPrivate
+from tacit.privacy.randomness import Stream
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class DpSgd(Method):
         checks.non_negative("noise_multiplier", self.noise_multiplier)
         FlatClip(self.clip_norm)
 
+    @property
+    def adds_noise(self) -> bool:
+        return self.noise_multiplier > 0
+
     def steps_of_epoch(self, units: int) -> int:
         return math.ceil(1 / self.sampler.sampling_prob)
 
@@ -49,8 +54,11 @@ class DpSgd(Method):
             yield split_among(self.workers, cohort, streams("workers", step))
 
     def share(self, work: Work) -> Vector:
-        total = work.gradients.clipped_sum(work.batches[work.worker], self.clip_norm)
-        return add_own_noise_(total, self.clip_norm * self.noise_multiplier, work, self.workers)
+        return work.gradients.clipped_sum(work.batches[work.worker], self.clip_norm)
+
+    def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        stddev = self.clip_norm * self.noise_multiplier
+        return add_own_noise_(share, stddev, worker, self.workers, stream)
 
     def update(self, step: int, total: Vector) -> Vector:
         total = on_grid_(total, self.clip_norm, self.population, self.noise_multiplier)

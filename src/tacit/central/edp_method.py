@@ -15,6 +15,7 @@ from tacit.central.method import Charge, Indices, Method, Streams, Vector, Work,
 from tacit.central.shared_noise import add_own_noise_
 from tacit.mechanisms.edp_accounting import effective_multiplier
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
+from tacit.privacy.randomness import Stream
 
 FROM_RECORDS = "eDP-SGD as printed takes its scaling factors from people's records"
 
@@ -41,6 +42,10 @@ class EdpMethod(Method):
                 f" {self.algorithm.workers}"
             )
 
+    @property
+    def adds_noise(self) -> bool:
+        return self.algorithm.noise_multiplier > 0
+
     def steps_of_epoch(self, units: int) -> int:
         return math.ceil(1 / self.algorithm.sampler.sampling_prob)
 
@@ -63,10 +68,14 @@ class EdpMethod(Method):
             total = algorithm.clipped_on(grid, np.zeros(algorithm.scaling.size, np.float32))
         for one in clipped:
             total += one
+        return total
+
+    def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        grid = self.algorithm.grid(step)
         if grid is None:
-            return total
-        stddev = algorithm.noise_stddev(work.step) / grid.step
-        return add_own_noise_(total, stddev, work, self.workers)
+            return share
+        stddev = self.algorithm.noise_stddev(step) / grid.step
+        return add_own_noise_(share, stddev, worker, self.workers, stream)
 
     def update(self, step: int, total: Vector) -> Vector:
         return self.algorithm.update_of(total, step)
@@ -95,6 +104,10 @@ class PaperMethod(Method):
     def workers(self) -> int:  # type: ignore[override]
         return self.algorithm.workers
 
+    @property
+    def adds_noise(self) -> bool:
+        return self.algorithm.noise_multiplier > 0
+
     def steps_of_epoch(self, units: int) -> int:
         whole, left = divmod(units, self.batch_size)
         return whole + (left >= self.workers)
@@ -105,13 +118,13 @@ class PaperMethod(Method):
             yield self.algorithm.micro_batches(batch)
 
     def share(self, work: Work) -> Vector:
-        gradient = work.gradients.mean(work.batches[work.worker])
-        stream = work.streams("noise", work.step, work.worker)
-        return self.algorithm.share(gradient, self._epoch(work.step), stream)
+        return self.algorithm.share(work.gradients.mean(work.batches[work.worker]))
+
+    def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        return self.algorithm.noise_(share, self._epoch(step), stream)
 
     def update(self, step: int, total: Vector) -> Vector:
-        total /= self.workers
-        return total
+        return self.algorithm.update_of(total, self._epoch(step))
 
     def charges(self, steps: range) -> list[Charge]:
         """One release for a whole epoch, in which a record is in one step only."""

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from tacit.central.decay import NoDecay, NoiseDecay
 from tacit.central.layer_scaling import LayerScaling, check_whole
-from tacit.central.shared_noise import split_among
+from tacit.central.shared_noise import on_grid_, split_among
 from tacit.mechanisms.clippers import FlatClip, Vector, clip_, norm_bound, square_of
 from tacit.mechanisms.edp_accounting import DecayingReleases, PaperFigures, paper_figures
 from tacit.mechanisms.fixed_point import Grid
@@ -158,15 +158,33 @@ class PaperEdpSgd(_EdpSgd):
             )
         return np.array_split(batch, self.workers)
 
-    def share(self, gradient: NDArray[Any], epoch: int, stream: Stream) -> Vector:
-        """A worker's clipped and rescaled gradient plus y/N."""
-        values = self.scaling.rescale_(self.clipped(gradient))
+    def share(self, gradient: NDArray[Any]) -> Vector:
+        """A worker's clipped and rescaled gradient."""
+        return self.scaling.rescale_(self.clipped(gradient))
+
+    def noise_(self, share: Vector, epoch: int, stream: Stream) -> Vector:
+        """Plus y/N, in its place."""
         stddev = self.clip_norm * self.noise_multiplier_at(epoch)
         if stddev > 0:
-            noise = stream.normal(values.size)
+            noise = stream.normal(share.size)
             noise *= stddev / self.workers
-            values += noise
-        return values
+            share += noise
+        return share
+
+    def update_of(self, total: Vector, epoch: int) -> Vector:
+        """The mean of the workers' shares, whose sum is first rounded to a public grid.
+
+        Each share has a norm of at most C max alpha_k, and the sum has noise of C z_t / sqrt(N).
+        Rounding comes after the noise, so it changes no guarantee; without it the low-order bits of
+        a float could betray what was summed.
+        """
+        bound = self.clip_norm * self.scaling.largest
+        relative_noise = self.noise_multiplier_at(epoch) / (
+            math.sqrt(self.workers) * self.scaling.largest
+        )
+        total = on_grid_(total, bound, self.workers, relative_noise)
+        total /= self.workers
+        return total
 
     def figures(self, epochs: int, delta: float) -> PaperFigures:
         """The actual epsilon, and beside it two others, each labelled with what it is."""

@@ -3,7 +3,8 @@
 A step goes through these, with N workers side by side (`nlu.steps` has the loop):
 
     draws    which units take part, and which worker has which of them
-    share    what a worker makes of its units: one vector
+    share    what a worker makes of its units: one vector, without noise
+    noise_   this worker's part of the noise, added to its share
     update   what the sum of all shares becomes: a gradient for the optimizer
     charges  what the steps of an epoch release
 
@@ -48,13 +49,12 @@ class Gradients(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """A worker's part of a step: the units of all workers, and what it computes and draws with."""
+    """A worker's part of a step: the units of all workers, and what it computes with."""
 
     step: int
     worker: int
     batches: Sequence[Indices]
     gradients: Gradients
-    streams: Streams
 
 
 class Method(abc.ABC):
@@ -71,9 +71,22 @@ class Method(abc.ABC):
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
         """For each step the units of each worker, out of so many actual ones."""
 
+    @property
+    @abc.abstractmethod
+    def adds_noise(self) -> bool:
+        """Whether `noise_` does anything."""
+
     @abc.abstractmethod
     def share(self, work: Work) -> Vector:
-        """What this worker contributes, ours to change."""
+        """What this worker contributes, ours to change: not protected by anything yet."""
+
+    @abc.abstractmethod
+    def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        """The share with this worker's part of the step's noise, in its place.
+
+        The stream is a function of all workers' shares (`nlu.noise_chain`), so that no other sum
+        ever has the same noise.
+        """
 
     @abc.abstractmethod
     def update(self, step: int, total: Vector) -> Vector:
@@ -100,12 +113,19 @@ class Plain(Method):
         for batch in reshuffled(steps, units, self.batch_size, in_epoch, streams):
             yield np.array_split(batch, self.workers)
 
+    @property
+    def adds_noise(self) -> bool:
+        return False
+
     def share(self, work: Work) -> Vector:
         mine = work.batches[work.worker]
         if not len(mine):  # the last batch of an epoch may be small
             return np.zeros_like(work.gradients.mean(work.batches[0]))
         share = work.gradients.mean(mine)
         share *= len(mine) / sum(map(len, work.batches))
+        return share
+
+    def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
         return share
 
     def update(self, step: int, total: Vector) -> Vector:

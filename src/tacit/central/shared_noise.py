@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from tacit.central.method import Indices, Vector, Work
+from tacit.central.method import Indices, Vector
 from tacit.mechanisms.fixed_point import Grid
 from tacit.privacy.randomness import Stream
 
 # In clip norms; the grid is not made finer for less noise than this.
 FINEST_NOISE = 1e-6
-
-# The noise of a whole vector takes about as long as the gradient of so many units; measured with
-# both models of `tacit.nlu`.  It decides about nothing but who waits for whom.
-_A_VECTOR = 5
 
 # Noise values: so few that the passes over them stay in the cache, and a stream uses one thread,
 # since there is a worker for every core; or so many that the only worker uses all of them.
@@ -30,22 +25,18 @@ def split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
     return [cohort[chosen == worker] for worker in range(workers)]
 
 
-def noise_pieces(size: int, loads: Sequence[int]) -> list[slice]:
-    """Each worker's piece of a vector of noise, by how many units it computes with.
+def noise_pieces(size: int, workers: int) -> list[slice]:
+    """Each worker's piece of a vector of noise, all of about the same size.
 
-    Whoever has less to compute draws more, so that all of them are done at about the same time.
+    Noise is drawn once all shares are known, so all workers begin with it at the same time.
     """
-    # The level to which all are filled up, with those that are above it left as they are.
-    ordered = sorted(loads)
-    levels = [(_A_VECTOR + sum(ordered[:n])) / n for n in range(1, len(ordered) + 1)]
-    level = min(levels)
-    ends = np.cumsum([max(0.0, level - load) for load in loads]) / _A_VECTOR
-    places = np.minimum(np.rint(ends * size), size).astype(int).tolist()
-    places = [0, *places[:-1], size]  # whatever was rounded, no coordinate is left out
-    return [slice(start, end) for start, end in pairwise(places)]
+    ends = [size * worker // workers for worker in range(workers + 1)]
+    return [slice(start, end) for start, end in pairwise(ends)]
 
 
-def add_own_noise_(share: Vector, stddev: float, work: Work, workers: int) -> Vector:
+def add_own_noise_(
+    share: Vector, stddev: float, worker: int, workers: int, stream: Stream
+) -> Vector:
     """A worker's part of the noise on the sum of all shares, added to its share in place.
 
     `stddev` is in the unit of the share; to one of integers round(noise) is added.
@@ -55,9 +46,7 @@ def add_own_noise_(share: Vector, stddev: float, work: Work, workers: int) -> Ve
     """
     if not stddev > 0:
         return share  # nothing is drawn
-    loads = [sum(map(len, work.batches[worker::workers])) for worker in range(workers)]
-    piece = share[noise_pieces(share.size, loads)[work.worker]]
-    stream = work.streams("noise", work.step, work.worker)
+    piece = share[noise_pieces(share.size, workers)[worker]]
     at_once = _AT_ONCE if workers > 1 else _ALONE_AT_ONCE
     for start in range(0, piece.size, at_once):
         part = piece[start : start + at_once]

@@ -1,8 +1,9 @@
 """The workers of a training: processes that go through the same steps side by side (gloo).
 
-Each has the model, the utterances and the run key; a step's only message is one all-reduce of the
-shares.  Rank 0 is the process that was started by the user.  It alone writes files, and tells the
-others at each epoch's beginning whether to go on, and as which attempt.
+Each has the model, the utterances and the run key.  A step's messages are a digest of each share,
+so that all know what the noise is to hide, and one all-reduce of the shares with their noise.  Rank
+0 is the process that was started by the user.  It alone writes files, and tells the others which
+epoch comes next, and as which attempt, or that there is none.
 
 Guarantee: a share by itself is not protected, and it stays on this machine.
 """
@@ -37,6 +38,13 @@ class Ranks:
         """The sum over all ranks, in the place of each one's own; the same bits for all of them."""
         if self.size > 1:
             self._wait(lambda: self._group.allreduce([values]))
+
+    def exchanged(self, mine: bytes) -> list[bytes]:
+        """The 16 bytes that each rank gave, in the order of the ranks."""
+        table = torch.zeros(self.size, 2, dtype=torch.int64)
+        table[self.rank] = torch.frombuffer(bytearray(mine), dtype=torch.int64)
+        self.sum_(table)
+        return [row.tobytes() for row in table.numpy()]
 
     def tell(self, number: int) -> None:
         """As rank 0: what `told` returns to the others."""

@@ -1,8 +1,8 @@
 """THE loop over steps, the same in every worker (Dupuy et al. 2021, Algorithm 1 and around it).
 
-A step: draw; let each worker make its share; sum the shares; turn the sum into a gradient; let the
-optimizer take its step.  All workers hold the same weights at any time, since all of them do the
-same with the same sum.
+A step: draw; let each worker make its share; add noise that follows from all of the shares; sum
+them; turn the sum into a gradient; let the optimizer take its step.  All workers hold the same
+weights at any time, since all of them do the same with the same sum.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tacit.central.method import Method, Work
 from tacit.central.public_steps import own_randomness
 from tacit.nlu.experiment import Training
 from tacit.nlu.gradients import UtteranceGradients
+from tacit.nlu.noise_chain import NoiseChain
 from tacit.nlu.ranks import Ranks
 from tacit.privacy.randomness import RunKey, Stream
 
@@ -56,25 +57,45 @@ class Stepper:
         self._training = training
         self._total = total_steps
         self._optimizer = _optimizer(training, gradients.flat.weights)
-        if state:
-            self._optimizer.state[gradients.flat.weights] = {
-                name: torch.from_numpy(value.copy()) for name, value in state.items()
-            }
+        self._start = gradients.flat.weights.detach().clone(), _copied(state)
+        self._set_state(state)
 
-    def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> None:
-        """Go through the steps of an epoch."""
+    @property
+    def plan(self) -> str:
+        """All public numbers that decide about the steps."""
+        return f"{self.method!r} {self._training.model_dump_json()} {self._total}"
+
+    def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> bytes:
+        """Go through the steps of an epoch; returns a proof of all that came out of them."""
         method, gradients, rank = self.method, self.gradients, ranks.rank
+        weights = gradients.flat.weights.detach()
+        self._start = weights.clone(), _copied(self.state())
+        chain = NoiseChain.begin(
+            streams.key, f"{streams.branch} {self.plan}", streams.attempt, weights.numpy()
+        )
         gradients.flat.model.train()
         draws = method.draws(steps, len(gradients), streams)
         for step, batches in zip(steps, draws, strict=True):
             seed = int(streams("dropout", step, rank).words(1)[0] >> np.uint64(2))
             with own_randomness(seed, 0):
-                share = method.share(Work(step, rank, batches, gradients, streams))
+                share = method.share(Work(step, rank, batches, gradients))
+            if method.adds_noise:
+                mine = streams.key.digest(share.data)
+                chain = chain.then(step, ranks.exchanged(mine))
+                share = method.noise_(share, step, rank, chain.noise(rank))
             total = torch.from_numpy(share)
             ranks.sum_(total)
             self._apply(method.update(step, total.numpy()), step)
             if tell is not None:
                 tell(step + 1 - steps.start, len(steps))
+        return chain.proof
+
+    def go_back(self) -> None:
+        """To the weights and the optimizer's state that the last run began with."""
+        weights, state = self._start
+        with torch.no_grad():
+            self.gradients.flat.weights.copy_(weights)
+        self._set_state(state)
 
     def _apply(self, update: NDArray[Any], step: int) -> None:
         self.gradients.flat.gradient.copy_(torch.from_numpy(update))
@@ -85,6 +106,15 @@ class Stepper:
         """The optimizer's, for a checkpoint."""
         found = self._optimizer.state[self.gradients.flat.weights]
         return {name: value.numpy() for name, value in found.items()}
+
+    def _set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self._optimizer.state[self.gradients.flat.weights] = {
+            name: torch.from_numpy(value) for name, value in _copied(state).items()
+        }
+
+
+def _copied(state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: value.copy() for name, value in state.items()}
 
 
 def learning_rate_at(step: int, steps: int, training: Training) -> float:

@@ -8,7 +8,8 @@
 An epoch is: charge the ledger for all of its steps; run them (`steps.Stepper.run`); save.  Nothing
 of an epoch leaves the process before its checkpoint, so the steps in between are released together.
 A run that was killed goes on with `resume=True`, repeats the epoch that it was in with the same
-draws and the same noise, and ends with the same bits.
+draws and the same noise, and ends with the same bits.  If anything else comes out of the repetition
+than the first time, it is thrown away, and the epoch is charged and drawn afresh.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from tacit.nlu import model_files
 from tacit.nlu.budget import affordable
+from tacit.nlu.epoch_proof import EpochProof
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.opening import Job, Opened, created, resumed
 from tacit.nlu.predictions import evaluate
@@ -79,18 +81,21 @@ def loop(session: Session) -> str:
         if not session.may_go_on():
             return f"the budget of epsilon {session.budget:g} ends it here"
         attempt = session.charge()
-        session.run_epoch(attempt)
-        session.save()
-        session.evaluate_if_due()
+        if session.run_epoch(attempt):
+            session.save()
+            session.evaluate_if_due()
     return "complete"
 
 
 def serve(job: Job, ranks: Ranks) -> None:
     """What every worker but rank 0 does, until it is told to stop."""
-    stepper, epoch = job.stepper(), job.epoch
-    while (attempt := ranks.told()) != STOP:
+    stepper, before = job.stepper(), STOP
+    while (epoch := ranks.told()) != STOP:
+        attempt = ranks.told()
+        if epoch == before:  # what came out of it was not what is on record
+            stepper.go_back()
         stepper.run(_steps(job, epoch), job.streams(attempt), ranks, None)
-        epoch += 1
+        before = epoch
 
 
 class Session:
@@ -102,6 +107,7 @@ class Session:
         self._observer = observer
         self._releases = opened.directory.releases()
         self._rows = opened.directory.metrics()
+        self._void: set[tuple[int, int]] = set()  # (epoch, attempt) with another outcome on record
         self._stepper: Stepper = opened.job.stepper()
         self.workers = Workers(opened.experiment.training.workers, serve, opened.job)
 
@@ -125,14 +131,16 @@ class Session:
         """The attempt at this epoch, with every release of it in the ledger and on the disk.
 
         Guarantee (design rule 6): an attempt is repeated only if plan, model and utterances are
-        those that it was charged for: then draws, noise and releases are the same.
+        those that it was charged for, and what comes out of it is released only if it is what came
+        out of it the first time (`run_epoch`).
         """
         proof, attempt = self._proof(), self._last_attempt()
         if attempt is None:
             attempt = 0
-        elif self._releases.proof(self.epoch, attempt) != proof:
+        elif not self._is_charged():
             attempt += 1  # something changed since: all is drawn afresh, and charged again
-        self._releases.record(self.epoch, attempt, proof)
+        if self._recorded(attempt).beginning != proof:
+            self._releases.record(self.epoch, attempt, str(EpochProof(proof)))
         charged = self._charged()
         for step, event in self._stepper.method.charges(self._steps):
             if (step, attempt) not in charged:
@@ -145,12 +153,26 @@ class Session:
                 )
         return attempt
 
-    def run_epoch(self, attempt: int) -> None:
-        """All steps, in all workers."""
-        ranks = self.workers.ranks
+    def run_epoch(self, attempt: int) -> bool:
+        """All steps, in all workers; whether what came out of them may be released.
+
+        The outcome is on the disk before anything of the epoch leaves the process.  If it is not
+        the one that is there already, from before the epoch's checkpoint was lost (on another
+        machine, say), all is put back to the epoch's beginning, and the attempt is void.
+        """
+        ranks, streams = self.workers.ranks, self.opened.job.streams(attempt)
+        ranks.tell(self.epoch)
         ranks.tell(attempt)
-        self._stepper.run(self._steps, self.opened.job.streams(attempt), ranks, self._tell)
+        outcome = self._stepper.run(self._steps, streams, ranks, self._tell).hex()
+        recorded = self._recorded(attempt)
+        if recorded.contradicts(outcome):
+            self._void.add((self.epoch, attempt))
+            self._stepper.go_back()
+            return False
+        proof = str(EpochProof(recorded.beginning, outcome))
+        self._releases.record(self.epoch, attempt, proof)
         self.epoch += 1
+        return True
 
     def save(self) -> None:
         """A checkpoint of this moment; of those before it the last one is kept."""
@@ -214,8 +236,15 @@ class Session:
         return max((attempt for _, attempt in self._charged()), default=None)
 
     def _is_charged(self) -> bool:
+        """Whether the last attempt at this epoch can be made again for what it was charged."""
         attempt = self._last_attempt()
-        return attempt is not None and self._releases.proof(self.epoch, attempt) == self._proof()
+        if attempt is None or (self.epoch, attempt) in self._void:
+            return False
+        return self._recorded(attempt).beginning == self._proof()
+
+    def _recorded(self, attempt: int) -> EpochProof:
+        """What is on record of an attempt at this epoch."""
+        return EpochProof.read(self._releases.proof(self.epoch, attempt) or "")
 
     def _proof(self) -> str:
         """HMAC over all that the epoch's releases are made from."""
