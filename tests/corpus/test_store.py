@@ -122,7 +122,7 @@ def test_both_tables_are_one_record_batch_and_plain_arrow(corpus):
         (lambda p: (p / layout.META).unlink(), r"is not a corpus: it has no corpus.json"),
         (lambda p: (p / layout.META).write_text("{"), r"corpus.json' is not JSON"),
         (lambda p: (p / layout.META).write_text("[]"), r"does not describe a corpus"),
-        (lambda p: edit(p, version=99), r"has format version 99; this tacit reads version 1"),
+        (lambda p: edit(p, version=99), r"has format version 99; this tacit reads version 2"),
         (lambda p: edit(p, users=None), r"corpus.json' is damaged: \['users'\] is missing"),
     ],
 )

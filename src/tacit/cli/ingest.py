@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -81,6 +81,12 @@ def ingest(
         str | None,
         typer.Option(metavar="HEX", help="32 digits that user ids are hashed with.  [random]"),
     ] = None,
+    new_people: Annotated[
+        bool,
+        typer.Option(
+            "--new-people", help="These are not the people whose text was ingested under their ids."
+        ),
+    ] = False,
     memory_limit: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory to sort in; the rest goes to disk.")
     ] = "1GiB",
@@ -111,6 +117,9 @@ def ingest(
                 records,
                 out,
                 count=count,
+                inputs=builtin.raw_files(inputs[0]),
+                about_people=builtin.is_about_people(inputs[0]),
+                new_people=new_people,
                 skip_bad_rows=skip_bad_rows,
                 options=options,
                 salt=salt,
@@ -127,6 +136,7 @@ def ingest(
                 format=format,
                 quotes=not no_quotes,
                 whole_files=whole_files,
+                new_people=new_people,
                 skip_bad_rows=skip_bad_rows,
                 options=options,
                 salt=salt,
@@ -151,7 +161,33 @@ def ingest(
             f"left out: {skipped['without_user']:,} rows without a user,"
             f" {skipped['without_text']:,} without a text"
         )
+    for sentence in _about_people(info):
+        print(sentence)
     print(f"read {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows a second")
+
+
+def _about_people(info: Mapping[str, Any]) -> Iterator[str]:
+    """Whose text it is, as far as the operator should know; never an id."""
+    if info["known_people"]:
+        yield (
+            "these are the people of an earlier corpus: what was spent on them is carried over; if"
+            " they are others, say --new-people"
+        )
+    if info["new_people"]:
+        yield (
+            f"they look like the people {info['new_people']} of an earlier corpus, and were"
+            " declared to be others: claims will say so"
+        )
+    for people, share in info["overlaps"]:
+        yield (
+            f"{share:.0%} of them, or of the people {people} of an earlier corpus, are in both: too"
+            " few to be the same people, so what was spent on those is not carried over"
+        )
+    if count := info["input"]["lookalike_ids"]:
+        yield (
+            f"{count:,} user ids differ from another one in case or blanks only: if they are the"
+            " same people, mend the ids and ingest again, since each counts as a person here"
+        )
 
 
 @contextmanager

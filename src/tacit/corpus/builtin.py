@@ -54,6 +54,20 @@ def raw_records(name: str) -> tuple[Iterator[tuple[str, list[str]]], int]:
     return corpus.records(), len(corpus)
 
 
+def raw_files(name: str) -> list[Path]:
+    """The files that the records of a built-in corpus are read from."""
+    if name != "chitchat":
+        return []
+    import chitchat_dataset
+
+    return [Path(chitchat_dataset.__file__).with_name("dataset.json")]
+
+
+def is_about_people(name: str) -> bool:
+    """Whether a built-in corpus is people's text; a generated one is nobody's."""
+    return name == "chitchat"
+
+
 def synthetic_options(name: str) -> SyntheticOptions:
     """What `synthetic:users=1e6,words=100` asks for."""
     names = [field.name for field in fields(SyntheticOptions)]
@@ -76,9 +90,7 @@ def synthetic_options(name: str) -> SyntheticOptions:
 
 def chitchat_records() -> dict[str, list[str]]:
     """All texts of each sender of the Chit-Chat dataset, in the order they were sent."""
-    import chitchat_dataset
-
-    path = Path(chitchat_dataset.__file__).with_name("dataset.json")
+    [path] = raw_files("chitchat")
     conversations = json.loads(path.read_text(encoding="utf-8"))
     sent = [
         (said["timestamp"], said["sender"], said["text"])
@@ -115,7 +127,8 @@ def _cached(path: Path) -> Corpus:
     fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     # The ids are public already: a fixed salt makes them the same for everybody.
     salt = derived("chitchat salt")[:32]
-    ingest_records(records.items(), fresh, count=len(records), salt=salt)
+    files = raw_files("chitchat")
+    ingest_records(records.items(), fresh, count=len(records), salt=salt, inputs=files)
     try:
         fresh.rename(path)
     except OSError:  # something is there: another process was faster, or it is damaged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Iterator, Sequence
@@ -180,6 +181,12 @@ def opened(path: Path) -> Iterator[ByteStream]:
                 cut = "is cut short" if "Truncated" in str(problem) else "is damaged"
                 raise ValueError(f"{name} {cut}: its zstd data does not decompress") from None
             raise
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file as it lies on the disk."""
+    with _readable(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _readable(path: Path) -> io.BufferedReader:

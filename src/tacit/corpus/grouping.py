@@ -40,6 +40,7 @@ _SCHEMA = pa.schema(
         ("key_head", pa.uint64()),
         ("key_tail", pa.uint64()),
         ("id", pa.binary(16)),
+        ("folded", pa.uint64()),
         ("number", pa.float64()),
         ("word", pa.string()),
         ("place", pa.uint64()),
@@ -50,7 +51,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _SORTED = """
-    SELECT key_head, key_tail, id, words, held_out, text FROM bucket
+    SELECT key_head, key_tail, id, folded, words, held_out, text FROM bucket
     ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, place, position, text
 """
 
@@ -64,14 +65,14 @@ class Spool:
         self._writer = pq.ParquetWriter(
             path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
         )
-        self._users: dict[str, tuple[bytes, int, int, bytes]] = {}
+        self._users: dict[str, tuple[bytes, int, int, bytes, int]] = {}
         self._chunk: list[tuple[Any, ...]] = []
         self._chunk_bytes = 0
         self.rows = self.bytes = 0
 
     def add(self, user: str, texts: Sequence[str], order: str | None) -> None:
         """Keep a record: one text, or several that stay in this order."""
-        key, head, tail, hashed = self._hashes(user)
+        key, head, tail, hashed, folded = self._hashes(user)
         encoded = [text.encode() for text in texts]
         place = hashing.place(key, encoded)
         number = None if order is None else _number(order)
@@ -79,8 +80,8 @@ class Spool:
         for position, (text, data) in enumerate(zip(texts, encoded, strict=True)):
             held_out = below > 0 and hashing.held_out_draw(key, data) < below
             words = len(text.split())
-            row = (head, tail, hashed, number, order, place, position, words, held_out, text)
-            self._chunk.append(row)
+            row = (head, tail, hashed, folded, number, order, place, position, words, held_out)
+            self._chunk.append((*row, text))
             self._chunk_bytes += len(data)
         if self._chunk_bytes > _CHUNK_BYTES or len(self._chunk) >= _ROWS_PER_CHUNK:
             self._flush()
@@ -90,14 +91,15 @@ class Spool:
         self._flush()
         self._writer.close()
 
-    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes]:
+    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes, int]:
         found = self._users.get(user)
         if found is None:
             if len(self._users) >= _REMEMBERED_USERS:
                 self._users.clear()
             key = hashing.user_key(user)
             head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-            found = self._users[user] = (key, head, tail, hashing.hashed_id(self._salt, user))
+            hashed, folded = hashing.hashed_id(self._salt, user), hashing.folded(user)
+            found = self._users[user] = (key, head, tail, hashed, folded)
         return found
 
     def _flush(self) -> None:
@@ -244,6 +246,7 @@ def _block(table: pa.Table, options: UserOptions) -> Block:
     return Block(
         keys=np.stack([head, tail], axis=1),
         ids=b"".join(table.column("id").take(first).to_pylist()),
+        folded=table.column("folded").take(first).to_numpy(),
         text_counts=np.bincount(owner[keep], minlength=len(starts))[users],
         word_counts=np.bincount(owner, np.where(keep, words, 0), len(starts))[users].astype(int),
         texts=texts.filter(pa.array(keep)),

@@ -31,6 +31,12 @@ def hashed_id(salt: bytes, raw_id: str) -> bytes:
     return hmac.digest(salt, raw_id.encode(), "sha256")[:16]
 
 
+def folded(raw_id: str) -> int:
+    """64 bits that are the same for ids that differ in case or in blanks only."""
+    same = "".join(raw_id.split()).casefold()
+    return int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8).digest(), "big")
+
+
 def threshold(fraction: float) -> int:
     """64-bit draws below this number are the given fraction of all."""
     return min(math.ceil(fraction * 2**64), 2**64)

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from tacit.corpus import hashing
+from tacit.corpus.census import Census, InputDigest
 from tacit.corpus.columns import Columns
-from tacit.corpus.files import InputFile, input_files
+from tacit.corpus.files import InputFile, input_files, sha256_of
 from tacit.corpus.grouping import Spool, blocks, check_size, sorted_rows
 from tacit.corpus.options import UserOptions
+from tacit.corpus.people import OnMerge, Recognition
 from tacit.corpus.readers import Reader, Record
 from tacit.corpus.store import Corpus
 from tacit.corpus.workspace import move_in, workspace
@@ -89,6 +91,8 @@ def ingest(
     skip_bad_rows: bool = False,
     options: UserOptions | None = None,
     salt: str | None = None,
+    new_people: bool = False,
+    on_merge: OnMerge | None = None,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
@@ -100,8 +104,13 @@ def ingest(
     came in one list, or in one text file, stay in that order; all else is ordered by a hash of
     the user and the text, so that a cap keeps an arbitrary part and not, say, the start of the
     alphabet.  Memory stays near `memory_limit`, whatever the size of the input.
+
+    If half of the users were ingested here before, they are taken for the same people, and what
+    was spent on them is carried over, unless `new_people` declares that they are others.
+    `on_merge` is called if two groups of people turn out to be one (see `people.recognise`).
     """
-    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report)
+    census = Census(about_people=True, new_people=new_people)
+    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report, census)
     files = input_files(inputs, format)
     total = sum(file.size for file in files)
     columns = Columns(user_column, text_column, order_column)
@@ -113,7 +122,8 @@ def ingest(
             _take_file(file, reader, intake, done, total, report)
             done += file.size
 
-    return job.run(take_all, {"files": len(files), "format": files[0].format})
+    facts = {"files": len(files), "format": files[0].format}
+    return job.run(take_all, facts, [file.path for file in files], on_merge)
 
 
 def ingest_records(
@@ -124,12 +134,21 @@ def ingest_records(
     skip_bad_rows: bool = False,
     options: UserOptions | None = None,
     salt: str | None = None,
+    inputs: Sequence[Path] = (),
+    about_people: bool = True,
+    new_people: bool = False,
+    on_merge: OnMerge | None = None,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
 ) -> Corpus:
-    """Make a corpus of (user, texts) pairs, of which there are `count`; the rest as `ingest`."""
-    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report)
+    """Make a corpus of (user, texts) pairs, of which there are `count`; the rest as `ingest`.
+
+    `inputs` are the files that the records were read from.  `about_people` is False for users who
+    were generated: nothing is remembered of them, and nothing is claimed about them.
+    """
+    census = Census(about_people=about_people, new_people=new_people)
+    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report, census)
 
     def take_all(intake: _Intake, work: Path) -> None:
         for number, (user, texts) in enumerate(records, 1):
@@ -137,7 +156,7 @@ def ingest_records(
             if not number % 1024:
                 report("reading", number, count, intake.count.rows)
 
-    return job.run(take_all, {"files": 0, "format": "records"})
+    return job.run(take_all, {"files": 0, "format": "records"}, inputs, on_merge)
 
 
 def _take_file(
@@ -163,6 +182,7 @@ class _Job:
         memory_limit: str,
         threads: int,
         report: Report,
+        census: Census,
     ) -> None:
         if not threads >= 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
@@ -170,27 +190,42 @@ class _Job:
         self._out, self._options, self._salt = out, options or UserOptions(), _salt_bytes(salt)
         self._skip_bad_rows, self._report = skip_bad_rows, report
         self._memory_limit, self._threads = memory_limit, threads
+        self._census = census
 
-    def run(self, take_all: Callable[[_Intake, Path], None], facts: dict[str, Any]) -> Corpus:
+    def run(
+        self,
+        take_all: Callable[[_Intake, Path], None],
+        facts: dict[str, Any],
+        inputs: Sequence[Path],
+        on_merge: OnMerge | None,
+    ) -> Corpus:
         with workspace(self._out) as work:
             spool = Spool(work / "rows.parquet", self._salt, self._options.held_out_fraction)
             intake = _Intake(spool, self._skip_bad_rows)
             take_all(intake, work)
             spool.close()
             intake.check()
+            digests = [InputDigest(path.name, sha256_of(path)) for path in inputs]
             count = intake.count
             facts |= {"rows": count.rows, "skipped_rows": count.bad()}
-            writer = CorpusWriter(work / "corpus", work / "columns")
+            writer = CorpusWriter(work / "corpus", work / "columns", self._salt)
             try:
-                self._write(writer, spool, facts, work / "scratch")
+                found = self._write(writer, spool, facts, digests, work / "scratch")
             finally:
                 writer.close()
             move_in(writer.path, self._out)
+        # Only now: an ingest that is killed leaves nobody behind who has no corpus.
+        self._census.register(found, digests, on_merge)
         return Corpus.open(self._out)
 
     def _write(
-        self, writer: CorpusWriter, spool: Spool, facts: dict[str, Any], scratch: Path
-    ) -> None:
+        self,
+        writer: CorpusWriter,
+        spool: Spool,
+        facts: dict[str, Any],
+        digests: Sequence[InputDigest],
+        scratch: Path,
+    ) -> Recognition:
         options = self._options
         scratch.mkdir()
         self._report("sorting", 0, spool.rows, spool.rows)
@@ -199,6 +234,7 @@ class _Job:
         done = test_users = 0
         for block, used in blocks(rows, options):
             writer.append(block)
+            self._census.add(block)
             # Draws have 64 bits and the bound may be 2^64: that cannot be compared in uint64.
             test_users += len(block.keys) if below >= 2**64 else _below(block.keys, below)
             done += used
@@ -209,14 +245,18 @@ class _Job:
                 f"no user has at least {options.min_texts} texts and {options.min_words} words,"
                 " as min_texts and min_words ask"
             )
+        found = self._census.find(digests, writer.fingerprint(test_users))
         writer.finish(
             {
                 "test_users": test_users,
                 "salt": self._salt.hex(),
                 "options": asdict(options),
-                "input": facts,
+                "input": facts | {"lookalike_ids": self._census.lookalikes()},
+                "inputs": [asdict(digest) for digest in digests],
+                **self._census.facts(found),
             }
         )
+        return found
 
 
 def _below(keys: Any, bound: int) -> int:

@@ -9,7 +9,7 @@ views need and which defaults make correct, if slow, for every subclass.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
 
 
 @runtime_checkable
@@ -99,7 +100,30 @@ class UserCorpus(Source):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What the corpus is called in public files: it says nothing about anybody's text."""
+        """Whose text it is: the same for every corpus of the same people, and public."""
+
+    @property
+    @abstractmethod
+    def split_identity(self) -> str:
+        """The same for corpora that divide the same users into the same parts; public."""
+
+    @property
+    @abstractmethod
+    def about_people(self) -> bool:
+        """Whether the users are people, so that a claim about them means something."""
+
+    @property
+    @abstractmethod
+    def commitment(self) -> str:
+        """A digest for public files: it changes with any byte of the users' text or of the split,
+        and tells nothing to whoever does not know the salt.
+        """
+
+    @abstractmethod
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything and raise if it is not what was written; `progress` is told the bytes
+        read so far and in all.
+        """
 
     @abstractmethod
     def info(self) -> Mapping[str, Any]:

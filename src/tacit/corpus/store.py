@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from tacit.corpus import layout
+from tacit.corpus import layout, people
 from tacit.corpus.hashing import derived
-from tacit.corpus.source import Counts, Mask, Source, UserCorpus, checked_index
+from tacit.corpus.lines import LineSketch
+from tacit.corpus.source import Counts, Mask, Progress, Source, UserCorpus, checked_index
 from tacit.corpus.table import Table
 from tacit.corpus.views import Subset, held_out, kept
 
 __all__ = ["Corpus", "held_out", "kept"]
+
+_PIECE = 1 << 20
+_NEEDED = set(
+    "users test_users fingerprint bytes salt digests inputs people overlaps about_people".split()
+)
+_FILES = {
+    "bytes": {layout.USERS, layout.TEXTS},
+    "digests": {layout.USERS, layout.TEXTS, layout.LINES},
+}
 
 
 class Corpus(UserCorpus):
@@ -91,7 +102,61 @@ class Corpus(UserCorpus):
 
     @property
     def identity(self) -> str:
-        return derived("corpus identity", self._meta.get("salt", ""))[:16]
+        return people.resolve(str(self._meta["people"]))
+
+    @property
+    def split_identity(self) -> str:
+        # Parts are cut by the hashed ids, and those by the salt.
+        return derived("corpus identity", self._meta["salt"])[:16]
+
+    @property
+    def about_people(self) -> bool:
+        return bool(self._meta["about_people"])
+
+    @property
+    def commitment(self) -> str:
+        digests = [f"{name} {digest}" for name, digest in sorted(self._meta["digests"].items())]
+        return derived("corpus commitment", self._meta["salt"], self._meta["test_users"], *digests)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Hash the files again; one that is not what corpus.json says is named and refused."""
+        files = [self.path / name for name in self._meta["digests"]]
+        total, done = sum(file.stat().st_size for file in files if file.exists()), 0
+        for name, expected in self._meta["digests"].items():
+            digest = hashlib.sha256()
+            if not (self.path / name).exists():
+                raise ValueError(f"{str(self.path / name)!r} is missing: ingest the input again")
+            with (self.path / name).open("rb") as file:
+                while data := file.read(_PIECE):
+                    digest.update(data)
+                    done += len(data)
+                    if progress is not None:
+                        progress(done, total)
+            if digest.hexdigest() != expected:
+                raise ValueError(
+                    f"{str(self.path / name)!r} was changed since it was ingested: its SHA-256 is"
+                    f" not the one in {layout.META}; ingest the input again"
+                )
+
+    @property
+    def input_digests(self) -> frozenset[str]:
+        """The SHA-256 of each file that was ingested."""
+        return frozenset(str(file["sha256"]) for file in self._meta["inputs"])
+
+    @property
+    def line_key(self) -> bytes:
+        """What the sketch of lines is keyed with."""
+        return bytes.fromhex(self._meta["salt"])
+
+    def line_sketch(self) -> LineSketch:
+        """A sample of the lines of all texts."""
+        path = self.path / layout.LINES
+        try:
+            return LineSketch.from_json(json.loads(path.read_bytes()))
+        except OSError as problem:
+            raise ValueError(f"cannot read {str(path)!r}: {problem.strerror}") from None
+        except ValueError:
+            raise ValueError(f"{str(path)!r} is damaged: ingest the input again") from None
 
     def info(self) -> dict[str, Any]:
         """What corpus.json says, but for the salt, which protects the ids."""
@@ -123,7 +188,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
             f"the corpus {str(path)!r} has format version {meta.get('version')}; this tacit reads"
             f" version {layout.VERSION}: ingest its input again"
         )
-    missing = {"users", "test_users", "fingerprint", "bytes"} - set(meta)
-    if missing or set(meta["bytes"]) != {layout.USERS, layout.TEXTS}:
+    missing = _NEEDED - set(meta)
+    if missing or any(set(meta[name]) != files for name, files in _FILES.items()):
         raise ValueError(f"{str(path / layout.META)!r} is damaged: {sorted(missing)} is missing")
     return meta

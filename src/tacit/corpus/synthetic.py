@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tacit.corpus import hashing
 from tacit.corpus.shuffle import Words, mixed
-from tacit.corpus.source import Mask, Source, UserCorpus, checked_index
+from tacit.corpus.source import Mask, Progress, Source, UserCorpus, checked_index
 from tacit.corpus.views import Subset
 
 BRANCHES = 4
@@ -105,6 +105,21 @@ class SyntheticCorpus(UserCorpus):
     @property
     def identity(self) -> str:
         return self.fingerprint[:16]
+
+    @property
+    def split_identity(self) -> str:
+        return self.identity
+
+    @property
+    def about_people(self) -> bool:
+        return False
+
+    @property
+    def commitment(self) -> str:
+        return hashing.derived("corpus commitment", self.fingerprint)
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Nothing is stored, so nothing can have been changed."""
 
     @property
     def fingerprint(self) -> str:

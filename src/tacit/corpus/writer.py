@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit.corpus import layout
+from tacit.corpus.files import sha256_of
+from tacit.corpus.lines import LineSketchMaker
 
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
@@ -24,6 +26,7 @@ class Block(NamedTuple):
 
     keys: npt.NDArray[np.uint64]  # two numbers each, without salt: fingerprinted and not stored
     ids: bytes  # 16 for each user
+    folded: npt.NDArray[np.uint64]  # the same for ids that differ in case or blanks only
     text_counts: npt.NDArray[np.int64]
     word_counts: npt.NDArray[np.int64]
     texts: pa.Array
@@ -37,7 +40,7 @@ class CorpusWriter:
     that, not read: what they take of it the system can have back at any time.
     """
 
-    def __init__(self, path: Path, scratch: Path) -> None:
+    def __init__(self, path: Path, scratch: Path, salt: bytes) -> None:
         self.path = path
         path.mkdir(mode=0o700)  # people's text: nobody else's business
         scratch.mkdir()
@@ -48,14 +51,13 @@ class CorpusWriter:
         self.counts = {"users": 0, "texts": 0, "held_out_texts": 0, "words": 0}
         # One digest per column, so that the fingerprint does not depend on how blocks are cut.
         self._digests = {name: hashlib.sha256() for name in _HASHED}
+        self._lines = LineSketchMaker(salt)
 
     def append(self, block: Block) -> None:
         """Write a block."""
         if not len(block.keys):
             return
-        texts = block.texts.cast(pa.large_string())
-        ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
-        data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
+        data, ends = text_bytes(block.texts)
         first = np.cumsum(block.text_counts) - block.text_counts + self.counts["texts"]
         held_out = block.held_out.astype(np.uint8)
         columns: dict[str, Any] = {
@@ -63,7 +65,7 @@ class CorpusWriter:
             "offset": first.astype(np.uint64),
             "texts": block.text_counts.astype(np.uint32),
             "words": block.word_counts.astype(np.uint64),
-            "text_ends": ends[1:] - ends[0] + self._text_bytes,
+            "text_ends": ends + self._text_bytes,
             "text": data,
             "held_out": held_out,
         }
@@ -72,15 +74,16 @@ class CorpusWriter:
         hashed: dict[str, Any] = {
             "keys": block.keys.astype(">u8"),
             "sizes": block.text_counts.astype("<i8"),
-            "lengths": np.diff(ends).astype("<i8"),
+            "lengths": np.diff(ends, prepend=0).astype("<i8"),
             "texts": data,
             "held_out": held_out,
         }
         for name, column in hashed.items():
             self._digests[name].update(column)
+        self._lines.add(data, ends)
         self._text_bytes += len(data)
         self.counts["users"] += len(block.keys)
-        self.counts["texts"] += len(texts)
+        self.counts["texts"] += len(ends)
         self.counts["held_out_texts"] += int(held_out.sum())
         self.counts["words"] += int(block.word_counts.sum())
 
@@ -100,14 +103,21 @@ class CorpusWriter:
             texts, self._mapped("text_ends"), self._mapped("text")
         )
         self._write(layout.TEXTS, layout.TEXTS_SCHEMA, [text, held_out])
+        lines = json.dumps(self._lines.finish().as_json()) + "\n"
+        (self.path / layout.LINES).write_text(lines, encoding="utf-8")
+        _sync(self.path / layout.LINES)
         whole = {
             "format": layout.FORMAT,
             "version": layout.VERSION,
             **self.counts,
             **meta,
-            "fingerprint": self._fingerprint(meta),
+            "fingerprint": self.fingerprint(meta["test_users"]),
             "bytes": {
                 name: (self.path / name).stat().st_size for name in (layout.USERS, layout.TEXTS)
+            },
+            "digests": {
+                name: sha256_of(self.path / name)
+                for name in (layout.USERS, layout.TEXTS, layout.LINES)
             },
         }
         (self.path / layout.META).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
@@ -119,9 +129,10 @@ class CorpusWriter:
         for file in self._raw.values():
             file.close()
 
-    def _fingerprint(self, meta: Mapping[str, Any]) -> str:
+    def fingerprint(self, test_users: int) -> str:
+        """The digest of all users and texts so far, and of the split; the salt is not in it."""
         digest = hashlib.sha256(f"{layout.FORMAT} {layout.VERSION}".encode())
-        digest.update(json.dumps([self.counts["users"], meta["test_users"]]).encode())
+        digest.update(json.dumps([self.counts["users"], test_users]).encode())
         for part in self._digests.values():
             digest.update(part.digest())
         return digest.hexdigest()
@@ -134,6 +145,13 @@ class CorpusWriter:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as table:
             table.write_batch(pa.record_batch(columns, schema=schema))
         _sync(path)
+
+
+def text_bytes(texts: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
+    """Texts one after the other in UTF-8, and where each of them ends."""
+    texts = texts.cast(pa.large_string())
+    ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
+    return texts.buffers()[2][int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]
 
 
 def _sync(path: Path) -> None:

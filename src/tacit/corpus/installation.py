@@ -1,0 +1,109 @@
+"""What this installation keeps of its own, outside of every corpus and run: a folder and a secret.
+
+The folder is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`.  The
+secret keys what is remembered of people here, so that the folder alone tells nobody who they are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+SECRET_BYTES = 32
+
+
+def state_path() -> Path:
+    """Where the state folder is, or would be; nothing is made."""
+    given = os.environ.get("TACIT_STATE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
+
+
+def state_folder() -> Path:
+    """The state folder, made on first use and readable by its owner only."""
+    path = state_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    except OSError as problem:
+        raise _unusable(path, problem.strerror or str(problem)) from None
+    if not path.is_dir():
+        raise _unusable(path, "it is a file")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _unusable(path, "no permission")
+    return path
+
+
+def secret() -> bytes:
+    """32 bytes from the operating system, made once for this installation."""
+    path = state_folder() / "secret"
+    with suppress(FileNotFoundError):
+        return _checked(path)
+    fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
+    try:
+        write_durably(fresh, secrets.token_bytes(SECRET_BYTES))
+        # A link is made by one process only, and of a whole file: whoever comes second reads it.
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+        sync_folder(path.parent)
+    except OSError as problem:
+        raise _unusable(path.parent, problem.strerror or str(problem)) from None
+    finally:
+        fresh.unlink(missing_ok=True)
+    return _checked(path)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A new file that only its owner can read, on the disk when this returns."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Put a file in the place of another, so that there is always one or the other, whole."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        write_durably(fresh, data)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make what was created or renamed in a folder durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _checked(path: Path) -> bytes:
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise _unusable(path.parent, problem.strerror or str(problem)) from None
+    if len(found) != SECRET_BYTES:
+        raise ValueError(
+            f"{str(path)!r} is damaged: it has {len(found)} bytes instead of {SECRET_BYTES};"
+            " without it nobody known here is recognised again, so restore it from a backup"
+        )
+    return found
+
+
+def _unusable(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"cannot write to {str(path)!r}, where tacit remembers what was spent on whom ({why}): set"
+        " TACIT_STATE to a folder that can be written to"
+    )
