@@ -1,6 +1,9 @@
-"""What is seen of a training while it runs: on standard error, for the operator's eyes only.
+"""What is seen of a training while it runs, on standard error.
 
-How many users take part in a round is private, so users per second are shown and never stored.
+How many users take part in a round is private.  A terminal is for the operator's eyes only, and
+shows users per second.  Elsewhere standard error ends in logs that are kept and shared, so those
+lines speak of whole rounds alone, and of time in two digits: how long a single round took would
+tell how many took part in it.
 """
 
 from __future__ import annotations
@@ -60,6 +63,36 @@ class Pace:
         return (self._before - self._began[0]) / self._done * self._left
 
 
+class RoundPace:
+    """How fast rounds go by: for logs, so whole rounds are all that it ever looks at."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: tuple[float, int] | None = None  # when, and after how many rounds
+        self._seconds = 0.0
+        self._done = self._left = 0
+
+    def note(self, round: int, rounds: int) -> None:
+        """So many rounds are done; what is told between two rounds changes nothing."""
+        if self._began is None:
+            self._began = self._clock(), round
+        elif round - self._began[1] != self._done:
+            self._seconds = self._clock() - self._began[0]
+            self._done = round - self._began[1]
+        self._left = rounds - round
+
+    def __str__(self) -> str:
+        """Such as "12 rounds/min, about 0:03:20 left"; empty before the first round is done."""
+        if self._done <= 0 or self._seconds <= 0:
+            return ""
+        each = self._seconds / self._done
+        parts = [f"{_two_digits(60 / each):,g} rounds/min"]
+        if self._left > 0:
+            left = timedelta(seconds=math.ceil(_two_digits(each * self._left)))
+            parts.append(f"about {left} left")
+        return ", ".join(parts)
+
+
 class Display:
     """A bar and the last figures on a terminal; elsewhere one line for each evaluation."""
 
@@ -67,12 +100,13 @@ class Display:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._quiet = quiet
         self._title = f"{title}: " if title else ""
-        self._pace = Pace()
+        self._pace, self._rounds = Pace(), RoundPace()
         self._shown: set[str] = set()
         self._last_line = -1  # the round of the last line that was printed
         self._figures = Text()
         self._live: Live | None = None
-        if not quiet and self._console.is_terminal:
+        # A console can be told to take a file for a terminal (FORCE_COLOR), as many CI systems do.
+        if not quiet and self._console.is_terminal and self._console.file.isatty():
             columns = ("{task.description}", "{task.percentage:>3.0f}%", "{task.fields[state]}")
             first, *rest = (TextColumn(text) for text in columns)
             self._bars = Bars(first, BarColumn(20), *rest, console=self._console)
@@ -100,9 +134,10 @@ class Display:
 
     def observe(self, now: Progress) -> None:
         """Training: where it is."""
-        self._pace.note(now)
+        self._rounds.note(now.round, now.rounds)
         row = now.metrics
         if self._live is not None:
+            self._pace.note(now)
             state = f"round {now.round:,} of {now.rounds:,}, {self._speed()}".rstrip(", ")
             share = now.users / now.cohort if now.cohort else 0.0
             self._move("training", now.round + share, now.rounds, state)
@@ -110,10 +145,9 @@ class Display:
                 self._figures.plain = f"held out, after round {row['round']:,}: {figures(row)}"
         elif row is not None and row["round"] == now.round != self._last_line:
             self._last_line = now.round
-            speed = self._speed()
+            pace = str(self._rounds)
             self._say(
-                f"round {now.round:,} of {now.rounds:,}: {figures(row)}"
-                f"{'; ' if speed else ''}{speed}"
+                f"round {now.round:,} of {now.rounds:,}: {figures(row)}{'; ' if pace else ''}{pace}"
             )
 
     def _speed(self) -> str:
@@ -132,6 +166,10 @@ class Display:
     def _say(self, line: str) -> None:
         if not self._quiet:
             self._console.print(f"{self._title}{line}", markup=False)
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def figures(row: dict[str, Any]) -> str:
