@@ -1,10 +1,15 @@
 """`tacit audit`: what is found, where it is written, and the gate for CI."""
 
 import json
+import shutil
+import sys
 
 import pytest
 
+from tacit.audit import coins
 from tacit.audit.gate import Gate
+from tacit.privacy.randomness import RunKey
+from tacit.runs.directory import RunDirectory
 from tacit.train import train
 from tests.train.small import experiment, make_folder
 
@@ -78,6 +83,104 @@ def test_the_empirical_epsilon_stands_beside_the_accounted_one(tacit, private):
     assert "the claim of" in empirical["says"]
 
 
+@pytest.fixture(scope="module")
+def watched(folder):
+    """Hardly any noise, so that canary clients are seen."""
+    wanted = experiment(folder).changed(
+        audit={"canary_clients": 60},
+        rounds=2,
+        plan={"noise_multiplier": 0.05, "cohort": 95.0, "population": 105},
+        server={"optimizer": "sgd"},
+        update={"learning_rate": 1e-4},
+    )
+    train(wanted, folder / "watched")
+    return folder / "watched"
+
+
+@pytest.fixture
+def audited(watched, tmp_path):
+    """A copy that nobody has audited yet."""
+    return shutil.copytree(watched, tmp_path / "run")
+
+
+def tried(run):
+    return [json.loads(line) for line in (run / "private" / "audits.jsonl").open()]
+
+
+def test_every_further_try_must_hold_with_more_confidence(tacit, audited):
+    first = tacit.json(audited)["empirical_epsilon"]
+    assert (first["try_number"], first["confidence_asked"]) == (1, 0.95)
+    assert first["confidence"] == pytest.approx(0.975)
+    other = tacit.json(audited, "--confidence", "0.9")["empirical_epsilon"]
+    assert other["try_number"] == 2
+    assert other["confidence"] == pytest.approx(0.975)
+    third = tacit.json(audited, "--confidence", "0.94")["empirical_epsilon"]
+    assert third["confidence"] == pytest.approx(1 - 0.06 / 8)
+    assert third["lower_bound"] < first["lower_bound"]
+    assert third["guesses"] == first["guesses"]  # the same look at the coins
+    written = json.loads((audited / "audit.json").read_text())["empirical_epsilon"]
+    assert (written["try_number"], written["confidence"]) == (3, third["confidence"])
+    again = tacit.json(audited, "--seed", "7", "--controls", "3")["empirical_epsilon"]
+    assert {**again, "highest_lower_bound": 0} == {**first, "highest_lower_bound": 0}
+    assert "try 1 at this run" in " ".join(tacit.says(audited).split())
+
+
+def test_a_weaker_try_does_not_open_a_gate_that_was_shut(tacit, audited):
+    shown = tacit.json(audited)["empirical_epsilon"]["lower_bound"]
+    assert shown > 0.1
+    gate = ["--fail-if", f"empirical_epsilon>{shown - 0.01}"]
+    assert tacit(audited, *gate)[0] == 1
+    weaker = tacit.json(audited, "--confidence", "0.98")["empirical_epsilon"]
+    assert weaker["lower_bound"] < shown - 0.01
+    assert weaker["highest_lower_bound"] == shown
+    assert "Another try at this run showed more" in weaker["warnings"][-1]
+    assert tacit(audited, "--confidence", "0.98", *gate)[0] == 1
+
+
+def test_a_try_is_recorded_before_anything_is_looked_at(tacit, audited, monkeypatch):
+    def interrupted(*_, **__):
+        assert [row["try"] for row in tried(audited)] == [1]
+        raise ValueError("interrupted")
+
+    monkeypatch.setattr("tacit.auditing.empirical_epsilon", interrupted)
+    assert "interrupted" in tacit.refused(audited)
+    monkeypatch.undo()
+    found = tacit.json(audited, "--confidence", "0.9")["empirical_epsilon"]
+    assert found["try_number"] == 2
+
+
+def test_tries_cannot_be_forgotten(tacit, audited):
+    for confidence in ("0.95", "0.9"):
+        tacit.json(audited, "--confidence", confidence)
+    (audited / "private" / "audits.jsonl").unlink()
+    assert "tries were removed" in tacit.refused(audited, "--confidence", "0.8")
+
+
+def test_a_confidence_at_which_nothing_can_show_is_refused_and_no_try(tacit, audited):
+    assert "show anything" in tacit.refused(audited, "--confidence", "0.9999999999999")
+    assert not (audited / "private" / "audits.jsonl").exists()
+
+
+def test_an_audit_takes_the_coins_that_the_run_keeps(tacit, audited):
+    """Other coins than the training's: the trace is not found by them."""
+    shown = tacit.json(audited)["empirical_epsilon"]
+    coins.coins_key(RunDirectory(audited), RunKey.generate())
+    other = tacit.json(audited)["empirical_epsilon"]
+    assert other["try_number"] == 2
+    assert other["lower_bound"] < shown["lower_bound"] == other["highest_lower_bound"]
+
+
+def test_canaries_are_looked_for_whatever_the_experiment_says(tacit, leaky, tmp_path):
+    """The record of what was planted decides, not a file that anybody can edit."""
+    run = shutil.copytree(leaky, tmp_path / "run")
+    changed = RunDirectory(run).experiment().changed(audit={"canaries": None})
+    (run / "experiment.toml").write_text(changed.to_toml())
+    file = tmp_path / "phrases.txt"
+    file.write_text("red blue tree\n", encoding="utf-8")
+    code, _, _ = tacit(run, *QUICK, "--phrases", file, "--fail-if", "memorized>0")
+    assert code != 0  # found, or the changed experiment is refused: never passed over
+
+
 def test_membership_is_internal(tacit, private):
     found = tacit.json(private, *QUICK, "--membership", "--texts", "training")
     low, high = found["membership_auc"]["interval"]
@@ -121,7 +224,7 @@ def test_phrases_of_ones_own(tacit, leaky, tmp_path, command):
     ]
     file = tmp_path / "phrases.txt"
     file.write_text(f"{shared['text']}\n\nred blue\n", encoding="utf-8")
-    found = tacit.json(leaky, *QUICK, "--phrases", file)
+    found = tacit.json(leaky, *QUICK, "--phrases", file, "--internal")
     assert [row["text"] for row in found["phrases"]] == [shared["text"], "red blue"]
     assert found["phrases"][0]["memorized_rs"]
     bundle = tmp_path / "bundle"
@@ -148,6 +251,52 @@ def test_mistakes_are_one_sentence(tacit, private_run, leaky, tmp_path):
     assert "has fresh texts" in tacit.refused(leaky, "--samples", "9", "--membership")
     assert "samples must" in tacit.refused(leaky, "--samples", "0")
     assert "there is no run" in tacit.refused(tmp_path / "nowhere")
+
+
+FIGURES = {"log_perplexity", "rank", "rank_standard_error", "exposure"}
+
+
+def test_nothing_that_a_phrase_can_be_found_by_leaves_the_private_folder(
+    tacit, leaky, tmp_path, command
+):
+    file = tmp_path / "phrases.txt"
+    file.write_text("red blue tree\ncat eats house\n", encoding="utf-8")
+    printed = tacit.json(leaky, *QUICK, "--ranks", "--phrases", file)
+    command("report")(leaky)
+    command("report")(leaky, "--json")
+    secret = json.loads((leaky / "private" / "audit.json").read_text())["phrases"]
+    assert {*FIGURES, "text", "memorized_rs", "memorized_bs"} == set(secret[0])
+    assert (leaky / "private" / "audit.json").stat().st_mode & 0o777 == 0o600
+    public = json.loads((leaky / "audit.json").read_text())["phrases"]
+    assert public == printed["phrases"]
+    assert [set(row) for row in public] == [{"text", "memorized_rs", "memorized_bs"}] * 2
+    files = [one for one in leaky.rglob("*") if one.is_file() and one.suffix in (".json", ".html")]
+    for one in (each for each in files if "private" not in each.parts):
+        for row in secret:
+            assert row["text"] not in one.read_text()
+            assert f"{row['log_perplexity']:.4f}" not in one.read_text()
+
+
+def test_a_log_has_the_verdicts_and_a_terminal_the_phrases(tacit, leaky, tmp_path, monkeypatch):
+    file = tmp_path / "phrases.txt"
+    file.write_text("red blue tree\n", encoding="utf-8")
+    logged = tacit.says(leaky, *QUICK, "--phrases", file)
+    assert "phrase 1" in logged
+    assert "red blue" not in logged
+    [secret] = json.loads((leaky / "private" / "audit.json").read_text())["phrases"]
+    assert f"{secret['log_perplexity']:.1f}" not in logged
+    assert "red blue tree" in tacit.says(leaky, *QUICK, "--phrases", file, "--internal")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "red blue tree" in tacit.says(leaky, *QUICK, "--phrases", file)
+
+
+def test_a_gate_sees_what_is_not_printed(tacit, leaky, tmp_path):
+    file = tmp_path / "phrases.txt"
+    file.write_text("red blue tree\n", encoding="utf-8")
+    words = [*QUICK, "--ranks", "--phrases", file, "--json"]
+    code, out, _ = tacit(leaky, *words, "--fail-if", "exposure>-99")
+    assert code == 1
+    assert not FIGURES & set(json.loads(out)["phrases"][0])
 
 
 def test_phrases_are_their_owners_secret(tacit, leaky, tmp_path):

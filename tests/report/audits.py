@@ -8,6 +8,7 @@ from typing import Any
 SECRET = "sentinel-of-the-private-folder"
 MEMBERS = 918_273_645
 PHRASE = "my password is hunter2"
+LOG_PERPLEXITY = 17.302585092994  # enough to find the phrase by
 HOSTILE = "<script>alert('canary')</script>"
 
 
@@ -40,8 +41,6 @@ def audit(**changes: Any) -> dict[str, Any]:
     rows[0]["text"] = HOSTILE
     rows[1]["exposure"] = rows[1]["rank"] = None
     rows[2]["rank_standard_error"] = 1200.0
-    phrase = {key: rows[3][key] for key in ("log_perplexity", "rank", "exposure")}
-    phrase |= {"rank_standard_error": None, "memorized_rs": False, "memorized_bs": False}
     return {
         "round": 6,
         "settings": {"suffixes": 2_000_000, "beam_width": 5, "prefix_words": 2},
@@ -51,7 +50,7 @@ def audit(**changes: Any) -> dict[str, Any]:
         "memorized": sum(row["memorized_rs"] or row["memorized_bs"] for row in rows),
         "controls": {"count": 100, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0},
         "rows": rows,
-        "phrases": [phrase | {"text": "phrase 1"}],
+        "phrases": [{"text": "phrase 1", "memorized_rs": False, "memorized_bs": False}],
         "empirical_epsilon": {
             "estimate": 1.4,
             "lower_bound": 0.3,
@@ -61,6 +60,9 @@ def audit(**changes: Any) -> dict[str, Any]:
             "took_part": 250,
             "guesses": 100,
             "correct": 60,
+            "try_number": 1,
+            "confidence_asked": 0.9,
+            "highest_lower_bound": 0.3,
             "normality_p": 0.4,
             "says": "Epsilon is at least 0.3 at a confidence of 0.95, which agrees.",
             "warnings": [],
@@ -91,7 +93,9 @@ def membership() -> dict[str, Any]:
     attacks = [attack("user inference", 0.6, why), attack(f"loss {SECRET}", 0.8, why)]
     found = {"members": MEMBERS, "non_members": 300, "attacks": attacks}
     [phrase] = audit()["phrases"]
-    return {"membership": found, "phrases": [phrase | {"text": PHRASE}], "round": 6}
+    phrase |= {"text": PHRASE, "log_perplexity": LOG_PERPLEXITY, "exposure": 11.5}
+    phrase |= {"rank": 1234.0, "rank_standard_error": None}
+    return {"membership": found, "phrases": [phrase], "round": 6}
 
 
 def put(run: Path, found: Any | None = None, private: Any | None = None) -> None:

@@ -57,12 +57,16 @@ def audit(
             help='Exit with 1 if it holds, such as "memorized>0"; may be repeated.',
         ),
     ] = None,
+    internal: Annotated[
+        bool,
+        typer.Option("--internal", help="Print phrases and their figures into files and logs too."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look for planted canaries and phrases in a model, and measure what its users give away.
 
-    Findings about canaries go to RUN/audit.json; what is computed from people's text to
-    RUN/private/audit.json.
+    Findings about canaries and the verdicts on phrases go to RUN/audit.json; all else about
+    phrases, and what is computed from people's text, to RUN/private/audit.json.
     """
     from tacit.audit.extraction import Extraction
     from tacit.audit.gate import Gate
@@ -88,8 +92,10 @@ def audit(
         )
     if stored.run is not None:
         save(stored.run, found)
-    figures = found.figures()
-    failed = [str(gate) for gate in gates if gate.fails(figures)]
+    failed = [str(gate) for gate in gates if gate.fails(found.figures())]
+    # JSON is for files and other programs, and what is no terminal may be a log that many can read.
+    for_the_owner = internal or (not as_json and sys.stdout.isatty())
+    figures = found.figures(with_phrases=for_the_owner)
     if as_json:
         json.dump(figures | {"failed": failed}, sys.stdout, indent=2, allow_nan=False)
         print()
@@ -107,6 +113,10 @@ def print_findings(console: Console, figures: dict[str, Any]) -> None:
         console.print(_canary_sentence(figures))
     if figures["phrases"]:
         console.print(_phrase_table(figures["phrases"]))
+        if "log_perplexity" not in figures["phrases"][0]:
+            console.print(
+                "The phrases and their figures are shown on a terminal, or by --internal."
+            )
     if figures["empirical_epsilon"]:
         console.print(_epsilon_sentence(figures))
     if "membership" in figures:
@@ -164,12 +174,16 @@ def _phrase_table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(
             row["text"],
-            f"{row['log_perplexity']:.1f}",
+            _tenths(row.get("log_perplexity")),
             "memorized" if row["memorized_rs"] else "no",
             "memorized" if row["memorized_bs"] else "no",
-            "-" if row["exposure"] is None else f"{row['exposure']:.1f}",
+            _tenths(row.get("exposure")),
         )
     return table
+
+
+def _tenths(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
 
 
 def _epsilon_sentence(figures: dict[str, Any]) -> str:
@@ -178,8 +192,9 @@ def _epsilon_sentence(figures: dict[str, Any]) -> str:
     estimate = found["estimate"]
     said = (
         f"Empirical epsilon from {found['canaries']} canary clients: at least"
-        f" {found['lower_bound']:.3g} with {found['confidence']:.1%} confidence (so many can show"
-        f" {found['ceiling']:.3g} at most)"
+        f" {found['lower_bound']:.3g} with {100 * found['confidence']:.6g}% confidence (so many can"
+        f" show {found['ceiling']:.3g} at most; try {found['try_number']} at this run, and all of"
+        f" its tries hold together with {100 * found['confidence_asked']:.6g}%)"
     )
     if estimate is not None:
         said += f", estimated {format_epsilon(estimate)}"

@@ -1,7 +1,8 @@
 """An audit as the report tells it: the canaries by cell, and what may be printed of the rest.
 
-The phrases of `tacit audit --phrases` are secrets that somebody is afraid for.  Their verdicts are
-in every report, their words in an internal one only.
+The phrases of `tacit audit --phrases` are secrets that somebody is afraid for.  The verdicts on
+them are in every report; their words, and the figures by which they could be found, in an internal
+one only.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tacit.report.inputs import Audit, CanaryRow, PrivateAudit
+from tacit.report.inputs import Audit, CanaryRow, Phrase, PrivateAudit, Verdict
 
 NOT_AUDITED = "not audited: run `tacit audit RUN`"
 
@@ -18,12 +19,28 @@ def audit_facts(audit: Audit, private: PrivateAudit | None) -> dict[str, Any]:
     """What audit.json says, with its canaries added up by cell; `private` if it is internal."""
     facts = audit.model_dump(mode="json")
     facts["cells"] = [_cell(rows) for rows in _by_cell(audit.rows)]
-    if facts["phrases"] is not None:
-        known = private.phrases if private is not None else None
-        for number, row in enumerate(facts["phrases"]):
-            is_known = known is not None and number < len(known)
-            row["text"] = known[number].text if known and is_known else f"phrase {number + 1}"
+    if audit.phrases is not None:
+        facts["phrases"] = _phrases(audit.phrases, _known(audit, private))
     return facts
+
+
+def _known(audit: Audit, private: PrivateAudit | None) -> Sequence[Phrase]:
+    """The phrases of the same audit, where the report may have them."""
+    if private is None or private.round not in (None, audit.round):
+        return ()
+    return private.phrases or ()
+
+
+def _phrases(verdicts: Sequence[Verdict], known: Sequence[Phrase]) -> list[dict[str, Any]]:
+    """A row for each, with the same names in every report: what is not to be told is null."""
+    hidden = dict.fromkeys(Phrase.model_fields)
+    rows = []
+    for number, verdict in enumerate(verdicts):
+        row = hidden | verdict.model_dump(mode="json") | {"text": f"phrase {number + 1}"}
+        if number < len(known):
+            row = known[number].model_dump(mode="json")
+        rows.append(row)
+    return rows
 
 
 def membership_facts(audit: PrivateAudit | None) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
 """What a report reads besides the run itself, checked: metrics, how it ended, and its audits.
 
-`audit.json` holds what an audit found by planted canaries and the released model, free to publish.
-`private/audit.json` holds what it computed from real users' text, and is opened for an internal
-report only (design rule 5).
+`audit.json` holds what an audit found by planted canaries and the released model, and its verdicts
+on phrases: free to publish.  `private/audit.json` holds the phrases with their figures, and what
+was computed from real users' text.  It is opened for an internal report only (design rule 5).
 """
 
 from __future__ import annotations
@@ -41,13 +41,21 @@ class Metrics(Part):
     epsilon: float | None = None
 
 
-class Phrase(Part):
-    """How a model took to a phrase: was it drawn out by Random Sampling, by Beam Search?"""
+class Verdict(Part):
+    """Was a phrase drawn out by Random Sampling, by Beam Search?  All that is public of one.
+
+    Whatever else a file says of it is not read: from its log-perplexity a phrase can be found.
+    """
 
     text: str
-    log_perplexity: float
     memorized_rs: bool
     memorized_bs: bool
+
+
+class Phrase(Verdict):
+    """How a model took to a phrase."""
+
+    log_perplexity: float
     rank: float | None = None
     rank_standard_error: float | None = None
     exposure: float | None = None
@@ -82,6 +90,9 @@ class EmpiricalEpsilon(Part):
     guesses: int | None = None
     correct: int | None = None
     says: str | None = None  # what it means for the claim, in one sentence
+    try_number: int | None = None  # the how many-th at this run; the confidence allows for it
+    confidence_asked: float | None = None  # of all tries together
+    highest_lower_bound: float | None = None  # that any of them has shown
     warnings: tuple[str, ...] = ()
 
 
@@ -95,7 +106,7 @@ class Audit(Part):
     memorized_bs: int
     controls: Controls | None = None
     rows: tuple[CanaryRow, ...]
-    phrases: tuple[Phrase, ...] | None = None
+    phrases: tuple[Verdict, ...] | None = None
     empirical_epsilon: EmpiricalEpsilon | None = None
     accounted_epsilon: float | None = None
     delta: float
