@@ -6,21 +6,29 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from scipy import stats
 
+from tacit.experiments.nlu_timing import job_for
 from tacit.nlu import model_files
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.experiment import Training
+from tacit.nlu.gradients import UtteranceGradients
+from tacit.nlu.noise_chain import NoiseChain
 from tacit.nlu.opening import data_of
 from tacit.nlu.plan import releases, resolved
+from tacit.nlu.ranks import Ranks
 from tacit.nlu.steps import learning_rate_at
 from tacit.nlu.training import Session, train
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.pld import PldAccountant
+from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tests.nlu.small import of_method, small
 
@@ -387,3 +395,188 @@ def test_the_rate_rises_then_falls_to_nothing():
     assert rates == pytest.approx([0.5, 0.9, 1.2, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0])
     constant = Training(learning_rate=2.0)
     assert {learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}
+
+
+# Noise is keyed by what it hides.
+
+
+class Watching(Ranks):
+    """One worker, of which every noisy sum is seen."""
+
+    def __init__(self):
+        super().__init__(None, 0, 1)
+        self.sums = []
+
+    def sum_(self, values):
+        self.sums.append(values.numpy().astype(np.float64).copy())
+
+
+def noisy_sums(experiment, *, attempt=0, run_key=None):
+    """What an epoch releases, step by step: integers, or floats for DP-SGD."""
+    made = job_for(experiment, data_of(experiment))
+    job = replace(made, key=run_key or RunKey.from_seed(1))
+    ranks = Watching()
+    outcome = job.stepper().run(range(job.epoch_steps), job.streams(attempt), ranks, None)
+    return [each for each in ranks.sums if each.size > 2], outcome
+
+
+def are_independent(one, other):
+    """No correlation that noise alone does not explain: false alarms 1e-6 a test."""
+    return abs(stats.pearsonr(one, other).statistic) < 5 / math.sqrt(len(one))
+
+
+LOUD = {"noise_multiplier": 20.0, "decay": "none", "decay_rate": None}
+DROPPED = {"options": {"dropout": 0.0, "word_dropout": 0.0}}
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "edp-sgd", "edp-sgd-paper"])
+def test_copies_of_a_run_with_another_learning_rate_share_no_noise(method):
+    """Before, a step had the same noise in both, and their difference was that of the sums."""
+    one, again, other = (
+        noisy_sums(of_method(method, noise=LOUD, training={"learning_rate": rate}))
+        for rate in (1e-3, 1e-3, 2e-3)
+    )
+    for mine, same, copied in zip(one[0], again[0], other[0], strict=True):
+        np.testing.assert_array_equal(mine, same)
+        assert not are_independent(mine, same)
+        assert are_independent(mine, copied)
+    assert one[1] == again[1] != other[1]
+
+
+def _perturbed(original):
+    """Arithmetic in which every other value comes out a little larger."""
+
+    def mean(self, units):
+        found = original(self, units)
+        found[::2] *= np.float32(1 + 2**-10)
+        return found
+
+    return mean
+
+
+def test_other_arithmetic_gives_other_noise_from_the_first_step_on(monkeypatch):
+    """Another instruction set: sums that differ in their last bits."""
+    wanted = of_method("edp-sgd", noise=LOUD, model=DROPPED)
+    one, outcome = noisy_sums(wanted)
+    monkeypatch.setattr(UtteranceGradients, "mean", _perturbed(UtteranceGradients.mean))
+    other, another = noisy_sums(wanted)
+    assert all(map(are_independent, one, other))
+    assert outcome != another
+
+
+def test_another_attempt_has_other_noise_even_for_the_same_sums():
+    everybody = len(data_of(small()).train)
+    wanted = of_method(
+        "edp-sgd", noise=LOUD, model=DROPPED, training={"epochs": 1, "batch_size": everybody}
+    )
+    [one], [other] = (noisy_sums(wanted, attempt=attempt)[0] for attempt in (0, 1))
+    assert are_independent(one, other)
+
+
+def test_two_workers_know_each_others_shares_before_they_draw(tmp_path, monkeypatch):
+    """The digest of the other worker's share is in this worker's noise."""
+    key = RunKey.from_seed(1)
+    chain = NoiseChain.begin(key, "plan", 0, np.zeros(3, np.float32))
+    shares = [key.digest(b"mine"), key.digest(b"yours")]
+    linked = [chain.then(0, shares), chain.then(0, shares[::-1]), chain.then(1, shares)]
+    linked.append(chain.then(0, [shares[0], key.digest(b"changed")]))
+    draws = [link.noise(worker).normal(1 << 14) for link in linked for worker in range(2)]
+    assert np.abs(np.corrcoef(draws)[np.triu_indices(8, 1)]).max() < 5.5 / math.sqrt(1 << 14)
+    begun = [
+        chain,
+        NoiseChain.begin(key, "plans", 0, np.zeros(3, np.float32)),
+        NoiseChain.begin(key, "plan", 1, np.zeros(3, np.float32)),
+        NoiseChain.begin(key, "plan", 0, np.ones(3, np.float32)),
+        NoiseChain.begin(RunKey.from_seed(2), "plan", 0, np.zeros(3, np.float32)),
+    ]
+    assert len({each.proof for each in begun}) == 5
+
+
+def _interrupted_before_a_checkpoint(wanted, path, monkeypatch, epoch=0):
+    """A run that recorded an epoch's outcome and died before its checkpoint."""
+    original = Session.save
+
+    def save(session):
+        if session.epoch == epoch + 1:
+            raise Died
+        original(session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "save", save)
+        with pytest.raises(Died):
+            train(wanted, path)
+
+
+def _attempts(run):
+    found = {}
+    for entry in run.ledger.entries:
+        found.setdefault(entry.round, []).append(entry.attempt)
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_epoch_repeated_with_another_outcome_is_charged_again_and_drawn_afresh(
+    workers, tmp_path, monkeypatch
+):
+    wanted = of_method("edp-sgd", model=DROPPED, training={"epochs": 2, "workers": workers})
+    _interrupted_before_a_checkpoint(wanted, tmp_path / "run", monkeypatch)
+    with monkeypatch.context() as patch:  # of this worker: one is enough for another sum
+        patch.setattr(UtteranceGradients, "mean", _perturbed(UtteranceGradients.mean))
+        run = train(None, tmp_path / "run", resume=True)
+    attempts = _attempts(run)
+    steps = len(attempts) // 2
+    assert [attempts[step] for step in range(2 * steps)] == [[0, 1]] * steps + [[0]] * steps
+    assert run.is_complete
+    # The second attempt began where the first did: as a run whose first attempt is the second.
+    rows = [json.loads(line) for line in (run.path / "private/releases.jsonl").open()]
+    assert [(row["round"], row["attempt"]) for row in rows] == [
+        (0, 0),  # what it began with,
+        (0, 0),  # and what came out of it
+        (0, 1),
+        (0, 1),
+        (1, 0),
+        (1, 0),
+    ]
+    beginnings = {row["hmac"].split()[0] for row in rows if row["round"] == 0}
+    assert len(beginnings) == 1
+    outcomes = {row["hmac"].split()[1] for row in rows if " " in row["hmac"]}
+    assert len(outcomes) == 3
+
+
+def test_an_epoch_repeated_with_the_same_outcome_is_not_charged_again(
+    finished, tmp_path, monkeypatch
+):
+    _interrupted_before_a_checkpoint(of_method("edp-sgd"), tmp_path / "run", monkeypatch, epoch=1)
+    run = train(None, tmp_path / "run", resume=True)
+    same_files(run.path, finished["edp-sgd"].path)
+    assert all(attempts == [0] for attempts in _attempts(run).values())
+
+
+def test_going_back_restores_weights_and_optimizer_bit_for_bit():
+    wanted = of_method("edp-sgd")
+    job = job_for(wanted, data_of(wanted))
+    stepper, ranks, steps = job.stepper(), Ranks(None, 0, 1), job.epoch_steps
+    start = stepper.gradients.flat.weights.detach().clone()
+    stepper.run(range(steps), job.streams(0), ranks, None)
+    weights, state = stepper.gradients.flat.weights.detach().clone(), stepper.state()
+    state = {name: value.copy() for name, value in state.items()}
+    second = range(steps, 2 * steps)
+    outcome = stepper.run(second, job.streams(0), ranks, None)
+    assert not torch.equal(stepper.gradients.flat.weights, weights)
+    stepper.go_back()
+    assert torch.equal(stepper.gradients.flat.weights, weights)
+    for name, value in stepper.state().items():
+        np.testing.assert_array_equal(value, state[name])
+    assert stepper.run(second, job.streams(0), ranks, None) == outcome
+    assert not torch.equal(weights, start)
+
+
+def test_a_budget_covers_a_second_attempt_too(finished, tmp_path, monkeypatch):
+    whole = finished["edp-sgd"].guarantee().epsilon["pld"]
+    wanted = of_method("edp-sgd", model=DROPPED, privacy={"budget_epsilon": 1.02 * whole})
+    _interrupted_before_a_checkpoint(wanted, tmp_path / "run", monkeypatch, epoch=2)
+    monkeypatch.setattr(UtteranceGradients, "mean", _perturbed(UtteranceGradients.mean))
+    run = train(None, tmp_path / "run", resume=True)
+    assert run.epoch == 2  # nothing of the third was released
+    assert run.guarantee().epsilon["pld"] <= 1.02 * whole
+    assert "budget" in run.directory.result()["ending"]
