@@ -16,7 +16,7 @@ SRC = Path(__file__).parents[1] / "src"
 ARROWS: dict[str, set[str]] = {
     "privacy": set(),
     "mechanisms": {"privacy"},
-    "corpus": set(),
+    "corpus": {"privacy"},
     "tokenizers": {"privacy", "corpus"},
     "models": set(),
     "evaluation": {"models", "tokenizers", "corpus"},
@@ -33,7 +33,7 @@ PARTS_OF_TRAIN = (
     "assembly",
     "run_tokenizers",
     "debts",
-    "guarantee",
+    "declarations",
     "run",
     "switching",
     "session",
@@ -49,7 +49,8 @@ for _part in PARTS_OF_TRAIN:
 ARROWS["nlu"] = set(ARROWS)
 ARROWS["train"] = set(ARROWS) - {"tokenizers", "audit", "nlu"}
 ARROWS["experiments"] = set(ARROWS)
-ARROWS["report"] = {"privacy", "runs", "run", "guarantee", "nlu"}
+ARROWS["releases"] = set(ARROWS)
+ARROWS["report"] = {"privacy", "runs", "run", "releases", "nlu"}
 ARROWS["recipes"] = set()
 ARROWS["cli"] = set(ARROWS)
 

@@ -7,7 +7,7 @@ void the guarantee that it asks for, is refused here, before anything is written
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tacit.audit import coins
 from tacit.audit.canary_clients import CanaryClients, free_coordinates
 from tacit.central import pretrain as pretraining
 from tacit.central.public_text import read_public_text
+from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.federated import server as servers
@@ -26,7 +27,9 @@ from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.models import registry, weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import parameter_count
-from tacit.people import public_frequencies
+from tacit.people import is_same, public_frequencies
+from tacit.privacy.inputs import PriorCost
+from tacit.privacy.ledger import Ledger
 from tacit.runs.experiment import Experiment, Pretraining
 from tacit.tokenizers import build
 from tacit.tokenizers.folder import LearntTokenizer
@@ -147,6 +150,7 @@ class Start:
 
     model: LanguageModel
     trained_on: tuple[str, ...] = ()
+    costs: tuple[PriorCost, ...] = ()  # what that has cost those people, if it is known
 
 
 def starting_model(
@@ -176,12 +180,27 @@ def starting_model(
             f"model.start: {path} holds {model.config}, and the experiment asks for {fresh.config}"
         )
     origins = weights.trained_on(path)
-    if corpus.identity in origins:
+    if any(is_same(corpus.identity, origin) for origin in origins):
         raise ValueError(
             f"model.start: the weights {path} were trained on this very corpus, outside of this"
             " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
         )
-    return Start(model, origins)
+    return Start(model, origins, tuple(_start_costs(path, origins)))
+
+
+def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
+    """What the starting weights have cost the people of other corpora; a bundle's ledger says."""
+    book = path.with_name("ledger.jsonl")
+    ledger = Ledger.read(book) if origins and book.is_file() else None
+    for people in origins:
+        known = ledger if ledger is not None and ledger.header.people == people else None
+        yield PriorCost(
+            what="starting weights",
+            whom="elsewhere",
+            people=people,
+            releases=known.composition() if known else None,
+            head=known.head if known else None,
+        )
 
 
 def _pretrain(
@@ -219,8 +238,7 @@ def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: s
 
 def has_synthetic_users(experiment: Experiment) -> bool:
     """Whether the users stand for nobody, so that no claim about people may be made."""
-    kind = experiment.corpus.source.partition(":")[0]
-    return experiment.corpus.view == "iid" or kind == "synthetic"
+    return experiment.corpus.view == "iid" or not load_corpus(experiment.corpus.source).about_people
 
 
 def corpus_folder(corpus: UserCorpus) -> Path | None:

@@ -1,14 +1,7 @@
 """What a run owes for its tokenizer: whoever learnt it from people's text has told about them.
 
 A tokenizer from public text owes nothing.  One that was learnt under differential privacy was paid
-for by the people of its origin (design rule 9).  Who they are decides what the run may claim:
-
-the same people      its releases come first in the run's own ledger: the costs add up
-others of the corpus everybody is in one part only, so that the larger of the two epsilons holds for
-                     everybody ("parallel composition": adding or removing one person changes the
-                     input of one of the two, and the other sees at most its released result;
-                     under replace-one both may change, so that this is refused)
-another corpus       the claim leaves those people out, and says so
+for by the people of its origin (design rule 9); `privacy.inputs` says what follows for a claim.
 """
 
 from __future__ import annotations
@@ -16,40 +9,36 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.privacy.accountants import accountant_named
+from tacit.corpus.source import UserCorpus
+from tacit.people import is_same
 from tacit.privacy.claims import format_epsilon
-from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate, PostProcessing
+from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
+from tacit.privacy.guarantee import figures
+from tacit.privacy.inputs import PriorCost, PublicInput
 from tacit.privacy.ledger import Ledger
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.folder import History, LearntTokenizer
 
-ELSEWHERE = "the users of another corpus, from whose text the tokenizer was learnt"
+COUNTED = "the number of users from whose text the tokenizer was learnt, which is published"
 
 
 @dataclass(frozen=True)
 class Debt:
-    """What has to be recorded and claimed because of a tokenizer."""
+    """What has to be recorded because of a tokenizer."""
 
     event: Event | None = None  # the first entry of the run's ledger
-    inherited: Ledger | None = None  # of the same people
-    beside: Ledger | None = None  # of other people of the same corpus
-    part: str = ""  # theirs
-    excluded: tuple[str, ...] = ()
-
-    def epsilon_beside(self, accountant: str, delta: float) -> float:
-        """What the people of the other part have paid; 0 if there are none."""
-        if self.beside is None:
-            return 0.0
-        return spent(self.beside.composition(), accountant, delta)
+    inherited: Ledger | None = None  # of the same people: its entries come before that
+    cost: PriorCost | None = None  # for the ledger's header
+    public_inputs: tuple[PublicInput, ...] = ()  # what its own learning declared public
 
     def refuse_above_budget(self, experiment: Experiment) -> None:
         """A budget is for everybody: also for those whose text the tokenizer was learnt from."""
-        privacy = experiment.privacy
-        if self.beside is None or privacy.budget_epsilon is None:
+        privacy, cost = experiment.privacy, self.cost
+        if cost is None or cost.whom != "beside" or privacy.budget_epsilon is None:
             return
-        assert privacy.accountant is not None
+        assert cost.releases is not None
         assert privacy.delta is not None
-        theirs = self.epsilon_beside(privacy.accountant, privacy.delta)
+        theirs = min(figures(cost.releases, privacy.delta, privacy.accountant).values())
         if theirs > privacy.budget_epsilon:
             raise ValueError(
                 f"the tokenizer {experiment.tokenizer.source} has cost its users epsilon"
@@ -57,31 +46,9 @@ class Debt:
                 f" {privacy.budget_epsilon:g}"
             )
 
-    def sentence(self, accountant: str, delta: float) -> str:
-        """To be said after the claim; empty if there is nothing to say."""
-        if self.inherited is not None:
-            return "This includes what it cost to learn the tokenizer from the same users."
-        if self.beside is None:
-            return ""
-        theirs = format_epsilon(self.epsilon_beside(accountant, delta))
-        return (
-            f"The tokenizer was learnt from part {self.part} of the corpus's users, none of whom"
-            f" are trained on here, at epsilon {theirs}: the epsilon stated is the larger of the"
-            " two, and holds for the users of both parts."
-        )
 
-
-def spent(composition: Composition, accountant: str, delta: float) -> float:
-    """Epsilon, also of nothing and of what has no noise."""
-    if not composition.is_private:
-        return math.inf
-    if not composition.costly():
-        return 0.0
-    return accountant_named(accountant).epsilon(composition, delta)
-
-
-def debt_of(experiment: Experiment, identity: str, learnt: LearntTokenizer) -> Debt:
-    """What the experiment, on the corpus of that identity, owes for its tokenizer.
+def debt_of(experiment: Experiment, corpus: UserCorpus, learnt: LearntTokenizer) -> Debt:
+    """What the experiment, on this corpus, owes for its tokenizer.
 
     A tokenizer whose history is not there, or whose noise follows from a seed while the run's does
     not, is refused.
@@ -96,14 +63,14 @@ def debt_of(experiment: Experiment, identity: str, learnt: LearntTokenizer) -> D
             f" ({learnt.tokenizer.provenance}), and the origin.json and ledger.jsonl that say what"
             " that cost are not beside it; `tacit tokenizer train` writes all of them"
         )
-    if learnt.history.origin.simulation and experiment.seed is None:
+    if learnt.history.ledger.header.simulation and experiment.seed is None:
         raise ValueError(
             f"the tokenizer {experiment.tokenizer.source} comes from a simulation, whose noise"
             " protects nobody; give --seed for another simulation, or learn it without a seed"
         )
-    if learnt.history.origin.corpus == identity:
+    if is_same(learnt.history.origin.corpus, corpus.identity):
         _refuse_replacement(experiment, learnt.history)
-    return debt_to(experiment, identity, learnt.history)
+    return _debt_to(experiment, corpus, learnt.history)
 
 
 def _refuse_replacement(experiment: Experiment, history: History) -> None:
@@ -122,18 +89,33 @@ def _refuse_replacement(experiment: Experiment, history: History) -> None:
         )
 
 
-def debt_to(experiment: Experiment, identity: str, history: History | None) -> Debt:
+def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> Debt:
     """What is owed to the people of a history."""
-    if history is None or not history.is_private:
-        return Debt()
-    origin = history.origin
-    event = PostProcessing(f"the tokenizer: {origin.how}")
-    if origin.corpus != identity:
-        return Debt(event, excluded=(*origin.excluded, ELSEWHERE))
-    if are_disjoint(origin.part, experiment.corpus.part):
-        beside = history.ledger
-        return Debt(event, beside=beside, part=origin.part, excluded=origin.excluded)
-    return Debt(event, inherited=history.ledger, excluded=origin.excluded)
+    origin, header = history.origin, history.ledger.header
+    counted = (COUNTED,) if header.population_is_counted else ()
+    if not is_same(origin.corpus, corpus.identity):
+        whom = "elsewhere"
+    elif origin.split == corpus.split_identity and are_disjoint(
+        origin.part, experiment.corpus.part
+    ):
+        whom = "beside"
+    else:
+        whom = "same"
+    cost = PriorCost(
+        what="tokenizer",
+        whom=whom,
+        people=origin.corpus,
+        part=origin.part,
+        releases=history.ledger.composition(),
+        head=origin.head,
+        excluded=(*origin.excluded, *counted),
+    )
+    return Debt(
+        PostProcessing(f"the tokenizer: {origin.how}"),
+        history.ledger if whom == "same" else None,
+        cost,
+        header.public_inputs,
+    )
 
 
 def are_disjoint(one: str, other: str) -> bool:

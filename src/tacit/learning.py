@@ -18,21 +18,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tacit import run_tokenizers
-from tacit.assembly import corpus_folder
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import kept
 from tacit.corpus.views import part as part_of
-from tacit.debts import debt_to
+from tacit.declarations import declared
 from tacit.evaluation.sampling import Sampling, sample_texts
-from tacit.guarantee import STARTED_ELSEWHERE
-from tacit.models import weights
-from tacit.privacy.events import Event, canonical_json
-from tacit.privacy.ledger import Header, Ledger
+from tacit.people import ledger_of
+from tacit.privacy.claims import ALWAYS_EXCLUDED
+from tacit.privacy.events import Composition, Event, canonical_json
+from tacit.privacy.guarantee import of_others
+from tacit.privacy.inputs import PublicInput
+from tacit.privacy.ledger import Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
 from tacit.run import Run
-from tacit.runs.register import Register
 from tacit.tokenizers import build
 from tacit.tokenizers.folder import History, LearntTokenizer, Origin
 from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -116,7 +115,7 @@ def sampled(
 ) -> LearntTokenizer:
     """From what the run's model says after a round; the people of the run have paid for it."""
     last = run.directory.checkpoints.read(round)
-    whom = _told_about(run, last.round)
+    whom = _told_about(run)
     old = run.tokenizer_at(last.round)
     texts = sample_texts(
         run.model(last.round), old, key, tokens=tokens, sampling=sampling, progress=progress
@@ -129,8 +128,8 @@ def sampled(
         how=how,
         tokenizer=found.fingerprint,
         corpus=choice.identity,
+        split=choice.split_identity,
         part=choice.part,
-        simulation=run.is_simulation,
         head=last.head,
         excluded=whom,
     )
@@ -138,23 +137,20 @@ def sampled(
     return LearntTokenizer(found, count_words(texts, "papers"), history)
 
 
-def _told_about(run: Run, round: int) -> tuple[str, ...]:
+def _told_about(run: Run) -> tuple[str, ...]:
     """Whom else the samples tell about than the run's own people, as its claim says it.
 
     With a tokenizer that was learnt from others of the same corpus there would be two histories to
     pass on, and an origin has one.
     """
-    own = run.experiment.corpus.identity
-    file = run.directory.checkpoints.read(round).model_file
-    debt = debt_to(run.experiment, own, run_tokenizers.history(run.directory))
-    if debt.beside is not None:
-        raise ValueError(
-            f"the tokenizer of {run.path} was learnt from part {debt.part} of the users, and what"
-            " is sampled from its model would tell about both parts; sample from a run with a"
-            " public tokenizer"
-        )
-    others = [name for name in weights.trained_on(file) if name != own]
-    return (*((STARTED_ELSEWHERE,) if others else ()), *debt.excluded)
+    for cost in run.ledger.header.prior_costs:
+        if cost.whom == "beside":
+            raise ValueError(
+                f"the tokenizer of {run.path} was learnt from part {cost.part} of the users, and"
+                " what is sampled from its model would tell about both parts; sample from a run"
+                " with a public tokenizer"
+            )
+    return of_others(run.ledger.header.prior_costs)
 
 
 def heavy_hitters(
@@ -167,7 +163,8 @@ def heavy_hitters(
     def learn(key: bytes) -> WordCounts:
         return method.learn(users.source, words, terms.population_of(users), key)
 
-    return _released(users, shape, (method.event,), facts, learn, terms)
+    given = (declared("candidates", candidates, users.corpus),)
+    return _released(users, shape, (method.event,), facts, learn, terms, given)
 
 
 def partition_selection(
@@ -188,29 +185,40 @@ def _released(
     facts: Mapping[str, Any],
     learn: Callable[[bytes], WordCounts],
     terms: Terms,
+    public_inputs: tuple[PublicInput, ...] = (),
 ) -> LearntTokenizer:
     """Charge, learn, and say what it was; the ledger and the register come before the noise."""
     key = RunKey.generate() if terms.seed is None else RunKey.from_seed(terms.seed)
     check_users(users.source, terms.population_of(users), bytes(KEY_SIZE))  # before any charge
     public = canonical_json([facts, users.corpus.identity, users.part, terms.population_of(users)])
     plan_hash = sha256(public.encode()).hexdigest()
-    run_id = key.hmac(b"words of users", public.encode()).hex()[:16]
-    header = Header(run_id, "user", terms.population_of(users), terms.delta_of(users))
-    file = terms.folder / "ledger.jsonl"
-    with Ledger.create(file, header) as ledger:
-        for event in events:
-            ledger.append(kind="words", round=0, attempt=0, event=event, plan_hash=plan_hash)
-    register = Register(corpus_folder(users.corpus))
-    register.add(run_id, terms.out, simulation=terms.seed is not None)
-    register.keep(ledger)
-    found = learn(key.hmac(b"noise on words of users", run_id.encode()))
+    header = Header(
+        run_id=key.hmac(b"words of users", public.encode()).hex()[:16],
+        unit="user",
+        population=terms.population_of(users),
+        delta=terms.delta_of(users),
+        adjacency=Composition.of(events).adjacency,
+        view="people" if users.corpus.about_people else "synthetic",
+        simulation=terms.seed is not None,
+        population_is_counted=terms.population is None,
+        counted="releases",
+        people=users.corpus.identity if users.corpus.about_people else "",
+        data=users.corpus.commitment,
+        excluded=ALWAYS_EXCLUDED,
+        public_inputs=public_inputs,
+    )
+    with Ledger.create(terms.folder / "ledger.jsonl", header) as ledger:
+        if header.people:
+            ledger_of(header.people).witness(ledger)
+        ledger.charge([Release("words", 0, 0, event, plan_hash) for event in events])
+    found = learn(key.hmac(b"noise on words of users", header.run_id.encode()))
     tokenizer = found.tokenizer(shape.kind, shape.size)
     origin = Origin(
         how=found.how,
         tokenizer=tokenizer.fingerprint,
         corpus=users.corpus.identity,
+        split=users.corpus.split_identity,
         part=users.part,
-        simulation=terms.seed is not None,
         head=ledger.head,
     )
     return LearntTokenizer(tokenizer, found.counts, History(origin, ledger))

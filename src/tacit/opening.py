@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tacit import assembly, plans, run_tokenizers, switching
 from tacit.assembly import Tell
 from tacit.audit.canary_clients import WithCanaryClients
+from tacit.audit.coins import COMMITTED, coins_key, commitment
 from tacit.corpus.source import UserCorpus
 from tacit.debts import Debt, debt_of
+from tacit.declarations import declared_public, header_of
 from tacit.engines.engine import Engine
 from tacit.engines.serial import SerialEngine
 from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, Task, Users
 from tacit.federated.local_sgd import local_sgd_for
+from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.schedules import ClipState
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.people import People, record_planted
+from tacit.people import People, bind_planted, is_same, record_planted
 from tacit.plans import Inherited
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.events import Composition
-from tacit.privacy.ledger import Budget, EpsilonOf, Header, Ledger
+from tacit.privacy.events import Adjacency, Composition, PostProcessing
+from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
-from tacit.runs.register import Register
 from tacit.session import HeldOut, Session
 from tacit.switching import switched
 from tacit.tokenizers.cache import TokenCache
@@ -50,33 +52,44 @@ def created(
     """A new run directory with its first checkpoint, and the session that goes on from it."""
     path = Path(run)
     RunDirectory.check_free(path)
-    people = People.of(experiment)
+    people = _verified(People.of(experiment), tell)
     learnt = assembly.learnt_tokenizer_of(experiment, people.users)
     tokenizer = learnt.tokenizer
-    debt = debt_of(experiment, people.corpus.identity, learnt)
+    debt = debt_of(experiment, people.corpus, learnt)
+    inputs = (*declared_public(experiment, learnt, people.corpus), *debt.public_inputs)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused before any work
+    people.refuse_unbudgeted(experiment)
     start = assembly.starting_model(experiment, tokenizer, people.corpus, tell)
     owed = debt.inherited.composition() if debt.inherited else Composition()
+    asked = experiment.privacy.accountant
     experiment = _resolved(experiment, people, start.model, Inherited(0, owed))
     debt.refuse_above_budget(experiment)
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
-    header = _header(experiment, key)
+    each = plans.round_plans(experiment, plans.layers_of(start.model))
+    costs = (*start.costs, *((debt.cost,) if debt.cost else ()))
+    header = header_of(
+        experiment,
+        people.corpus,
+        key,
+        adjacency=_adjacency(each, owed),
+        asked_accountant=asked,
+        prior_costs=costs,
+        public_inputs=tuple(dict.fromkeys(inputs)),
+    )
     trained_on = (people.corpus.identity, *start.trained_on)
 
     def fill(made: RunDirectory) -> None:
         with _first_ledger(made.ledger_file, header, debt, _epsilon_of(experiment)) as ledger:
-            if debt.event is not None:
-                ledger.append(
-                    kind="tokenizer",
-                    round=0,
-                    attempt=0,
-                    event=debt.event,
-                    plan_hash=tokenizer.fingerprint,
-                )
+            ledger.append(
+                kind="tokenizer",
+                round=0,
+                attempt=0,
+                event=debt.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}"),
+                plan_hash=tokenizer.fingerprint,
+            )
             head = ledger.head
         _fill(made, experiment, learnt, key)
-        plan = plans.round_plans(experiment, plans.layers_of(start.model))[0]
-        clip = plan.initial_clip_state()
+        clip = each[0].initial_clip_state()
         vector = to_vector(start.model)
         made.checkpoints.write(
             weights.to_bytes(start.model, trained_on=trained_on),
@@ -106,27 +119,43 @@ def resumed(
     `experiment`, if given, must be the one that the run was started with.
     """
     directory = RunDirectory.open(run)
-    there = directory.experiment()
     if (result := directory.result()) is not None:
         if not result.get("key_kept"):
-            RunKey.destroy(directory.key_file)  # in case the end was cut short
+            directory.destroy_key()  # in case the end was cut short
         raise ValueError(
             f"the run {directory.path} is complete after {result['rounds']} rounds; to train"
             f" further, branch from it with --from {directory.path}@{result['rounds']} --run OTHER"
         )
-    people = People.of(there)
-    if people.corpus.identity != there.corpus.identity:
+    header = Ledger.header_at(directory.ledger_file)
+    directory.refuse_edited(header)
+    there = directory.experiment()
+    people = _verified(People.of(there), tell)
+    if not is_same(people.corpus.identity, there.corpus.identity):
         raise ValueError(
             f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
-            " run cannot go on with it; ingest gives every corpus an identity of its own"
+            " run cannot go on with it"
+        )
+    if people.corpus.commitment != header.data:
+        raise ValueError(
+            f"the corpus {there.corpus.source} is not as it was when {directory.path} was started"
+            f" on it; branch from the run with --from {directory.path}@ROUND --run OTHER"
         )
     if experiment is not None:
         file = directory.checkpoints.read().model_file
         model = weights.load(file, own_factory=_own(there))
-        inherited = _inherited(Ledger.read(directory.ledger_file))
+        inherited = _inherited(Ledger.read(directory.ledger_file, torn_is_left_out=True))
         wanted = _resolved(experiment, people, model, inherited)
         there.refuse_another(wanted, directory.path, "branch from it with --from")
     return _session(directory, there, people, engine, tell)
+
+
+def ended_without_result(run: str | Path) -> str | None:
+    """How a run ended that was cut short after its key was destroyed; None for any other."""
+    directory = RunDirectory.open(run)
+    if directory.result() is not None or not directory.key_is_gone:
+        return None
+    there, last = directory.experiment(), directory.checkpoints.read()
+    return "complete" if last.round >= there.rounds else "its budget ended it"
 
 
 def branched(
@@ -145,7 +174,10 @@ def branched(
     path, origin = Path(run), RunDirectory.open(parent)
     RunDirectory.check_free(path)
     before = origin.checkpoints.read(round)
+    old = Ledger.read(origin.ledger_file, before.head)
+    origin.refuse_edited(old.header)
     there = origin.experiment()
+    asked = experiment.privacy.accountant if experiment else old.header.accountant
     if experiment is not None and experiment.seed is None:
         experiment = experiment.changed(seed=there.seed)  # a branch of a simulation is one too
     experiment = (experiment or there).changed(
@@ -159,24 +191,34 @@ def branched(
             f"the branch starts after round {round}, so rounds must be more than that, got"
             f" {experiment.rounds}; add --rounds"
         )
-    people = People.of(experiment)
-    if people.corpus.identity != there.corpus.identity:
+    people = _verified(People.of(experiment), tell)
+    if not is_same(people.corpus.identity, there.corpus.identity):
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
+    people.refuse_unbudgeted(experiment)
     tokenizer = run_tokenizers.by_fingerprint(origin, before.tokenizer)
     words = run_tokenizers.words_behind(origin, before.tokenizer)
     learnt = LearntTokenizer(tokenizer, words, run_tokenizers.history(origin))
     model = weights.load(before.model_file, own_factory=_own(there))
-    old = Ledger.read(origin.ledger_file, before.head)
-    released = (entry.event for entry in old.entries[: before.head.entries])
-    inherited = Inherited(round, Composition.of(released))
-    experiment = _resolved(experiment, people, model, inherited)
+    released = Composition.of(entry.event for entry in old.entries[: before.head.entries])
+    experiment = _resolved(experiment, people, model, Inherited(round, released))
     if experiment.server.optimizer != there.server.optimizer:
         optimizer = dict(assembly.server_optimizer(experiment).initial(sum(plans.layers_of(model))))
     else:
         optimizer = before.optimizer
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
-    header = _header(experiment, key, f"{old.header.run_id}@{round}")
-    plan = plans.round_plans(experiment, plans.layers_of(model))[experiment.phase_of(round)]
+    each = plans.round_plans(experiment, plans.layers_of(model))
+    more = declared_public(experiment, learnt, people.corpus)
+    header = header_of(
+        experiment,
+        people.corpus,
+        key,
+        adjacency=_adjacency(each, released),
+        asked_accountant=asked,
+        prior_costs=old.header.prior_costs,
+        public_inputs=tuple(dict.fromkeys((*old.header.public_inputs, *more))),
+        origin=f"{old.header.run_id}@{round}",
+    )
+    plan = each[experiment.phase_of(round)]
 
     def fill(made: RunDirectory) -> None:
         ledger = Ledger.branch(
@@ -185,6 +227,7 @@ def branched(
             before.head.entries,
             f"{header.run_id}-{round}",
             run_id=header.run_id,
+            round=round,
             epsilon_of=_epsilon_of(experiment),
             declared=header,
         )
@@ -215,19 +258,47 @@ def _session(
     engine: EngineChoice | None,
     tell: Tell | None,
 ) -> Session:
-    """Everything that the rounds need, from the last checkpoint, in the tokenizer they are for."""
+    """Everything that the rounds need, from the last checkpoint, in the tokenizer they are for.
+
+    The run is locked, and its charges compared with what its people's ledger knows of it, before
+    anything is written.
+    """
     if any(phase.tokenizer for phase in experiment.phases) and not _makes_engines(engine):
         raise ValueError(
             "an engine is made for a model of one vocabulary, and the experiment switches it: give"
             " a function that makes an engine for a model"
         )
     last = directory.checkpoints.read()
+    ledger = Ledger.open(
+        directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
+    )
+    try:
+        ledger.lock()
+        people.witness(ledger)
+        return _opened(directory, experiment, people, ledger, last, engine, tell)
+    except BaseException:
+        ledger.close()
+        raise
+
+
+def _opened(
+    directory: RunDirectory,
+    experiment: Experiment,
+    people: People,
+    ledger: Ledger,
+    last: Checkpoint,
+    engine: EngineChoice | None,
+    tell: Tell | None,
+) -> Session:
+    directory.forget_after(last.round)
     tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
     model = weights.load(
         last.model_file, vocab_size=tokenizer.vocab_size, own_factory=_own(experiment)
     )
     optimizer = last.optimizer
-    switch = switched(directory, experiment, last.round, tokenizer, model, optimizer, tell)
+    switch = switched(
+        directory, experiment, people.corpus, last.round, tokenizer, model, optimizer, tell
+    )
     if switch is not None:
         tokenizer, model, optimizer = switch.tokenizer, switch.model, switch.optimizer
     trained_on = people.view(experiment, tokenizer)
@@ -240,20 +311,20 @@ def _session(
     )
     if planting := people.planting(experiment, tokenizer):
         record_planted(directory, planting, cache)
+        bind_planted(directory, ledger)
     users: Users = CachedUsers(cache, trained_on)
-    if clients := assembly.canary_clients(experiment, model):
+    key = directory.key()
+    if experiment.audit.canary_clients is not None:
+        coins = coins_key(directory, key)
+        _commit_to(coins, ledger)
+        clients = assembly.canary_clients(experiment, model, coins)
+        assert clients is not None
         users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
     update = assembly.user_update(experiment)
     each = plans.round_plans(experiment, plans.layers_of(model))
-    directory.forget_after(last.round)
-    ledger = Ledger.open(
-        directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
-    )
     if switch is not None:
         switching.record(ledger, last.round, switch)
         run_tokenizers.use(directory, tokenizer)
-    register = Register(assembly.corpus_folder(people.corpus))
-    register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
     texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
     return Session(
         directory=directory,
@@ -264,7 +335,7 @@ def _session(
         held_out=HeldOut(texts, tokenizer.bos, tokenizer.unk),
         engine=_engine(engine, model),
         ledger=ledger,
-        key=directory.key(),
+        key=key,
         trained_on=weights.trained_on(last.model_file),
         tokenizer=tokenizer.fingerprint,
         weights=to_vector(model),
@@ -273,8 +344,34 @@ def _session(
         round=last.round,
         end=experiment.next_switch(last.round),
         just_switched=switch is not None,
-        register=register,
     )
+
+
+def _commit_to(coins: bytes, ledger: Ledger) -> None:
+    """The audit's coins in the ledger before training, so that they cannot be tossed again."""
+    if any(entry.kind == COMMITTED for entry in ledger.entries):
+        return
+    ledger.append(
+        kind=COMMITTED,
+        round=ledger.header.first_round,
+        attempt=0,
+        event=PostProcessing("a commitment to which canary clients take part"),
+        plan_hash=commitment(coins),
+    )
+
+
+def _verified(people: People, tell: Tell | None) -> People:
+    """The people, after their text was held against its digests."""
+    people.corpus.verify(
+        (lambda done, of: tell("verifying the corpus", done, of)) if tell else None
+    )
+    return people
+
+
+def _adjacency(each: Sequence[RoundPlan], before: Composition) -> Adjacency | None:
+    """The one adjacency of all that is released; None where nothing is."""
+    events = [plan.event() for plan in each]
+    return before.followed_by(Composition.of(events)).adjacency
 
 
 def _makes_engines(chosen: EngineChoice | None) -> bool:
@@ -293,7 +390,10 @@ def _resolved(
     model: LanguageModel,
     inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
 ) -> Experiment:
-    named = experiment.changed(corpus={"identity": people.corpus.identity})
+    corpus = people.corpus
+    named = experiment.changed(
+        corpus={"identity": corpus.identity, "split_identity": corpus.split_identity}
+    )
     users = len(people.users)
     if clients := assembly.canary_clients(named, model):
         users += clients.count  # however their coins fall
@@ -301,24 +401,12 @@ def _resolved(
 
 
 def _inherited(ledger: Ledger) -> Inherited:
-    """What the run began with; its branch id ends in the round that it left its parent at."""
+    """What the run began with."""
     header = ledger.header
     if header.parent is None:
         return Inherited()
     events = (entry.event for entry in ledger.entries[: header.parent.head.entries])
-    return Inherited(int(header.branch.rpartition("-")[2]), Composition.of(events))
-
-
-def _header(experiment: Experiment, key: RunKey, origin: str = "") -> Header:
-    plan, privacy = experiment.plan, experiment.privacy
-    assert plan.population is not None
-    assert privacy.delta is not None
-    budget = None
-    if privacy.budget_epsilon is not None:
-        assert privacy.accountant is not None
-        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant)
-    run_id = key.hmac(b"run id", experiment.to_toml().encode(), origin.encode()).hex()[:16]
-    return Header(run_id, "user", plan.population, privacy.delta, budget)
+    return Inherited(header.first_round, Composition.of(events))
 
 
 def _epsilon_of(experiment: Experiment) -> EpsilonOf:

@@ -7,17 +7,23 @@ IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 202
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.audit.planting import Planted, Planting, count_planted
+from tacit.corpus import people as known_people
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import IID, Subset, kept, part
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Ledger, LedgerError
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
@@ -55,6 +61,27 @@ class People:
             )
         return cls(corpus, members)
 
+    def ledger(self) -> PeopleLedger | None:
+        """The ledger of these people; None where there is nobody."""
+        corpus = self.corpus
+        return ledger_of(corpus.identity) if corpus.about_people else None
+
+    def witness(self, ledger: Ledger) -> None:
+        """Let the people's ledger know of every charge, or refuse a run that it knows better."""
+        if (known := self.ledger()) is not None:
+            known.witness(ledger)
+
+    def refuse_unbudgeted(self, experiment: Experiment) -> None:
+        """Refuse before any work what the people's budget could not cover at all."""
+        known = self.ledger()
+        budget = known.budget if known is not None else None
+        if budget is None:
+            return
+        if experiment.seed is not None:
+            raise ValueError(
+                f"these people have a budget ({budget}), under which no run may have a seed"
+            )
+
     @property
     def users(self) -> Source:
         """The same people without their held-out texts."""
@@ -88,6 +115,32 @@ class People:
         return IID(users) if experiment.corpus.view == "iid" else users
 
 
+def is_same(one: str, other: str) -> bool:
+    """Whether two ids stand for the same people: groups may have been merged since."""
+    return one == other or known_people.resolve(one) == known_people.resolve(other)
+
+
+def ledger_of(people: str) -> PeopleLedger:
+    """The ledger of a group of people in this installation."""
+    return PeopleLedger(known_people.folder(people))
+
+
+def merge_ledgers(kept: str, other: str) -> None:
+    """What was spent on people who turned out to be the same is spent on them all."""
+    ledger_of(kept).absorb(ledger_of(other))
+
+
+def remark_on_others(ledger: Ledger) -> str:
+    """What else was trained on the same people's text, as sentences; a remark never raises."""
+    if not ledger.header.people:
+        return ""
+    try:
+        joint = ledger_of(ledger.header.people).joint(ledger)
+    except (ValueError, OSError) as error:
+        return f"What other runs have cost these people is not known: {error}"
+    return joint.remark if joint else ""
+
+
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
     """How often each token is in a public text, plus one."""
     counts = np.ones(tokenizer.vocab_size)
@@ -116,9 +169,41 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
     files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
 
 
+def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:
+    """Put the digest of canaries.json into the ledger, so that nobody can exchange a canary."""
+    if _planted_digest(ledger) is None:
+        ledger.append(
+            kind="canaries",
+            round=ledger.header.first_round,
+            attempt=0,
+            event=PostProcessing("what was planted, which the claim names as excluded"),
+            plan_hash=_digest_of(directory.canaries_file),
+        )
+
+
+def _planted_digest(ledger: Ledger) -> str | None:
+    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
+    return next((entry.plan_hash for entry in own if entry.kind == "canaries"), None)
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def refuse_other_canaries(directory: RunDirectory, ledger: Ledger) -> None:
+    """The canaries' file must be the one that is in the ledger."""
+    stated = _planted_digest(ledger)
+    there = directory.canaries_file.exists()
+    if stated is not None and there and _digest_of(directory.canaries_file) != stated:
+        raise LedgerError(
+            f"{directory.canaries_file} was changed: the ledger has another digest of it"
+        )
+
+
 def read_planted(directory: RunDirectory) -> list[Planted]:
-    """What canaries.json says; a run without canaries is refused."""
+    """What canaries.json says, which must be what the ledger says; without canaries: refused."""
     try:
+        refuse_other_canaries(directory, Ledger.read(directory.ledger_file))
         data: dict[str, Any] = json.loads(directory.canaries_file.read_text(encoding="utf-8"))
         return [_planted(row) for row in data["canaries"]]
     except FileNotFoundError:
@@ -128,6 +213,8 @@ def read_planted(directory: RunDirectory) -> list[Planted]:
             f"{directory.path} was trained without canaries; train an audit run with --set"
             " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
         ) from None
+    except LedgerError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{directory.canaries_file} is damaged: {error}") from None
 

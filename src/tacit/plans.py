@@ -15,9 +15,8 @@ from tacit.mechanisms.weighting import UserWeighting
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import layer_sizes
 from tacit.privacy import calibration
-from tacit.privacy.accountant import Accountant
 from tacit.privacy.accountants import accountant_named, default_accountant
-from tacit.privacy.events import Adjacency, Composition, Event
+from tacit.privacy.events import Adjacency, Composition
 from tacit.runs.experiment import Experiment, Plan
 
 
@@ -66,8 +65,9 @@ def resolved(
     )
     if experiment.privacy.target_epsilon is not None:
         experiment = _calibrated(experiment, layers, inherited)
-    event = round_plans(experiment, layers)[0].event()
-    name = experiment.privacy.accountant or default_accountant(Composition.of([event])).name
+    composition = releases(experiment, layers)
+    composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
+    name = experiment.privacy.accountant or default_accountant(composition).name
     return experiment.changed(privacy={"accountant": name})
 
 
@@ -87,31 +87,31 @@ def _calibrated(
     def with_noise(z: float) -> Experiment:
         return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
 
-    def event_at(z: float) -> Event:
-        return round_plans(with_noise(z), layers)[0].event()
+    def releases_at(z: float) -> Composition:
+        return inherited.spent.followed_by(releases(with_noise(z), layers, inherited.rounds))
 
-    by = accountant_of(experiment, event_at(1.0))
-    spent = inherited.spent
+    name, spent = experiment.privacy.accountant, inherited.spent
+    by = accountant_named(name) if name else default_accountant(releases_at(1.0))
     if not spent.is_private or (spent.costly() and by.epsilon(spent, delta) >= target):
         raise ValueError(
             f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
             f" {inherited.rounds} rounds before it have spent as much or more already"
         )
-    found = calibration.noise_for_epsilon(
-        event_at,
-        rounds=experiment.rounds - inherited.rounds,
-        delta=delta,
-        target_epsilon=target,
-        accountant=by,
-        spent=spent,
+    found = calibration.noise_for_releases(
+        releases_at, delta=delta, target_epsilon=target, accountant=by
     )
     return with_noise(found)
 
 
-def accountant_of(experiment: Experiment, event: Event) -> Accountant:
-    """The accountant that the experiment names, or the tightest sound one."""
-    name = experiment.privacy.accountant
-    return accountant_named(name) if name else default_accountant(Composition.of([event]))
+def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
+    """All that the rounds from `first` on release, phase by phase."""
+    lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
+    counts, start = [], 0
+    for plan, length in zip(round_plans(experiment, layers), lengths, strict=True):
+        end = start + length
+        counts.append((plan.event(), max(0, end - max(start, first))))
+        start = end
+    return Composition.of(counts)
 
 
 def round_plans(experiment: Experiment, layers: tuple[int, ...]) -> tuple[RoundPlan, ...]:

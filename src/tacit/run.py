@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from tacit import run_tokenizers
-from tacit.assembly import corpus_folder, has_synthetic_users
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
-from tacit.debts import debt_to
-from tacit.guarantee import Guarantee, guarantee
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
+from tacit.people import remark_on_others
 from tacit.plans import layers_of, round_plans
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
-from tacit.runs.register import Register
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -40,6 +38,7 @@ class Run:
         last = directory.checkpoints.read()
         tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
         ledger = Ledger.read(directory.ledger_file, last.head)
+        directory.refuse_edited(ledger.header)
         return cls(directory, directory.experiment(), tokenizer, ledger, last.round)
 
     @property
@@ -49,8 +48,7 @@ class Run:
     @property
     def first_round(self) -> int:
         """Where it began: 0, or the round at which it left the run that it is a branch of."""
-        parent = self.ledger.header.parent
-        return 0 if parent is None else int(self.ledger.header.branch.rpartition("-")[2])
+        return self.ledger.header.first_round
 
     @property
     def is_complete(self) -> bool:
@@ -58,7 +56,7 @@ class Run:
 
     @property
     def is_simulation(self) -> bool:
-        return self.experiment.seed is not None
+        return self.ledger.header.simulation
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
@@ -86,22 +84,8 @@ class Run:
         return load_corpus(self.experiment.corpus.source)
 
     def guarantee(self) -> Guarantee:
-        """What may be claimed for the model."""
-        file = self.directory.checkpoints.read().model_file
-        try:
-            corpus: UserCorpus | None = self.corpus()
-        except (ValueError, OSError):  # the claim does not need it, the count of other runs does
-            corpus = None
-        own = self.experiment.corpus.identity
-        return guarantee(
-            self.experiment,
-            self.plans(),
-            self.ledger,
-            register=Register(corpus_folder(corpus)) if corpus is not None else None,
-            synthetic_users=has_synthetic_users(self.experiment),
-            trained_on=[name for name in weights.trained_on(file) if name != own],
-            debt=debt_to(self.experiment, own, run_tokenizers.history(self.directory)),
-        )
+        """What may be claimed for the model: a function of the ledger."""
+        return Guarantee.of(self.ledger).beside(remark_on_others(self.ledger))
 
     def summary(self, ending: str = "") -> dict[str, Any]:
         """The figures that `train --json` prints and result.json keeps."""

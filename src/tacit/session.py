@@ -5,7 +5,6 @@ What has to happen in which order (design rule 6) is in `train.step`; each part 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -36,7 +35,6 @@ from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
-from tacit.runs.register import Register
 
 SMOOTHED = (
     "accuracy_top1",
@@ -99,7 +97,6 @@ class Session:
     round: int
     end: int  # the round after which the tokenizer is switched, or the last
     just_switched: bool  # whether this round begins in another tokenizer than the last one ended in
-    register: Register
     observer: Observer | None = None
 
     def __post_init__(self) -> None:
@@ -126,40 +123,62 @@ class Session:
         branch = self.ledger.header.branch
         return Job(self.weights, self.clip_state, self.key, branch, self.round, attempt)
 
-    def stream(self, attempt: int, purpose: str) -> Stream:
-        """This round's stream for a purpose."""
-        return self.key.stream(
-            branch=self.ledger.header.branch, round=self.round, attempt=attempt, purpose=purpose
-        )
-
     def cohort(self, attempt: int) -> list[int]:
         """Who takes part in this round."""
-        drawn = self.task.plan.cohort(len(self.task.users), self.stream(attempt, "cohort"))
-        return [int(user) for user in drawn]
+        stream = self.key.stream(
+            branch=self.ledger.header.branch, round=self.round, attempt=attempt, purpose="cohort"
+        )
+        return [int(user) for user in self.task.plan.cohort(len(self.task.users), stream)]
 
     def last_attempt(self) -> int:
         """The latest attempt at this round that was charged, or 0: where a resumed run looks."""
         return max((attempt for attempt in self._charged()), default=0)
 
-    def may_release(self, attempt: int, total: Contribution) -> bool:
-        """Whether noise may be drawn for this sum; if so, the release is charged and on the disk.
+    def proof(self, attempt: int, total: Contribution) -> bytes:
+        """HMAC over all that a release is made from; its noise is keyed by it.
+
+        So the same sum gets the same noise again, and any other sum independent noise, whatever
+        was copied, restored, edited or raced.  The round is in it as well: equal sums of two
+        rounds must not show by equal noise.
+        """
+        public = [
+            self.task.plan.hash(),
+            asdict(self.clip_state),
+            self.ledger.header.branch,
+            self.round,
+            attempt,
+        ]
+        return self.key.hmac(
+            canonical_json(public).encode(),
+            self.key.digest(_bytes(self.weights)),
+            self.key.digest(_bytes(total.update)),
+            str(total.weight).encode(),
+            total.bits.tobytes(),
+        )
+
+    def may_release(self, attempt: int, proof: bytes) -> bool:
+        """Whether noise may be drawn for a sum; if so, the release is charged and on the disk.
 
         Guarantee: True only if the attempt was never charged, or was charged for exactly this
-        plan, model, clip norms and sum: then the noise is the same, and so is the release.
+        proof: then the noise is the same, and so is the release.
         """
-        proof = self._proof(total)
         if attempt in self._charged():
-            return self._releases.proof(self.round, attempt) == proof
+            return self._releases.proof(self.round, attempt) == proof.hex()
         plan = self.task.plan
-        self._releases.record(self.round, attempt, proof)
+        self._releases.record(self.round, attempt, proof.hex())
         self.ledger.append(
             kind="round",
             round=self.round,
             attempt=attempt,
             event=plan.event(),
             plan_hash=plan.hash(),
+            estimator=plan.estimator_name,
         )
         return True
+
+    def noise(self, proof: bytes, purpose: str) -> Stream:
+        """The noise of the release with this proof."""
+        return self.key.hiding_stream(proof, purpose)
 
     def _charged(self) -> list[int]:
         branch = self.ledger.header.branch
@@ -168,17 +187,6 @@ class Session:
             for entry in reversed(self.ledger.entries)
             if entry.kind == "round" and entry.branch == branch and entry.round == self.round
         ]
-
-    def _proof(self, total: Contribution) -> str:
-        """HMAC over all that the release is made from."""
-        model = hashlib.sha256(self.weights.tobytes()).hexdigest()
-        public = [self.task.plan.hash(), self.engine.kernel, model, asdict(self.clip_state)]
-        return self.key.hmac(
-            canonical_json(public).encode(),
-            np.ascontiguousarray(total.update).tobytes(),
-            str(total.weight).encode(),
-            total.bits.tobytes(),
-        ).hex()
 
     def apply(self, release: Release) -> None:
         """The server's step, and unit norms after the noise; then the next round begins."""
@@ -269,10 +277,13 @@ class Session:
             self.observer(Progress(self.round, self.experiment.rounds, users, cohort, last))
 
     def close(self) -> None:
-        """Whatever happened: the corpus remembers what was charged, and nothing is held."""
-        self.register.keep(self.ledger)
+        """Whatever happened: nothing is held."""
         self.ledger.close()
         self.engine.close()
+
+
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(values).data.cast("B")
 
 
 def _finite(value: float) -> float | None:

@@ -10,6 +10,7 @@ from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.run import Run
+from tacit.runs.bundle import Bundle, is_bundle
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -42,6 +43,8 @@ class StoredModel:
             raise ValueError(f"{path} holds no model: neither a run nor a {MODEL_FILE}")
         if round is not None:
             raise ValueError(f"{path} holds one model only, so leave out --round {round}")
+        if is_bundle(path):
+            Bundle.open(path)  # its ledger says which weights and which tokenizer it is of
         experiment = None
         file = path / "experiment.toml"
         if file.is_file():

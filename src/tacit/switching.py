@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tacit import run_tokenizers
 from tacit.assembly import Tell, load_tokenizer, server_optimizer
+from tacit.corpus.source import UserCorpus
 from tacit.debts import debt_of
 from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel
@@ -53,6 +54,7 @@ class Switched:
 def switched(
     directory: RunDirectory,
     experiment: Experiment,
+    corpus: UserCorpus,
     round: int,
     tokenizer: Tokenizer,
     model: LanguageModel,
@@ -63,7 +65,7 @@ def switched(
     switch = experiment.switch_at(round)
     if switch is None:
         return None
-    learnt, event = _learnt(directory, experiment, switch, round, tokenizer, model, tell)
+    learnt, event = _learnt(directory, experiment, corpus, switch, round, tokenizer, model, tell)
     remapping = Remapping.between(tokenizer, learnt)
     remapped = with_vocabulary(model, remapping)
     if switch.moments == "reset":
@@ -135,6 +137,7 @@ def record(ledger: Ledger, round: int, done: Switched) -> None:
 def _learnt(
     directory: RunDirectory,
     experiment: Experiment,
+    corpus: UserCorpus,
     switch: TokenizerSwitch,
     round: int,
     old: Tokenizer,
@@ -150,7 +153,7 @@ def _learnt(
         found = found or _sampled(directory, switch, round, of, old, model, tell)
     else:
         found = found or load_tokenizer(switch.source, experiment.tokenizer.accept_oracle)
-        event = _event_of_given(experiment, switch, found)
+        event = _event_of_given(experiment, corpus, switch, found)
     if is_new:
         run_tokenizers.keep(directory, found, round)
     return found.tokenizer, event
@@ -185,7 +188,7 @@ def _sampled(
 
 
 def _event_of_given(
-    experiment: Experiment, switch: TokenizerSwitch, given: LearntTokenizer
+    experiment: Experiment, corpus: UserCorpus, switch: TokenizerSwitch, given: LearntTokenizer
 ) -> Event:
     """Of a tokenizer from elsewhere, for which nobody but the public may have paid."""
     if given.needs_history and not given.why_void:
@@ -193,7 +196,7 @@ def _event_of_given(
             f"the tokenizer {switch.source} was learnt from people's text; begin a run with it"
             " (tokenizer.source), so that what it cost them is counted from the start"
         )
-    debt = debt_of(experiment, experiment.corpus.identity, given)
+    debt = debt_of(experiment, corpus, given)
     return debt.event or PostProcessing(f"another tokenizer ({given.tokenizer.provenance})")
 
 

@@ -19,9 +19,10 @@ from tacit.assembly import Tell
 from tacit.engines.place import Place
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
-from tacit.opening import EngineChoice, branched, created, resumed
+from tacit.opening import EngineChoice, branched, created, ended_without_result, resumed
 from tacit.privacy.ledger import BudgetExceeded
 from tacit.run import Run
+from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
 from tacit.session import Observer, Session
 
@@ -58,6 +59,8 @@ def train(
         resume = True  # torchrun repeats its command as it was
     if engine is None or place.size > 1:
         engine = partial(engine_for, workers=workers)
+    if resume and (ending := ended_without_result(run)):
+        return _finished(run, ending, keep_key=False)
     if resume:
         session = resumed(experiment, run, engine, tell)
     elif branch_from is not None:
@@ -67,9 +70,17 @@ def train(
     ending = _to_the_end(session, observer)
     while ending == SWITCH:  # what is next is in another tokenizer, so that all is opened anew
         ending = _to_the_end(resumed(None, run, engine, tell), observer)
+    return _finished(run, ending, keep_key=keep_key)
+
+
+def _finished(run: str | Path, ending: str, *, keep_key: bool) -> Run:
+    """The end of a run: first the key goes, then what may fail is written."""
+    directory = RunDirectory.open(run)
+    if not keep_key:
+        directory.destroy_key()
     done = Run.open(run)
-    session.directory.finish(done.summary(ending) | {"key_kept": keep_key}, keep_key=keep_key)
-    return Run.open(run)
+    directory.finish(done.summary(ending) | {"key_kept": keep_key})
+    return done
 
 
 def _to_the_end(session: Session, observer: Observer | None) -> str:
@@ -102,10 +113,11 @@ def step(session: Session) -> None:
         cohort = session.cohort(attempt)
         tell = partial(session.tell, len(cohort))
         summed = session.engine.sum(session.task, session.job(attempt), cohort, tell)
-        if session.may_release(attempt, summed.total):
+        proof = session.proof(attempt, summed.total)
+        if session.may_release(attempt, proof):
             break
         attempt += 1  # something changed since that attempt was charged: all is drawn afresh
-    release = plan.release(summed.total, session.clip_state, partial(session.stream, attempt))
+    release = plan.release(summed.total, session.clip_state, partial(session.noise, proof))
     session.apply(release)
     session.save()
     session.note(attempt, cohort, summed.diagnostics)

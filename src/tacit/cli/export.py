@@ -15,7 +15,7 @@ from tacit.cli.outputs import new_directory
 from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
-    from tacit.guarantee import Guarantee
+    from tacit.privacy.guarantee import Guarantee
     from tacit.run import Run
     from tacit.runs.export import Facts
 
@@ -57,6 +57,7 @@ def export(
     owner only.
     """
     from tacit.personalization import refuse_personal
+    from tacit.privacy.ledger import Ledger
     from tacit.run import Run
     from tacit.runs import export as bundles
 
@@ -64,7 +65,7 @@ def export(
     refuse_personal(run)
     opened = Run.open(run)
     claimed = opened.guarantee()
-    why_not = bundles.why_not_for_release(opened.experiment, claimed.epsilon[claimed.accountant])
+    why_not = claimed.why_not_for_release
     if why_not and not not_for_release:
         raise ValueError(
             f"{run} is not for release: {why_not}; to export it all the same, marked as such, add"
@@ -84,7 +85,8 @@ def export(
             "files": list(bundles.FILES),
             "not_for_release": why_not,
             "complete": facts.is_complete,
-            "claim": facts.claim,
+            "claim": claimed.claim,
+            "head": Ledger.read(out / "ledger.jsonl").head.to_json(),
         }
         json.dump(row, sys.stdout, indent=2, allow_nan=False)
         print()
@@ -95,7 +97,7 @@ def export(
         console.print(f"Not for release: {why_not}.")
     if not facts.is_complete:
         console.print("The training is not finished: further rounds that are released cost more.")
-    console.print(facts.claim)
+    console.print(claimed.claim)
 
 
 def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
@@ -110,14 +112,9 @@ def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
     measured = [row for row in run.metrics() if row["round"] == checkpoint.round]
     return Facts(
         round=checkpoint.round,
-        rounds_charged=claimed.rounds,
         is_complete=run.is_complete,
         key_exists=run.directory.key_file.exists(),
-        claim=claimed.claim,
-        others=claimed.others,
-        delta=claimed.delta,
-        epsilon=claimed.epsilon,
-        accountant=claimed.accountant,
+        guarantee=claimed,
         head=run.ledger.head,
         model=f"{run.experiment.model.name} with {parameter_count(model):,} parameters",
         tokenizer=f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}",

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -18,7 +18,7 @@ from tacit.cli.options import AsJson
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.guarantee import Guarantee
+    from tacit.privacy.guarantee import Guarantee
     from tacit.privacy.ledger import Ledger
 
 EXAMPLES = """
@@ -79,46 +79,16 @@ class _Book:
 
     ledger: Ledger
     guarantee: Guarantee
-    checked_against: str | None  # what says how long it has to be
-    is_simulation: bool
+    checked_against: str  # what says how long it has to be
     is_complete: bool | None
 
 
 def _opened(path: Path) -> _Book:
-    """A run's ledger, or that of a bundle, which has no checkpoint to be held against."""
-    from tacit.assembly import has_synthetic_users
-    from tacit.guarantee import guarantee
-    from tacit.plans import layers_of, round_plans
-    from tacit.privacy.ledger import Ledger
-    from tacit.run import Run
-    from tacit.runs.directory import RunDirectory
-    from tacit.stored_model import StoredModel
+    """The ledger of a run, of either kind, or of a bundle."""
+    from tacit.releases import open_release
 
-    if (path / "checkpoints").is_dir() or not (path / "model.safetensors").is_file():
-        last = RunDirectory.open(path).checkpoints.read()
-        Ledger.read(path / "ledger.jsonl", last.head)  # before anything else can be found wrong
-        run = Run.open(path)
-        return _Book(
-            run.ledger,
-            run.guarantee(),
-            f"the checkpoint of round {run.round}",
-            run.is_simulation,
-            run.is_complete,
-        )
-    if not (path / "ledger.jsonl").is_file():
-        raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
-    book = Ledger.read(path / "ledger.jsonl")
-    found = StoredModel.open(path)
-    if found.experiment is None:
-        raise ValueError(f"{path} has a ledger, but no experiment.toml that says what it is of")
-    claimed = guarantee(
-        found.experiment,
-        round_plans(found.experiment, layers_of(found.model)),
-        book,
-        synthetic_users=has_synthetic_users(found.experiment),
-        trained_on=[x for x in found.trained_on if x != found.experiment.corpus.identity],
-    )
-    return _Book(book, claimed, None, found.experiment.seed is not None, None)
+    release = open_release(path)
+    return _Book(release.ledger, release.guarantee(), release.checked_against, release.is_complete)
 
 
 def _as_row(path: Path, book: _Book) -> dict[str, Any]:
@@ -129,6 +99,10 @@ def _as_row(path: Path, book: _Book) -> dict[str, Any]:
     row |= book.guarantee.as_row()
     return row | {
         "unit": header.unit,
+        "adjacency": header.adjacency,
+        "view": header.view,
+        "counted": header.counted,
+        "public_inputs": [asdict(one) for one in header.public_inputs],
         "population": header.population,
         "entries": dict(Counter(entry.kind for entry in entries)),
         "charged_again": [
@@ -141,7 +115,7 @@ def _as_row(path: Path, book: _Book) -> dict[str, Any]:
         "branch": header.branch,
         "head": book.ledger.head.to_json(),
         "checked_against": book.checked_against,
-        "simulation": book.is_simulation,
+        "simulation": header.simulation,
         "complete": book.is_complete,
     }
 
@@ -173,13 +147,8 @@ def _print(row: dict[str, Any]) -> None:
     table.add_column("what")
     table.add_column("value")
     against = row["checked_against"]
-    table.add_row(
-        "intact",
-        f"yes, and as long as {against} says"
-        if against
-        else "yes, as far as it goes: a bundle cannot tell if its end is missing",
-    )
-    table.add_row("rounds charged", f"{row['rounds']:,}")
+    table.add_row("intact", f"yes, and as long as {against} says")
+    table.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")
     for kind, count in row["entries"].items():
         if kind != "round":
             table.add_row(f"other entries: {kind}", f"{count:,}")

@@ -190,20 +190,17 @@ def _print(out: Path, as_json: bool) -> None:
 
 def _cost(ledger: Ledger) -> dict[str, Any]:
     """What the people behind a tokenizer have paid, by the tightest accountant that may say so."""
-    from tacit.debts import spent
-    from tacit.privacy.accountants import default_accountant
+    from tacit.privacy.guarantee import Guarantee, finite
 
-    composition, header = ledger.composition(), ledger.header
-    accountant = default_accountant(composition).name
-    epsilon = spent(composition, accountant, header.delta)
-    adjacency = composition.adjacency
+    found, header = Guarantee.of(ledger), ledger.header
     return {
-        "epsilon": epsilon if math.isfinite(epsilon) else None,
+        "epsilon": finite(found.value),
         "delta": header.delta,
         "unit": header.unit,
-        "adjacency": None if adjacency is None else adjacency.value,
+        "adjacency": header.adjacency,
         "population": header.population,
-        "accountant": accountant,
+        "accountant": found.accountant,
+        "excluded": list(found.excluded),
     }
 
 
@@ -212,7 +209,7 @@ def _cost_sentence(made: LearntTokenizer, cost: dict[str, Any]) -> str:
     origin = made.history.origin
     whom = f"Its users (part {origin.part})" if origin.part else "Its users"
     free = "nothing more" if made.tokenizer.provenance.startswith("post") else "that much"
-    simulation = "  A simulation, not for release." if origin.simulation else ""
+    simulation = "  A simulation, not for release." if made.history.ledger.header.simulation else ""
     return (
         f"{whom} have paid epsilon {format_epsilon(_or_infinity(cost['epsilon']))} at delta"
         f" {format_delta(cost['delta'])} ({cost['unit']}-level, {cost['adjacency']},"

@@ -10,7 +10,7 @@ sum.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -33,8 +33,10 @@ from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.mechanisms.schedules import ClipSchedule, ClipState, ConstantClip
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy import events
-from tacit.privacy.claims import ALWAYS_EXCLUDED, claim_sentence
+from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.guarantee import Guarantee, Part
+from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import Stream
 
 UPDATE_NOISE = "update-noise"
@@ -236,30 +238,26 @@ class RoundPlan(parts.Part):
 
     # What others read.
 
-    def claim(
-        self,
-        epsilon: float,
-        delta: float,
-        accountant: str,
-        rounds: int,
-        *,
-        excluded: Sequence[str] = ALWAYS_EXCLUDED,
-        projected: bool = False,
-    ) -> str:
-        """The guarantee of `rounds` rounds of this plan in one sentence."""
-        return claim_sentence(
-            epsilon=epsilon,
-            delta=delta,
+    def guarantee(
+        self, epsilon: float, delta: float, accountant: str, rounds: int, *, projected: bool = False
+    ) -> Guarantee:
+        """What `rounds` rounds of this plan would be worth: for a training that is only planned."""
+        header = Header(
+            run_id="planned",
             unit=self.unit,
-            adjacency=self.adjacency,
             population=self.population,
-            sampler=self.sampler.describe(),
-            rounds=rounds,
-            noise_multiplier=self.event_multiplier if self.is_private else None,
+            delta=delta,
+            adjacency=self.adjacency,
             accountant=accountant,
-            excluded=excluded,
-            projected=projected,
+            excluded=ALWAYS_EXCLUDED,
         )
+        part = Part("round", self.event(), rounds, self.estimator_name)
+        return Guarantee(header, (part,), {accountant: epsilon}, accountant, projected)
+
+    @property
+    def estimator_name(self) -> str:
+        """How the average is made of the sum, as the ledger has it."""
+        return f"{self.estimator.kind}, adaptive" if self.adaptive else self.estimator.kind
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON types; `from_json` is the inverse."""

@@ -79,9 +79,10 @@ class Answer:
 
     @property
     def claim(self) -> str:
-        return self.plan.claim(
+        planned = self.plan.guarantee(
             self.epsilon, self.delta, self.accountant, self.rounds, projected=self.projected
         )
+        return planned.claim
 
 
 def solve(

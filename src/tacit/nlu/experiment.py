@@ -114,7 +114,7 @@ class Privacy(Section):
 
     delta: Share | None = None  # None: K^-1.1
     accept_large_delta: bool = False  # 1/K or more, as in the paper: it says little then
-    accountant: Literal["pld", "rdp"] = "pld"
+    accountant: Literal["pld", "rdp"] | None = None  # None: the sound one with the least epsilon
     target_epsilon: Positive | None = None  # solves for the noise
     budget_epsilon: Positive | None = None  # a hard stop
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tacit.models.understanding import UnderstandingModel
 from tacit.nlu import model_files, plan, scaling
 from tacit.nlu.attack_candidates import AttackRoles, attack_roles
 from tacit.nlu.data import NLUData, Utterance
+from tacit.nlu.declarations import header_of, recognise
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.encoding import EncodedUtterances, Encoder, Labels, encode
 from tacit.nlu.experiment import PRIVATE, NluExperiment
@@ -25,12 +25,13 @@ from tacit.nlu.layouts import load_nlu
 from tacit.nlu.model_files import StoredModel
 from tacit.nlu.starting import starting_model
 from tacit.nlu.steps import AttemptStreams, Stepper
+from tacit.people import ledger_of
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import NonPrivate
-from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.ledger import EpsilonOf, Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
-from tacit.runs.register import Register
 from tacit.tokenizers.provenance import why_void
 
 BRANCH = "main"
@@ -81,7 +82,6 @@ class Opened:
     data: NLUData
     job: Job
     ledger: Ledger
-    register: Register
 
 
 def created(experiment: NluExperiment, run: str | Path) -> Opened:
@@ -91,32 +91,26 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
     data = data_of(experiment)
     start = starting_model(experiment, data)
     void = _why_void(experiment, start.encoder)
+    asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     model = start.build(labels)
     utterances = encode(start.encoder, labels, data.train)
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     gradients = gradients_of(experiment, model, utterances, units_of(experiment, data))
-    stored = StoredModel(model, start.encoder, labels, (data.identity,))
+    people = "" if is_generated(experiment) else recognise(without_reference(experiment))
+    header = header_of(experiment, data, people, key, asked)
+    stored = StoredModel(model, start.encoder, labels, (people or data.identity,))
 
     def fill(made: NluDirectory) -> None:
-        with Ledger.create(made.ledger_file, _header(experiment, key)) as ledger:
+        epsilon_of = _epsilon_of(header)
+        with Ledger.create(made.ledger_file, header, epsilon_of=epsilon_of) as ledger:
+            _witness(ledger)  # before the noise of the scaling factors is drawn
+            plan_hash = experiment.fingerprint
             if void:
-                ledger.append(
-                    kind="vocabulary",
-                    round=0,
-                    attempt=0,
-                    event=NonPrivate(void),
-                    plan_hash=experiment.fingerprint,
-                )
+                ledger.charge([Release("vocabulary", 0, 0, NonPrivate(void), plan_hash)])
             if (event := scaling.release_of(experiment.noise)) is not None:
-                ledger.append(
-                    kind="scaling",
-                    round=0,
-                    attempt=0,
-                    event=event,
-                    plan_hash=experiment.fingerprint,
-                )
+                ledger.charge([Release("scaling", 0, 0, event, plan_hash)])
             head = ledger.head
         made.write_scaling(_scaling(experiment, gradients, start.encoder, labels, key))
         files.replace(made.experiment_file, experiment.to_toml().encode())
@@ -132,11 +126,12 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
 def resumed(experiment: NluExperiment | None, run: str | Path) -> Opened:
     """A run that was interrupted, at its last checkpoint; `experiment` must be its own."""
     directory = NluDirectory.open(run)
-    there = directory.experiment()
     if (result := directory.result()) is not None:
         if not result.get("key_kept"):
-            RunKey.destroy(directory.key_file)  # in case the end was cut short
+            directory.destroy_key()  # in case the end was cut short
         raise ValueError(f"the run {directory.path} is complete after {result['epochs']} epochs")
+    directory.refuse_edited(Ledger.header_at(directory.ledger_file))
+    there = directory.experiment()
     data = data_of(there)
     if data.identity != there.data.identity:
         raise ValueError(
@@ -150,24 +145,58 @@ def resumed(experiment: NluExperiment | None, run: str | Path) -> Opened:
 
 
 def opened(directory: NluDirectory, experiment: NluExperiment, data: NLUData) -> Opened:
-    """Everything that the epochs need, from the last checkpoint."""
+    """Everything that the epochs need, from the last checkpoint; locked before anything else."""
     last = directory.checkpoints.read()
-    stored = model_files.load(last.model_file)
-    job = Job(
-        experiment,
-        stored,
-        last.optimizer,
-        directory.scaling(),
-        encode(stored.encoder, stored.labels, data.train),
-        units_of(experiment, data),
-        last.round,
-        directory.key(),
+    header = Ledger.header_at(directory.ledger_file)
+    ledger = Ledger.open(
+        directory.ledger_file, last.head, epsilon_of=_epsilon_of(header), repair_torn_tail=True
     )
-    directory.forget_after(last.round)
-    ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
-    register = Register(register_folder(experiment.data.source, create=True))
-    register.add(ledger.header.run_id, directory.path, simulation=experiment.seed is not None)
-    return Opened(directory, experiment, data, job, ledger, register)
+    try:
+        ledger.lock()
+        _witness(ledger)
+        directory.forget_after(last.round)
+        stored = model_files.load(last.model_file)
+        job = Job(
+            experiment,
+            stored,
+            last.optimizer,
+            directory.scaling(),
+            encode(stored.encoder, stored.labels, data.train),
+            units_of(experiment, data),
+            last.round,
+            directory.key(),
+        )
+    except BaseException:
+        ledger.close()
+        raise
+    return Opened(directory, experiment, data, job, ledger)
+
+
+def ended_without_result(run: str | Path) -> str | None:
+    """How a run ended that was cut short after its key was destroyed; None for any other."""
+    directory = NluDirectory.open(run)
+    if directory.result() is not None or not directory.key_is_gone:
+        return None
+    epochs = directory.experiment().training.epochs
+    return "complete" if directory.checkpoints.read().round >= epochs else "its budget ended it"
+
+
+def _witness(ledger: Ledger) -> None:
+    """Let the people's ledger know of every charge, or refuse a run that it knows better."""
+    if ledger.header.people:
+        ledger_of(ledger.header.people).witness(ledger)
+
+
+def _epsilon_of(header: Header) -> EpsilonOf | None:
+    """What the budget is measured by."""
+    if header.budget is None:
+        return None
+    return accountant_named(header.budget.accountant).epsilon
+
+
+def is_generated(experiment: NluExperiment) -> bool:
+    """Whether the utterances were made by a program, so that they are nobody's."""
+    return experiment.data.source.partition(":")[0] == "generated"
 
 
 def data_of(experiment: NluExperiment) -> NLUData:
@@ -233,20 +262,6 @@ def units_of(experiment: NluExperiment, data: NLUData) -> Sequence[Indices] | No
     return [np.array(found, np.int64) for found in places.values()]
 
 
-def register_folder(source: str, *, create: bool = False) -> Path | None:
-    """Where runs on a set of utterances are on record: hidden in its folder, or beside its file.
-
-    None where nothing is on record, or can be.
-    """
-    path = Path(source)
-    if source.partition(":")[0] == "generated" or not path.exists():
-        return None
-    folder = path / ".tacit" if path.is_dir() else path.with_name(f".{path.name}.tacit")
-    if create and not folder.is_dir() and os.access(folder.parent, os.W_OK):
-        folder.mkdir(mode=0o700)
-    return folder if folder.is_dir() else None
-
-
 def _user(utterance: Utterance) -> str:
     assert utterance.user is not None
     return utterance.user
@@ -286,11 +301,3 @@ def _why_void(experiment: NluExperiment, encoder: Encoder) -> str | None:
             " words as model.vocabulary, or set model.accept_oracle = true"
         )
     return reason
-
-
-def _header(experiment: NluExperiment, key: RunKey) -> Header:
-    assert experiment.noise.population is not None
-    assert experiment.privacy.delta is not None
-    run_id = key.hmac(b"run id", experiment.to_toml().encode()).hex()[:16]
-    unit = experiment.training.unit
-    return Header(run_id, unit, experiment.noise.population, experiment.privacy.delta)

@@ -122,7 +122,7 @@ def _calibrated(experiment: NluExperiment) -> NluExperiment:
         lambda z: releases(with_noise(z)),
         delta=delta,
         target_epsilon=target,
-        accountant=accountant_named(experiment.privacy.accountant),
+        accountant=accountant_named(experiment.privacy.accountant or "pld"),
     )
     return with_noise(found)
 

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tacit.central.edp_sgd import PaperEdpSgd
-from tacit.guarantee import Guarantee
-from tacit.nlu import claim, model_files
+from tacit.nlu import model_files
 from tacit.nlu.data import NLUData
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.metrics import NLUMetrics
 from tacit.nlu.model_files import StoredModel
-from tacit.nlu.opening import data_of, register_folder
+from tacit.nlu.opening import data_of
 from tacit.nlu.predictions import evaluate
+from tacit.nlu.printed import as_printed
+from tacit.people import remark_on_others
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.runs.register import Register
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class NluRun:
         directory = NluDirectory.open(path)
         last = directory.checkpoints.read()
         ledger = Ledger.read(directory.ledger_file, last.head)
+        directory.refuse_edited(ledger.header)
         return cls(directory, directory.experiment(), ledger, last.round)
 
     @property
@@ -47,7 +49,7 @@ class NluRun:
 
     @property
     def is_simulation(self) -> bool:
-        return self.experiment.seed is not None
+        return self.ledger.header.simulation
 
     def stored(self) -> StoredModel:
         """The last model, with its encoder and labels."""
@@ -67,15 +69,8 @@ class NluRun:
         return evaluate(stored.model, stored.encoder, stored.labels, self.data().test)
 
     def guarantee(self) -> Guarantee:
-        """What may be claimed for the model."""
-        source = self.experiment.data.source
-        folder = register_folder(source)
-        return claim.guarantee(
-            self.experiment,
-            self.ledger,
-            Register(folder) if folder is not None else None,
-            synthetic=source.partition(":")[0] == "generated",
-        )
+        """What may be claimed for the model: a function of the ledger."""
+        return Guarantee.of(self.ledger).beside(remark_on_others(self.ledger))
 
     def as_printed(self) -> list[dict[str, object]] | None:
         """The three figures of `edp-sgd-paper`; None for every other method."""
@@ -89,7 +84,7 @@ class NluRun:
             self.directory.scaling(),
             noise.noise_decay(),
         )
-        return claim.as_printed(algorithm.figures(self.epoch, self.ledger.header.delta))
+        return as_printed(algorithm.figures(self.epoch, self.ledger.header.delta))
 
     def summary(self, ending: str = "") -> dict[str, Any]:
         """The figures that `tacit nlu train --json` prints and result.json keeps."""

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from tacit.nlu import model_files
-from tacit.nlu.budget import affordable
+from tacit.nlu.directory import NluDirectory
 from tacit.nlu.epoch_proof import EpochProof
 from tacit.nlu.experiment import NluExperiment
-from tacit.nlu.opening import Job, Opened, created, resumed
+from tacit.nlu.opening import Job, Opened, created, ended_without_result, resumed
 from tacit.nlu.predictions import evaluate
 from tacit.nlu.ranks import STOP, Ranks, Workers
 from tacit.nlu.run import NluRun
 from tacit.nlu.steps import Stepper
-from tacit.privacy.accountants import accountant_named
+from tacit.privacy.ledger import BudgetExceeded, Release
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 
@@ -59,6 +59,8 @@ def train(
     keep_key: bool = False,
 ) -> NluRun:
     """Train to the end, and return the run; with `resume` go on with the one that is there."""
+    if resume and (ending := ended_without_result(run)):
+        return _finished(run, ending, keep_key=False)
     session = Session(
         resumed(experiment, run) if resume else created(experiment or NluExperiment(), run),
         observer,
@@ -68,19 +70,27 @@ def train(
         session.workers.dismiss()
     finally:
         session.close()
-    run_done = NluRun.open(run)
-    result = run_done.summary(ending) | {"key_kept": keep_key}
-    session.opened.directory.finish(result, keep_key=keep_key)
-    return NluRun.open(run)
+    return _finished(run, ending, keep_key=keep_key)
+
+
+def _finished(run: str | Path, ending: str, *, keep_key: bool) -> NluRun:
+    """The end of a run: first the key goes, then what may fail is written."""
+    directory = NluDirectory.open(run)
+    if not keep_key:
+        directory.destroy_key()
+    done = NluRun.open(run)
+    directory.finish(done.summary(ending) | {"key_kept": keep_key})
+    return done
 
 
 def loop(session: Session) -> str:
     """All epochs; says why it ended."""
     session.evaluate_if_due()
     while not session.is_complete:
-        if not session.may_go_on():
-            return f"the budget of epsilon {session.budget:g} ends it here"
-        attempt = session.charge()
+        try:
+            attempt = session.charge()
+        except BudgetExceeded as stop:
+            return str(stop)
         if session.run_epoch(attempt):
             session.save()
             session.evaluate_if_due()
@@ -115,18 +125,6 @@ class Session:
     def is_complete(self) -> bool:
         return self.epoch >= self.opened.experiment.training.epochs
 
-    @property
-    def budget(self) -> float | None:
-        return self.opened.experiment.privacy.budget_epsilon
-
-    def may_go_on(self) -> bool:
-        """Whether the budget covers the next epoch, with all that was charged before it."""
-        if self.budget is None or self._is_charged():
-            return True
-        events = [event for _, event in self._stepper.method.charges(self._steps)]
-        accountant = accountant_named(self.opened.experiment.privacy.accountant)
-        return affordable(self.opened.ledger, events, self.budget, accountant)
-
     def charge(self) -> int:
         """The attempt at this epoch, with every release of it in the ledger and on the disk.
 
@@ -142,15 +140,14 @@ class Session:
         if self._recorded(attempt).beginning != proof:
             self._releases.record(self.epoch, attempt, str(EpochProof(proof)))
         charged = self._charged()
-        for step, event in self._stepper.method.charges(self._steps):
-            if (step, attempt) not in charged:
-                self.opened.ledger.append(
-                    kind="round",
-                    round=step,
-                    attempt=attempt,
-                    event=event,
-                    plan_hash=self.opened.experiment.fingerprint,
-                )
+        plan_hash = self.opened.experiment.fingerprint
+        self.opened.ledger.charge(
+            [
+                Release("round", step, attempt, event, plan_hash)
+                for step, event in self._stepper.method.charges(self._steps)
+                if (step, attempt) not in charged
+            ]
+        )
         return attempt
 
     def run_epoch(self, attempt: int) -> bool:
@@ -214,8 +211,7 @@ class Session:
         self._tell(0, 0)
 
     def close(self) -> None:
-        """Whatever happened: what was charged stays on record, and nothing is held."""
-        self.opened.register.keep(self.opened.ledger)
+        """Whatever happened: nothing is held."""
         self.opened.ledger.close()
         self.workers.end()
 

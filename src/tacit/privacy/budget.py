@@ -54,15 +54,16 @@ class Allowance:
         self._exceeds: int | None = None  # so many are known not to
         self._excess = 0.0  # and cost this much
 
-    def admits_next(self) -> bool:
-        """Whether one repetition more than admitted so far fits."""
-        while self._fits <= self._admitted:
+    def admits(self, count: int = 1) -> bool:
+        """Whether so many repetitions more than were admitted so far fit."""
+        wanted = self._admitted + count
+        while self._fits < wanted:
             if self._exceeds is None:
-                trial = max(1, 2 * self._fits)
-            elif self._exceeds == self._fits + 1:
+                trial = max(wanted, 2 * self._fits)
+            elif self._exceeds <= wanted:
                 return False
             else:
-                trial = (self._fits + self._exceeds) // 2
+                trial = max(wanted, (self._fits + self._exceeds) // 2)
             epsilon = self._epsilon_of(self._spent.then(self.event, trial), self._budget.delta)
             if epsilon <= self._budget.epsilon:
                 self._fits = trial
@@ -70,12 +71,12 @@ class Allowance:
                 self._exceeds, self._excess = trial, epsilon
         return True
 
-    def admit(self) -> None:
-        """Count a repetition that was released."""
-        self._admitted += 1
+    def admit(self, count: int = 1) -> None:
+        """Count repetitions that were released."""
+        self._admitted += count
 
     @property
     def excess(self) -> float:
-        """The epsilon that the first repetition not admitted would reach."""
-        assert self._exceeds == self._fits + 1
+        """The epsilon that the fewest repetitions known not to fit would reach."""
+        assert self._exceeds is not None
         return self._excess

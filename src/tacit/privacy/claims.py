@@ -1,18 +1,35 @@
-"""How a guarantee is put into words: everything an epsilon means, wherever one is printed."""
+"""How a guarantee is put into words: everything an epsilon means, wherever one is printed.
+
+This is the only place where a claim's words are made, and nothing ever reads them back.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
-from tacit.privacy.events import Adjacency
-
-# Said of every run unless it says more; what an epsilon of training never covers.
-ALWAYS_EXCLUDED: tuple[str, ...] = (
-    "the choice of settings",
-    "test users, who are disjoint from the training users and unprotected",
+from tacit.privacy.events import (
+    Event,
+    FixedSizeGaussian,
+    Gaussian,
+    NonPrivate,
+    PoissonGaussian,
+    PureDP,
+    TruncatedPoissonGaussian,
 )
+from tacit.privacy.ledger_lines import Header
+
+if TYPE_CHECKING:
+    from tacit.privacy.guarantee import Guarantee, Part
+
+# What an epsilon of training never covers, in words for a header's `excluded`.
+SETTINGS = "the choice of settings"
+TEST_USERS = "test users, who are disjoint from the training users and unprotected"
+ALWAYS_EXCLUDED: tuple[str, ...] = (SETTINGS, TEST_USERS)
+COUNTED = "the number of training {unit}s, which is published"
 
 PROJECTED = "projected, not trained with this guarantee"
 
@@ -43,35 +60,119 @@ def format_number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def claim_sentence(
-    *,
-    epsilon: float,
-    delta: float,
-    unit: str,
-    adjacency: Adjacency | None,
-    population: int,
-    sampler: str,
-    rounds: int,
-    noise_multiplier: float | None,
-    accountant: str,
-    excluded: Sequence[str] = ALWAYS_EXCLUDED,
-    projected: bool = False,
-    round_name: str = "rounds",
-) -> str:
-    """One sentence that can be quoted by itself (design rule 2), or why there is none."""
-    if noise_multiplier is None or adjacency is None:
-        return f"No differential privacy: no noise in {rounds:,} {round_name}, {sampler}."
-    if not math.isfinite(epsilon):
+Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian
+MANY_NOISES = 4  # from so many noise multipliers on, only the largest and the least are named
+
+
+def claim(of: Guarantee) -> str:
+    """What may be said of a run, to be quoted by itself (design rule 2)."""
+    header = of.header
+    if not header.about_people:
         return (
-            f"No guarantee: {accountant} gives no finite epsilon for {rounds:,} {round_name},"
-            f" {sampler}, with noise of {format_number(noise_multiplier)} times the sensitivity."
+            f"No claim about people: the {header.unit}s of this run are synthetic, and a guarantee"
+            " for them says nothing about anybody."
         )
-    label = f" ({PROJECTED})" if projected else ""
-    figures = f"({format_epsilon(epsilon)}, {format_delta(delta)})"
+    said = [_sentence(of), *_of_prior_costs(of)]
+    if header.simulation:
+        said.insert(0, "Simulation, not for release, because its noise follows from a seed.")
+    if header.audit:
+        said.insert(0, "Audit run, with canaries planted among its texts or users.")
+    return "  ".join(said)
+
+
+def _sentence(of: Guarantee) -> str:
+    header = of.header
+    if of.reasons:
+        return f"No differential privacy: {'; '.join(of.reasons)}."
+    if not of.parts:
+        return f"Nothing was released yet: no {header.counted.removesuffix('s')} has been run."
+    released = "; then ".join(_described(header, of.parts))
+    if not math.isfinite(of.value):
+        return f"No guarantee: {of.accountant} gives no finite epsilon for {released}."
+    label = f" ({PROJECTED})" if of.is_projected else ""
+    public = [str(one) for one in header.public_inputs]
+    declared = f"; declared public: {'; '.join(public)}" if public else ""
     return (
-        f"{unit.capitalize()}-level {figures}-differential privacy{label} under"
-        f" {adjacency.value} adjacency, with the population of {population:,}"
-        f" {unit}s declared public: {rounds:,} {round_name}, {sampler}, Gaussian noise of"
-        f" {format_number(noise_multiplier)} times the sensitivity, accounted by {accountant};"
-        f" excluded: {'; '.join(excluded)}."
+        f"{header.unit.capitalize()}-level ({format_epsilon(of.value)},"
+        f" {format_delta(header.delta)})-differential privacy{label} under"
+        f" {header.adjacency} adjacency, with the population of {header.population:,}"
+        f" {header.unit}s declared public: {released}, accounted by {of.accountant};"
+        f" excluded: {'; '.join(of.excluded)}{declared}."
     )
+
+
+def _described(header: Header, parts: Sequence[Part]) -> list[str]:
+    """Each kind of release with how often it was made."""
+
+    def alike(part: Part) -> tuple[str, str, str]:
+        event = part.event
+        is_noisy = isinstance(event, Noisy)
+        return part.kind, event.sampling, "" if is_noisy else _other(event)
+
+    said = []
+    for (kind, sampling, other), group in groupby(parts, alike):
+        same = list(group)
+        count = sum(part.count for part in same)
+        if other:
+            said.append(other if count == 1 else f"{count:,} times {other}")
+            continue
+        noise = _noise([(_multiplier(part.event), part.count) for part in same])
+        if kind != "round":
+            said.append(f"{kind} released with {noise}")
+            continue
+        is_reshuffled = header.counted == "epochs" and isinstance(same[0].event, Gaussian)
+        drawn = "reshuffled epochs without amplification" if is_reshuffled else sampling
+        said.append(f"{_number_of(count, header.counted)}, {drawn}, {noise}")
+    return said
+
+
+def _number_of(count: int, what: str) -> str:
+    return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
+
+
+def _noise(multipliers: Sequence[tuple[float, int]]) -> str:
+    values = [value for value, _ in multipliers]
+    if len(values) == 1:
+        return f"Gaussian noise of {format_number(values[0])} times the sensitivity"
+    if len(values) < MANY_NOISES:
+        (first, count), *rest = multipliers
+        more = "".join(f" and of {format_number(z)} times in {n:,}" for z, n in rest)
+        return (
+            f"Gaussian noise of {format_number(first)} times the sensitivity in {count:,} of"
+            f" them{more}"
+        )
+    falls = all(one >= next for one, next in pairwise(values))
+    least, most = format_number(min(values)), format_number(max(values))
+    how = f"that falls from {most} to {least}" if falls else f"of between {least} and {most}"
+    return f"Gaussian noise {how} times the sensitivity"
+
+
+def _multiplier(event: Event) -> float:
+    assert isinstance(event, Noisy)
+    return event.noise_multiplier
+
+
+def _other(event: Event) -> str:
+    if isinstance(event, PureDP):
+        return f"words reported under pure differential privacy of epsilon {event.epsilon:g}"
+    if isinstance(event, NonPrivate):
+        return event.reason
+    return f"a release of kind {event.kind!r}"
+
+
+def _of_prior_costs(of: Guarantee) -> list[str]:
+    """What was paid before the run began, and by whom."""
+    if of.reasons or not of.parts:
+        return []
+    said = []
+    for cost in of.header.prior_costs:
+        if cost.whom == "same":
+            said.append(f"This includes what it cost to learn the {cost.what} from the same users.")
+        elif cost.whom == "beside":
+            theirs = format_epsilon(of.cost_of(cost))
+            said.append(
+                f"The {cost.what} was learnt from part {cost.part} of the corpus's users, none of"
+                f" whom are trained on here, at epsilon {theirs}: the epsilon stated is the larger"
+                " of the two, and holds for the users of both parts."
+            )
+    return said

@@ -40,6 +40,11 @@ class Event:
         """The adjacency the event is stated for; None where any would do."""
         return None
 
+    @property
+    def sampling(self) -> str:
+        """Who took part, in words; empty where that says nothing."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """The event as JSON types only; `event_from_json` is its inverse."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -68,6 +73,10 @@ class Gaussian(Event):
     def adjacency(self) -> Adjacency:
         return self.stated_for
 
+    @property
+    def sampling(self) -> str:
+        return "no sampling (everybody in every round)"
+
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
         return cls(float(fields["noise_multiplier"]), Adjacency(fields["stated_for"]))
@@ -89,6 +98,10 @@ class PoissonGaussian(Event):
     def adjacency(self) -> Adjacency:
         return Adjacency.ADD_REMOVE
 
+    @property
+    def sampling(self) -> str:
+        return f"Poisson sampling with probability {self.sampling_prob:.6g}"
+
 
 @dataclass(frozen=True)
 class TruncatedPoissonGaussian(Event):
@@ -109,6 +122,13 @@ class TruncatedPoissonGaussian(Event):
     @property
     def adjacency(self) -> Adjacency:
         return Adjacency.ADD_REMOVE
+
+    @property
+    def sampling(self) -> str:
+        return (
+            f"Poisson sampling with probability {self.sampling_prob:.6g}, cut to"
+            f" {self.max_cohort:,} a round"
+        )
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,10 @@ class FixedSizeGaussian(Event):
     @property
     def adjacency(self) -> Adjacency:
         return Adjacency.REPLACE
+
+    @property
+    def sampling(self) -> str:
+        return f"fixed-size sampling of {self.cohort:,} a round without replacement"
 
 
 @dataclass(frozen=True)
@@ -238,6 +262,10 @@ class Composition:
     def then(self, event: Event, count: int = 1) -> Composition:
         """This composition, followed by `count` times `event`."""
         return Composition.of([*self.counts, (event, count)])
+
+    def followed_by(self, later: Composition) -> Composition:
+        """Both, one after the other."""
+        return Composition.of([*self.counts, *later.counts])
 
     @property
     def adjacency(self) -> Adjacency | None:

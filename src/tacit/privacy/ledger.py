@@ -11,26 +11,28 @@ import errno
 import fcntl
 import io
 import os
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from tacit.privacy import durable
 from tacit.privacy.budget import Allowance, Budget, BudgetExceeded, EpsilonOf
 from tacit.privacy.events import Composition, Event, PostProcessing, event_from_json
+from tacit.privacy.inputs import Head
 from tacit.privacy.ledger_lines import (
     Contents,
     Entry,
-    Head,
     Header,
-    LedgerError,
     Parent,
     entry_line,
     header_line,
     torn_line,
     verify,
 )
+from tacit.privacy.sealing import LedgerError
 
 __all__ = [
     "Budget",
@@ -42,7 +44,31 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Parent",
+    "Release",
+    "Witness",
 ]
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is about to be released, as `Ledger.charge` takes it."""
+
+    kind: str
+    round: int
+    attempt: int
+    event: Event
+    plan_hash: str
+    note: str | None = None
+    estimator: str | None = None
+
+
+class Witness(Protocol):
+    """Whoever has to know of a charge before its noise is drawn: the ledger of the people."""
+
+    def charging(
+        self, ledger: Ledger, releases: Sequence[Release]
+    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
+        """Refuse what the people's budget does not cover; inside, give the lines once written."""
 
 
 class Ledger:
@@ -71,6 +97,7 @@ class Ledger:
         self._writes = writes
         self._file: io.FileIO | None = None
         self._allowance: Allowance | None = None
+        self.witness: Witness | None = None
 
     @classmethod
     def create(
@@ -106,13 +133,20 @@ class Ledger:
         return cls(path, contents, size, epsilon_of, writes=True)
 
     @classmethod
-    def read(cls, path: Path | str, head: Head | None = None) -> Self:
+    def read(
+        cls, path: Path | str, head: Head | None = None, *, torn_is_left_out: bool = False
+    ) -> Self:
         """Verify a ledger and open it for reading only: a budget needs no accountant then."""
         path = Path(path)
         contents, size = _load(path, head)
-        if contents.torn:
+        if contents.torn and not torn_is_left_out:
             raise torn_line(path, contents)
         return cls(path, contents, size, None, writes=False)
+
+    @staticmethod
+    def header_at(path: Path | str) -> Header:
+        """The header of a ledger, with all of it verified; a torn last line does not matter."""
+        return _load(Path(path), None)[0].header
 
     @classmethod
     def branch(
@@ -123,6 +157,7 @@ class Ledger:
         branch_id: str,
         *,
         run_id: str,
+        round: int = 0,
         epsilon_of: EpsilonOf | None = None,
         declared: Header | None = None,
     ) -> Self:
@@ -130,8 +165,8 @@ class Ledger:
 
         They are chained anew under a header that names the other run and its head at that point, so
         the branch pays for everything that its starting model has cost.  A branch id keys the
-        randomness; one that was used on the way here is refused.  The branch has the population,
-        the delta and the budget of `declared`, by default those of the other ledger.
+        randomness; one that was used on the way here is refused.  `round` is the one after which
+        it left.  All else that a header says is that of `declared`, by default the other ledger's.
         """
         if not 0 <= upto <= len(from_ledger._entries):
             raise ValueError(
@@ -141,7 +176,7 @@ class Ledger:
         inherited = tuple(from_ledger._entries[:upto])
         if branch_id in {from_ledger.header.branch, *(entry.branch for entry in inherited)}:
             raise ValueError(f"branch_id must be a new one, and {branch_id!r} is taken")
-        parent = Parent(from_ledger.header.run_id, Head(upto, from_ledger._hashes[upto]))
+        parent = Parent(from_ledger.header.run_id, Head(upto, from_ledger._hashes[upto]), round)
         header = replace(
             declared or from_ledger.header, run_id=run_id, branch=branch_id, parent=parent
         )
@@ -179,6 +214,11 @@ class Ledger:
         """All events so far, as the accountants take them."""
         return self._composition
 
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Of the header, then of each entry."""
+        return tuple(self._hashes)
+
     def append(
         self,
         *,
@@ -188,61 +228,116 @@ class Ledger:
         event: Event,
         plan_hash: str,
         note: str | None = None,
+        estimator: str | None = None,
     ) -> Head:
-        """Record a release that is about to be made, and return only once it is on the disk.
+        """`charge` for one release."""
+        return self.charge([Release(kind, round, attempt, event, plan_hash, note, estimator)])
 
-        Raises `BudgetExceeded` before anything is written if the budget does not cover the event.
+    def charge(self, releases: Sequence[Release]) -> Head:
+        """Record releases that are about to be made, and return only once they are on the disk.
+
+        Raises `BudgetExceeded` before anything is written if the budget, of the run or of its
+        people, does not cover all of them.
         """
         if not self._writes:
             raise LedgerError(f"the ledger {self.path} was opened for reading only")
-        entry = Entry(
-            len(self._entries), kind, round, attempt, self.header.branch, event, plan_hash, note
-        )
+        if not releases:
+            return self.head
+        entries = [
+            Entry(len(self._entries) + n, branch=self.header.branch, **vars(release))
+            for n, release in enumerate(releases)
+        ]
+        for entry in entries:
+            self._refuse_event(entry.event)
+        self._refuse_repetition(entries)
+        allowance = self._budgeted(releases)
+        self._locked()
+        with self._witnessed(releases) as witness:
+            lines, hashes = [], [self._hashes[-1]]
+            for entry in entries:
+                line, line_hash = entry_line(entry, hashes[-1])
+                lines.append(line)
+                hashes.append(line_hash)
+            data = b"".join(lines)
+            self._write(data)
+            try:
+                witness(lines)
+            except BaseException:
+                self._take_back(len(data))
+                raise
+        if allowance:
+            allowance.admit(sum(not _is_free(release.event) for release in releases))
+        for entry, line_hash in zip(entries, hashes[1:], strict=True):
+            self._entries.append(entry)
+            self._note_round(entry)
+            self._hashes.append(line_hash)
+            self._composition = self._composition.then(entry.event)
+        return self.head
+
+    def _witnessed(
+        self, releases: Sequence[Release]
+    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
+        if self.witness is None:
+            return contextlib.nullcontext(lambda lines: None)
+        return self.witness.charging(self, releases)
+
+    def _refuse_event(self, event: Event) -> None:
+        """An event that could not be read back, or that is stated for another adjacency."""
         if event_from_json(event.to_json()) != event:  # and an unknown kind raises
             raise ValueError(f"the event {event} does not survive being written as JSON")
-        self._refuse_repetition(entry)
-        allowance = self._budgeted(event)
-        line, line_hash = entry_line(entry, self._hashes[-1])
-        self._write(line)
-        if allowance:
-            allowance.admit()
-        self._entries.append(entry)
-        self._note_round(entry)
-        self._hashes.append(line_hash)
-        self._composition = self._composition.then(event)
-        return self.head
+        declared = self.header.adjacency
+        if declared is not None and event.adjacency not in (None, declared):
+            raise LedgerError(
+                f"the ledger {self.path} is for {declared} adjacency, and the event {event} is"
+                f" stated for {event.adjacency}"
+            )
 
     def _note_round(self, entry: Entry) -> None:
         if entry.kind == "round" and entry.branch == self.header.branch:
             self._round_lines[entry.round, entry.attempt] = entry.index + 2
 
-    def _refuse_repetition(self, entry: Entry) -> None:
-        """A second release of a round under one attempt would be drawn with the same noise."""
-        line = self._round_lines.get((entry.round, entry.attempt))
-        if entry.kind == "round" and line is not None:
-            raise LedgerError(
-                f"round {entry.round}, attempt {entry.attempt} is at line {line} of {self.path}"
-                " already; a second release of it needs a new attempt"
-            )
+    def _refuse_repetition(self, entries: Sequence[Entry]) -> None:
+        """A second release of a round under one attempt would be drawn from the same cohort."""
+        seen = dict(self._round_lines)
+        for entry in entries:
+            if entry.kind != "round":
+                continue
+            line = seen.setdefault((entry.round, entry.attempt), entry.index + 2)
+            if line != entry.index + 2:
+                raise LedgerError(
+                    f"round {entry.round}, attempt {entry.attempt} is at line {line} of"
+                    f" {self.path} already; a second release of it needs a new attempt"
+                )
 
-    def _budgeted(self, event: Event) -> Allowance | None:
-        """The allowance to charge for the event; None where nothing is to be charged."""
+    def _budgeted(self, releases: Sequence[Release]) -> Allowance | None:
+        """The allowance to charge for the releases; None where nothing is to be charged."""
         budget, epsilon_of = self.header.budget, self._epsilon_of
-        if budget is None or isinstance(event, PostProcessing):
+        events = [release.event for release in releases if not _is_free(release.event)]
+        if budget is None or not events:
             return None
         assert epsilon_of is not None
+        if len(set(events)) > 1:  # releases of several kinds are looked at together, once
+            together = Composition.of([*self._composition.counts, *events])
+            self._refuse_above(budget, epsilon_of(together, budget.delta))
+            self._allowance = None
+            return None
         allowance = self._allowance
-        if allowance is None or allowance.event != event:
-            allowance = Allowance(budget, epsilon_of, self._composition, event)
+        if allowance is None or allowance.event != events[0]:
+            allowance = Allowance(budget, epsilon_of, self._composition, events[0])
             self._allowance = allowance
-        if not allowance.admits_next():
-            rounds = sum(entry.kind == "round" for entry in self._entries)
-            raise BudgetExceeded(
-                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g}"
-                f" ({budget.accountant}) ends this run after {rounds} rounds: the next release"
-                f" would reach epsilon {allowance.excess:.6g}"
-            )
+        if not allowance.admits(len(events)):
+            self._refuse_above(budget, allowance.excess)
         return allowance
+
+    def _refuse_above(self, budget: Budget, epsilon: float) -> None:
+        if epsilon <= budget.epsilon:
+            return
+        rounds = sum(entry.kind == "round" for entry in self._entries)
+        raise BudgetExceeded(
+            f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+            f" ({budget.accountant}) ends this run after {rounds} {self.header.counted}: the next"
+            f" release would reach epsilon {epsilon:.6g}"
+        )
 
     def _write(self, line: bytes) -> None:
         """Append one line and sync it; if that fails, leave the file as it was."""
@@ -260,6 +355,17 @@ class Ledger:
                 os.fsync(fd)
             raise
         self._size += len(line)
+
+    def _take_back(self, size: int) -> None:
+        """Drop lines whose noise will not be drawn, because the people's ledger has them not."""
+        fd = self._locked()
+        os.ftruncate(fd, self._size - size)
+        os.fsync(fd)
+        self._size -= size
+
+    def lock(self) -> None:
+        """Keep others from writing from now on, before anything of the run is written."""
+        self._locked()
 
     def _locked(self) -> int:
         """The file's descriptor, with the lock held and nothing in the file that we did not see."""
@@ -292,6 +398,10 @@ class Ledger:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_free(event: Event) -> bool:
+    return isinstance(event, PostProcessing)
 
 
 def _load(path: Path, head: Head | None) -> tuple[Contents, int]:

@@ -11,9 +11,9 @@ from importlib import metadata
 from typing import Any
 
 from tacit import __version__
-from tacit.guarantee import Guarantee
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 

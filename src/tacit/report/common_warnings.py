@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.guarantee import Guarantee
 from tacit.privacy.claims import format_epsilon
+from tacit.privacy.guarantee import Guarantee
 from tacit.runs.directory import RunDirectory
 
 LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20,000

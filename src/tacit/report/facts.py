@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tacit.guarantee import Guarantee
+from tacit.privacy.guarantee import Guarantee
 from tacit.report import inputs
 from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
 from tacit.report.common_facts import (

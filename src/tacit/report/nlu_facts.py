@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tacit.guarantee import Guarantee
-from tacit.nlu.claim import VALID_AND_TEST
+from tacit.nlu.declarations import VALID_AND_TEST
 from tacit.nlu.experiment import PRIVATE, NluExperiment
 from tacit.nlu.metrics import by_intent, total
 from tacit.nlu.model_files import StoredModel
@@ -19,6 +18,7 @@ from tacit.nlu.plan import epoch_steps
 from tacit.nlu.predictions import predict
 from tacit.nlu.run import NluRun
 from tacit.privacy.events import Adjacency, Gaussian, PoissonGaussian
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.report import nlu_inputs
 from tacit.report.common_facts import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tacit.guarantee import Guarantee
 from tacit.nlu.run import NluRun
+from tacit.privacy.guarantee import Guarantee
 from tacit.report.common_warnings import (
     Warning,
     in_order,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.guarantee import Guarantee
 from tacit.privacy import checks
 from tacit.privacy.accountants import default_accountant
 from tacit.privacy.claims import PROJECTED, claim_sentence, format_number
 from tacit.privacy.events import Adjacency, Composition, PoissonGaussian
+from tacit.privacy.guarantee import Guarantee
 from tacit.run import Run
 
 

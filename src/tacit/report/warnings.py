@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tacit.guarantee import Guarantee
 from tacit.privacy.claims import PROJECTED, format_epsilon
+from tacit.privacy.guarantee import Guarantee
 from tacit.report.common_warnings import (
     Warning,
     in_order,

@@ -14,6 +14,7 @@ It is made beside its place and renamed, so it exists whole or not at all.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tacit.privacy import durable
+from tacit.privacy.ledger import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoints
@@ -91,6 +93,15 @@ class RunDirectory:
         text = self.experiment_file.read_text(encoding="utf-8")
         return Experiment.from_toml(text, str(self.experiment_file))
 
+    def refuse_edited(self, header: Header) -> None:
+        """The experiment's file must be the one whose digest is in the ledger."""
+        data = self.experiment_file.read_bytes()
+        if hashlib.sha256(data).hexdigest() != header.experiment:
+            raise LedgerError(
+                f"{self.experiment_file} was changed since the run began: the ledger has another"
+                " digest of it; put it back as it was, or branch from the run with --from"
+            )
+
     def key(self) -> RunKey:
         """The run's key, while there is one."""
         if not self.key_file.exists():
@@ -116,12 +127,19 @@ class RunDirectory:
         result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
         return result
 
-    def finish(self, result: dict[str, Any], *, keep_key: bool) -> None:
-        """Write how it ended; then the key goes, and with it the way to repeat any noise."""
+    def destroy_key(self) -> None:
+        """Take away the way to repeat any noise, before anything else that may fail at the end."""
+        RunKey.destroy(self.key_file)
+
+    @property
+    def key_is_gone(self) -> bool:
+        """Whether the key was destroyed, or was being destroyed when the process was killed."""
+        return not self.key_file.exists() or not any(self.key_file.read_bytes())
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write how it ended."""
         text = json.dumps(result, indent=2, allow_nan=False) + "\n"
         files.replace(self.result_file, text.encode())
-        if not keep_key:
-            RunKey.destroy(self.key_file)
 
 
 # What else may lie in a directory, and which commands are for it.

@@ -41,7 +41,8 @@ class CorpusChoice(Section):
     """Whose text, and how much of each user's."""
 
     source: str = "chitchat"
-    identity: str = ""  # set when a run begins; says nothing about anybody's text
+    identity: str = ""  # of the people; set when a run begins; says nothing about anybody's text
+    split_identity: str = ""  # by which the users are cut into parts; set when a run begins
     view: Literal["users", "iid"] = "users"
     users: Whole | None = None  # only the first so many training users
     part: Annotated[str, Field(pattern=r"^([1-9]\d*/[1-9]\d*)?$")] = ""  # "1/2": half of the users
@@ -130,6 +131,7 @@ class Plan(Section):
     max_cohort: Whole | None = None
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None
+    clip_norm_from: str = ""  # the public text on which `tacit suggest-clip` proposed it
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows

@@ -4,7 +4,8 @@
     tokenizer.json
     README.md           the model card
     experiment.toml     every value that decided about the run
-    ledger.jsonl        every release that was made from people's text
+    ledger.jsonl        every release that was made from people's text; its last line holds the
+                        digests of all other files (`runs.bundle`)
 
 Guarantee: a bundle is written from the run's public files alone.  Nothing of `private/` is read:
 no key, no HMAC, no diagnostics.  The claim is that of the whole run so far, whichever round's
@@ -13,15 +14,17 @@ model is in the bundle: it holds for all of its models together.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tacit.privacy.claims import format_delta, format_epsilon
-from tacit.privacy.ledger_lines import Head, verify
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.inputs import Head
+from tacit.privacy.ledger_lines import verify
 from tacit.runs import files
+from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment, Phase
 
@@ -33,32 +36,13 @@ class Facts:
     """What the card says besides the experiment."""
 
     round: int  # of the model
-    rounds_charged: int  # a round that was charged again counts again
     is_complete: bool
     key_exists: bool  # so that noise could be subtracted by whoever holds the run directory
-    claim: str
-    others: str  # about other runs on the same text
-    delta: float
-    epsilon: Mapping[str, float]  # by accountant
-    accountant: str
-    head: Head
+    guarantee: Guarantee
+    head: Head  # of the run's ledger
     model: str  # in words
     tokenizer: str  # in words
     metrics: Mapping[str, Any] | None  # of that round, on test users
-
-
-def why_not_for_release(experiment: Experiment, epsilon: float) -> str | None:
-    """Why a run's model must not be given away, or None if it may."""
-    if experiment.seed is not None:
-        return "this is a simulation, whose noise follows from a seed"
-    if not math.isfinite(epsilon):
-        return "the run has no privacy guarantee"
-    if experiment.audit.is_on:
-        return "this is an audit run, with made-up text or users in its training"
-    is_people = experiment.corpus.source.partition(":")[0] != "synthetic"
-    if experiment.corpus.view == "iid" and is_people:
-        return "its users were mixed from people's texts, so that it has no guarantee for people"
-    return None
 
 
 def write(
@@ -67,20 +51,21 @@ def write(
     """Fill an empty folder with the bundle; `tokenizer` is the text of tokenizer.json."""
     experiment = without_folders(directory.experiment())
     ledger = directory.ledger_file.read_bytes()
-    if len(verify(ledger, directory.ledger_file, facts.head).entries) != facts.head.entries:
+    lines = verify(ledger, directory.ledger_file, facts.head)
+    if len(lines.entries) != facts.head.entries:
         raise ValueError(f"the run {directory.path} has just gone on training; export it again")
     model = directory.checkpoints.read(facts.round).model_file.read_bytes()
     contents = {
         "model.safetensors": model,
         "tokenizer.json": tokenizer.encode(),
         "experiment.toml": experiment.to_toml().encode(),
-        "ledger.jsonl": ledger,
         "README.md": card(experiment, facts, why_not).encode(),
     }
     # What the tokenizer has cost other people, if it was learnt from theirs.
     for name in ("tokenizer.origin.json", "tokenizer.ledger.jsonl"):
         if (directory.path / name).is_file():
             contents[name] = (directory.path / name).read_bytes()
+    contents[LEDGER_FILE] = sealed_ledger(ledger, lines, contents, facts.round)
     for name, data in contents.items():
         files.replace(folder / name, data)
 
@@ -140,27 +125,36 @@ def card(experiment: Experiment, facts: Facts, why_not: str | None) -> str:
             LOADING,
             "## Files",
             "`model.safetensors` (weights), `tokenizer.json`, `experiment.toml` (all settings),"
-            f" `ledger.jsonl` (all releases: {facts.head.entries:,} entries, the last with the hash"
-            f" `{facts.head.hash}`). There are no pickles, and nothing from the run's private"
-            " folder.\n",
+            f" `ledger.jsonl` (all releases: {facts.head.entries:,} entries up to the hash"
+            f" `{facts.head.hash}`, and a last one with the digests of all other files here)."
+            " `tacit verify` holds all of it against the ledger. There are no pickles, and nothing"
+            " from the run's private folder.\n",
         ]
     )
 
 
 def _privacy(facts: Facts) -> str:
-    said = [f"> {facts.claim}"]
+    found = facts.guarantee
+    said = [f"> {found.claim}"]
     figures = [
-        f"| {name} | {format_epsilon(value)} |" for name, value in sorted(facts.epsilon.items())
+        f"| {name} | {format_epsilon(value)} |" for name, value in sorted(found.epsilon.items())
     ]
-    head = f"| accountant | epsilon at delta {format_delta(facts.delta)} |\n|---|---|\n"
+    head = f"| accountant | epsilon at delta {format_delta(found.delta)} |\n|---|---|\n"
     said.append(head + "\n".join(figures))
     said.append(
-        f"The claim is by {facts.accountant} and covers all {facts.rounds_charged:,} rounds charged"
-        " so far, not only those before this model. It does not cover what it names as excluded,"
-        " nor whatever is learnt from the text elsewhere."
+        f"The claim is by {found.accountant} and covers all {found.rounds:,} rounds charged so far,"
+        " not only those before this model. It does not cover what it names as excluded, nor"
+        " whatever is learnt from the text elsewhere."
     )
-    if facts.others:
-        said.append(facts.others)
+    public = found.header.public_inputs
+    if public:
+        rows = [(one.what, f"{one.name} | `{one.sha256}`") for one in public]
+        said.append(
+            "Declared public by whoever trained it, and not protected:\n\n"
+            "| what | name | sha256 |\n|---|---|---|\n" + _table(rows)
+        )
+    if found.others:
+        said.append(found.others)
     if not facts.is_complete:
         said.append(
             "**The training was not finished when this was exported and may go on. Every further"

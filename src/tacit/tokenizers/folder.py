@@ -34,9 +34,9 @@ class Origin:
 
     how: str  # in words
     tokenizer: str  # its fingerprint
-    corpus: str  # the identity of the corpus
+    corpus: str  # the identity of the corpus's people
+    split: str  # by which identity of the corpus its users are cut into parts
     part: str  # which part of its users, such as "1/2"; "" for all
-    simulation: bool  # noise that follows from a seed protects nobody
     head: Head  # of the ledger that says what was released
     excluded: tuple[str, ...] = ()  # whom else it tells about, as a claim says it
 

@@ -77,6 +77,24 @@ def public_texts(name: str = DEFAULT) -> Iterator[str]:
     return (text for part in parts for text in _TEXTS[part]())
 
 
+def is_named(name: str) -> bool:
+    """Whether a name stands for public texts that come with a package."""
+    return bool(_known_parts(name))
+
+
+def digest_of_named(name: str) -> str:
+    """SHA-256 over the texts of a name, each ended by a newline."""
+    digest = hashlib.sha256()
+    for text in public_texts(name):
+        digest.update(text.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file of public text or words, gzipped or not."""
+    return _read_lines(path)[0]
+
+
 def texts_of(source: str | Path) -> list[str]:
     """The texts of a name, or the lines of a file of plain text; a list of words has none."""
     name = str(source).removeprefix("public:").strip()

@@ -1,0 +1,278 @@
+"""What may be claimed: one typed value, made by one constructor, from a ledger and nothing else.
+
+    Guarantee.of(ledger).claim
+
+It serves a run and an exported bundle, language models and intent models, actual and projected
+figures alike.  The words are made in `privacy.claims`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tacit.privacy import checks
+from tacit.privacy.accountants import accountant_named, sound_accountants
+from tacit.privacy.claims import COUNTED, claim
+from tacit.privacy.events import (
+    Composition,
+    Event,
+    Gaussian,
+    Lapse,
+    NonPrivate,
+    PoissonGaussian,
+    PostProcessing,
+    PureDP,
+)
+from tacit.privacy.inputs import PriorCost
+from tacit.privacy.ledger_lines import Entry, Header
+
+FIXED_DENOMINATOR = "fixed-denominator"  # the only estimator whose noise can be projected
+ELSEWHERE = {
+    "tokenizer": "the users of another corpus, from whose text the tokenizer was learnt",
+    "starting weights": ("the users of other corpora on whose text the starting model was trained"),
+}
+
+
+class Book(Protocol):
+    """What a guarantee is made from: a verified ledger."""
+
+    @property
+    def header(self) -> Header: ...
+
+    @property
+    def entries(self) -> Sequence[Entry]: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equal releases: what they are, how often they were made, and what each costs."""
+
+    kind: str
+    event: Event
+    count: int
+    estimator: str | None = None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Everything that may be said about the privacy of a run."""
+
+    header: Header
+    parts: tuple[Part, ...]  # those that cost something, in the order they first happened
+    epsilon: dict[str, float]  # by accountant; infinite where there is no guarantee
+    accountant: str  # whose figure is claimed
+    is_projected: bool = False
+    others: str = field(default="", compare=False)  # about other runs on the same people's text
+
+    @classmethod
+    def of(cls, book: Book) -> Guarantee:
+        """The guarantee of all that a ledger holds."""
+        return cls.for_releases(
+            book.header,
+            [Part(entry.kind, entry.event, 1, entry.estimator) for entry in book.entries],
+        )
+
+    @classmethod
+    def for_releases(
+        cls, header: Header, releases: Sequence[Part], *, is_projected: bool = False
+    ) -> Guarantee:
+        """The guarantee of releases on a header's terms."""
+        counts: dict[tuple[str, Event, str | None], int] = {}
+        for part in releases:
+            if part.count and not isinstance(part.event, PostProcessing):
+                key = (part.kind, part.event, part.estimator)
+                counts[key] = counts.get(key, 0) + part.count
+        parts = tuple(Part(kind, event, n, how) for (kind, event, how), n in counts.items())
+        composition = Composition.of((part.event, part.count) for part in parts)
+        epsilon = figures(composition, header.delta, header.accountant)
+        for cost in header.prior_costs:
+            if cost.whom == "beside":
+                assert cost.releases is not None
+                theirs = figures(cost.releases, header.delta, header.accountant)
+                least = min(theirs.values())
+                epsilon = {by: max(own, theirs.get(by, least)) for by, own in epsilon.items()}
+        return cls(header, parts, epsilon, _claimed(epsilon, header.accountant), is_projected)
+
+    @property
+    def value(self) -> float:
+        """The epsilon that is claimed."""
+        return self.epsilon[self.accountant]
+
+    @property
+    def delta(self) -> float:
+        return self.header.delta
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds (or steps, or epochs) were charged; a repeated one counts again."""
+        return sum(part.count for part in self.parts if part.kind == "round")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why there is no differential privacy; empty where there is."""
+        events = (part.event for part in self.parts)
+        return tuple(sorted({e.reason for e in events if isinstance(e, NonPrivate)}))
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """What the claim leaves out."""
+        header = self.header
+        counted = (COUNTED.format(unit=header.unit),) if header.population_is_counted else ()
+        return tuple(dict.fromkeys([*header.excluded, *counted, *of_others(header.prior_costs)]))
+
+    @property
+    def claim(self) -> str:
+        """All of it in words."""
+        return claim(self)
+
+    @property
+    def why_not_for_release(self) -> str | None:
+        """Why the model must not be given away, or None if it may."""
+        header = self.header
+        if header.simulation:
+            return "this is a simulation, whose noise follows from a seed"
+        if not math.isfinite(self.value):
+            return "the run has no privacy guarantee"
+        if header.audit:
+            return "this is an audit run, with made-up text or users in its training"
+        if header.view == "iid":
+            return "its users were mixed from people's texts: it has no guarantee for people"
+        return None
+
+    def cost_of(self, cost: PriorCost) -> float:
+        """What others have paid, by the accountant of the claim where it is sound for that."""
+        assert cost.releases is not None
+        theirs = figures(cost.releases, self.header.delta, self.header.accountant)
+        return theirs.get(self.accountant, min(theirs.values()))
+
+    def beside(self, others: str) -> Guarantee:
+        """With a remark about the other runs on the same people's text."""
+        return replace(self, others=others)
+
+    def projected(self, to: Projection) -> Guarantee:
+        """What the same noise on the average would be worth where more people take part.
+
+        A model's accuracy depends on the noise on the average update, sigma, and hardly on the
+        cohort (McMahan et al. 2018, section 3).  With a fixed denominator sigma is zS/C where C
+        users take part on average, so that the same sigma at C' users is a noise multiplier of
+        z C'/C.  Releases from everybody cost what they cost.  All that the claim says besides, and
+        all that it leaves out, stays; at the run's own cohort, population and delta the figures
+        are the actual ones.
+        """
+        header = self.header
+        parts = [replace(part, event=self._enlarged(part, to)) for part in self.parts]
+        delta = to.delta if to.delta is not None else _delta_at(to.population, header)
+        larger = replace(
+            header,
+            population=to.population,
+            population_is_counted=header.population_is_counted
+            and to.population == header.population,
+            delta=delta,
+            budget=None,
+        )
+        return Guarantee.for_releases(larger, parts, is_projected=True)
+
+    def _enlarged(self, part: Part, to: Projection) -> Event:
+        event = part.event
+        if isinstance(event, Gaussian | PureDP | Lapse) and part.kind != "round":
+            return event
+        if not isinstance(event, PoissonGaussian) or part.estimator != FIXED_DENOMINATOR:
+            raise ValueError(
+                "a projection needs noisy rounds with Poisson sampling, the fixed denominator and"
+                " a clip norm that does not adapt"
+            )
+        own = event.sampling_prob * self.header.population
+        if math.isclose(own, to.cohort, rel_tol=1e-12):
+            own = to.cohort  # q K is C but for its last bit
+        same = own == to.cohort and to.population == self.header.population
+        q = event.sampling_prob if same else to.cohort / to.population
+        return PoissonGaussian(q, event.noise_multiplier * (to.cohort / own))
+
+    def as_row(self) -> dict[str, object]:
+        """Under the names that scripts rely on; an infinite epsilon is null."""
+        return {
+            "rounds": self.rounds,
+            "delta": self.delta,
+            "epsilon": {name: finite(value) for name, value in self.epsilon.items()},
+            "accountant": self.accountant,
+            "claim": self.claim,
+            "excluded": list(self.excluded),
+            "other_runs": self.others or None,
+        }
+
+
+def of_others(costs: Sequence[PriorCost]) -> tuple[str, ...]:
+    """Whom a claim leaves out because of what was paid before, and elsewhere."""
+    said: list[str] = []
+    for cost in costs:
+        said += cost.excluded
+        if cost.whom == "elsewhere":
+            said.append(ELSEWHERE.get(cost.what, f"those who paid for the {cost.what}"))
+    return tuple(dict.fromkeys(said))
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A cohort and a population that a run did not have.
+
+    Without a delta it is the run's own at its own population, and population^-1.1 elsewhere.
+    """
+
+    cohort: float
+    population: int
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive("the projected cohort", self.cohort)
+        checks.whole("the projected population", self.population, at_least=2)
+        if self.delta is not None:
+            checks.open_unit("the projected delta", self.delta)
+        if self.cohort > self.population:
+            raise ValueError(
+                f"the projected cohort must be at most the projected population of"
+                f" {self.population:,}, got {self.cohort:g}"
+            )
+
+
+def figures(composition: Composition, delta: float, asked: str | None = None) -> dict[str, float]:
+    """Epsilon by every accountant that is sound for the composition, the one asked for first."""
+    name = asked or "pld"
+    if not composition.is_private:
+        return {name: math.inf}
+    if not composition.costly():
+        return {name: 0.0}
+    found = {}
+    if asked is not None:
+        found[asked] = accountant_named(asked).epsilon(composition, delta)
+    sound, _ = sound_accountants(composition)
+    for accountant in sound:
+        if accountant.name not in found:
+            found[accountant.name] = accountant.epsilon(composition, delta)
+    return found
+
+
+def _claimed(epsilon: dict[str, float], asked: str | None) -> str:
+    """The accountant asked for; without one, or beyond its reach, the one with the least epsilon.
+
+    Every figure is an upper bound, and so is the least of them.
+    """
+    if asked is not None and math.isfinite(epsilon[asked]):
+        return asked
+    return min(epsilon, key=lambda name: epsilon[name])
+
+
+def default_delta(population: int) -> float:
+    """The papers' K^-1.1."""
+    return math.pow(population, -1.1)
+
+
+def _delta_at(population: int, header: Header) -> float:
+    return header.delta if population == header.population else default_delta(population)
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it is infinite: JSON has no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,45 @@
+"""A line of a hash-chained file: canonical JSON that carries its own SHA-256.
+
+Each line but the first names the hash of the one above, so that the hash of the last line stands
+for the whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tacit.privacy.events import canonical_json
+
+
+class LedgerError(ValueError):
+    """A ledger that cannot be trusted, or that must not be written to."""
+
+
+def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
+    """The line of these fields, with its newline, and its hash."""
+    line_hash = hashlib.sha256(canonical_json(fields).encode()).hexdigest()
+    return canonical_json(fields | {"hash": line_hash}).encode() + b"\n", line_hash
+
+
+def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
+    """The fields of a line and its hash, which must be theirs; another spelling is refused too."""
+    try:
+        fields = json.loads(line)
+        is_canonical = canonical_json(fields).encode() == line
+    except (ValueError, RecursionError) as error:
+        raise fault(path, number, "it is cut off or not valid JSON") from error
+    if not (isinstance(fields, dict) and is_canonical):
+        raise fault(path, number, "it is not a JSON object as tacit writes it")
+    stated = fields.pop("hash", None)
+    _, line_hash = seal(fields)
+    if stated != line_hash:
+        raise fault(path, number, "it was changed: its hash does not match what it says")
+    return fields, line_hash
+
+
+def fault(path: Path, number: int, what: str) -> LedgerError:
+    """What is wrong with a line."""
+    return LedgerError(f"the ledger {path} cannot be trusted at line {number}: {what}")

@@ -1,0 +1,97 @@
+"""An exported bundle: the run's ledger, ended by a line that holds the digests of all other files.
+
+So whoever knows the hash of that last line, the bundle's head, knows that nothing in the bundle was
+exchanged; and a model whose weights, tokenizer or card are not those of the ledger is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.privacy.events import PostProcessing, canonical_json
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.ledger_lines import Contents, Entry, entry_line
+
+LEDGER_FILE = "ledger.jsonl"
+EXPORTED = "export"  # the kind of the last entry
+
+
+def sealed_ledger(
+    ledger: bytes, contents: Contents, files: Mapping[str, bytes], round: int
+) -> bytes:
+    """The ledger of a run with the last line that makes it a bundle's."""
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    note = canonical_json(digests)
+    entry = Entry(
+        index=len(contents.entries),
+        kind=EXPORTED,
+        round=round,
+        attempt=0,
+        branch=contents.header.branch,
+        event=PostProcessing("the model and the files that were exported with it"),
+        plan_hash=hashlib.sha256(note.encode()).hexdigest(),
+        note=note,
+    )
+    return ledger + entry_line(entry, contents.hashes[-1])[0]
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a folder is a bundle, or was one before something was taken out of it."""
+    return (path / LEDGER_FILE).is_file() and not (path / "checkpoints").is_dir()
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle."""
+
+    path: Path
+    ledger: Ledger
+
+    @classmethod
+    def open(cls, path: Path | str) -> Bundle:
+        """The bundle in a folder; one with a file that is missing, changed or added is refused."""
+        found = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
+        if faults := found.faults():
+            raise LedgerError(faults[0])
+        return found
+
+    @property
+    def round(self) -> int:
+        """The round whose model it holds."""
+        return self.ledger.entries[-1].round
+
+    def digests(self) -> dict[str, str]:
+        """What its ledger says of its files."""
+        last = self.ledger.entries[-1] if self.ledger.entries else None
+        if last is None or last.kind != EXPORTED or last.note is None:
+            raise LedgerError(
+                f"{self.path} is no bundle: the last line of its ledger names no exported files, so"
+                " that nothing says which model it is of"
+            )
+        if hashlib.sha256(last.note.encode()).hexdigest() != last.plan_hash:
+            raise LedgerError(f"{self.path}: the last line of its ledger contradicts itself")
+        digests: dict[str, str] = json.loads(last.note)
+        return digests
+
+    def faults(self) -> list[str]:
+        """What differs from what the ledger says, a sentence for each file."""
+        digests = self.digests()
+        said = []
+        for name, digest in digests.items():
+            file = self.path / name
+            if not file.is_file():
+                said.append(f"{file} is missing from the bundle")
+            elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                said.append(f"{file} was changed: the ledger has another digest of it")
+        known = {*digests, LEDGER_FILE}
+        others = sorted(one.name for one in self.path.iterdir() if one.name not in known)
+        return said + [f"{self.path / name} is not of the bundle" for name in others]
+
+    def guarantee(self) -> Guarantee:
+        """What may be claimed for the model: that of its run."""
+        return Guarantee.of(self.ledger)
