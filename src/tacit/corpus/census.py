@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus import hashing, installation, people
-from tacit.corpus.lines import LineSketchMaker
+from tacit.corpus.lines import Lines, LineSketch, LineSketchMaker
 from tacit.corpus.people import OnMerge, Recognition
 from tacit.corpus.sketch import Sketch
 from tacit.corpus.writer import Block, text_bytes
@@ -27,17 +27,20 @@ class InputDigest:
 class Census:
     """Takes the blocks of a corpus; then says who the people are, and has them remembered."""
 
-    def __init__(self, *, about_people: bool, new_people: bool) -> None:
+    def __init__(self, salt: bytes, *, about_people: bool, new_people: bool) -> None:
         self._about_people, self._new_people = about_people, new_people
         self._folded: list[npt.NDArray[np.uint64]] = []
         self._sketches: list[Sketch] = []
+        self._lines = LineSketchMaker(salt)
         if about_people:  # generated users need no installation to remember them
             self._ids, self._exported = people.sketch_maker(), people.sketch_maker()
-            self._lines = LineSketchMaker(installation.secret())
+            self._known_lines = LineSketchMaker(installation.secret())
 
     def add(self, block: Block) -> None:
         """Take a block."""
         self._folded.append(block.folded)
+        lines = Lines.of(*text_bytes(block.texts))
+        self._lines.add(lines)
         if not self._about_people:
             return
         keys = block.keys.astype(">u8").tobytes()
@@ -46,7 +49,11 @@ class Census:
         # An export names users by their hashed ids: if it is ingested, they are known by those.
         ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
         self._exported.add(map(hashing.user_key, ids))
-        self._lines.add(*text_bytes(block.texts))
+        self._known_lines.add(lines)
+
+    def lines(self) -> LineSketch:
+        """A sample of lines for the corpus to keep, under its salt."""
+        return self._lines.finish()
 
     def lookalikes(self) -> int:
         """How many ids differ from another one in case or blanks only."""
@@ -63,7 +70,7 @@ class Census:
         return people.find(self._sketches, inputs=digests, new_people=self._new_people)
 
     def register(
-        self, found: Recognition, inputs: Sequence[InputDigest], on_merge: OnMerge | None
+        self, found: Recognition, inputs: Sequence[InputDigest], on_merge: OnMerge
     ) -> None:
         """Remember who they are."""
         if self._about_people:
@@ -71,7 +78,7 @@ class Census:
                 found,
                 self._sketches,
                 inputs=[file.sha256 for file in inputs],
-                lines=self._lines.finish(),
+                lines=self._known_lines.finish(),
                 on_merge=on_merge,
             )
 

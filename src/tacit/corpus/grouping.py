@@ -35,12 +35,13 @@ _REMEMBERED_USERS = 1 << 17
 _SORT_MEMORY = 10  # memory that it takes to sort, for each byte that is sorted
 _MOST_BUCKET_BITS = 9  # files are open at once
 
+_ID_BYTES = 16 + 8  # the hashed id, and behind it the folded one, which costs no column that way
+
 _SCHEMA = pa.schema(
     [
         ("key_head", pa.uint64()),
         ("key_tail", pa.uint64()),
-        ("id", pa.binary(16)),
-        ("folded", pa.uint64()),
+        ("id", pa.binary(_ID_BYTES)),
         ("number", pa.float64()),
         ("word", pa.string()),
         ("place", pa.uint64()),
@@ -51,7 +52,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _SORTED = """
-    SELECT key_head, key_tail, id, folded, words, held_out, text FROM bucket
+    SELECT key_head, key_tail, id, words, held_out, text FROM bucket
     ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, place, position, text
 """
 
@@ -65,14 +66,14 @@ class Spool:
         self._writer = pq.ParquetWriter(
             path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
         )
-        self._users: dict[str, tuple[bytes, int, int, bytes, int]] = {}
+        self._users: dict[str, tuple[bytes, int, int, bytes]] = {}
         self._chunk: list[tuple[Any, ...]] = []
         self._chunk_bytes = 0
         self.rows = self.bytes = 0
 
     def add(self, user: str, texts: Sequence[str], order: str | None) -> None:
         """Keep a record: one text, or several that stay in this order."""
-        key, head, tail, hashed, folded = self._hashes(user)
+        key, head, tail, hashed = self._hashes(user)
         encoded = [text.encode() for text in texts]
         place = hashing.place(key, encoded)
         number = None if order is None else _number(order)
@@ -80,8 +81,8 @@ class Spool:
         for position, (text, data) in enumerate(zip(texts, encoded, strict=True)):
             held_out = below > 0 and hashing.held_out_draw(key, data) < below
             words = len(text.split())
-            row = (head, tail, hashed, folded, number, order, place, position, words, held_out)
-            self._chunk.append((*row, text))
+            row = (head, tail, hashed, number, order, place, position, words, held_out, text)
+            self._chunk.append(row)
             self._chunk_bytes += len(data)
         if self._chunk_bytes > _CHUNK_BYTES or len(self._chunk) >= _ROWS_PER_CHUNK:
             self._flush()
@@ -91,15 +92,15 @@ class Spool:
         self._flush()
         self._writer.close()
 
-    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes, int]:
+    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes]:
         found = self._users.get(user)
         if found is None:
             if len(self._users) >= _REMEMBERED_USERS:
                 self._users.clear()
             key = hashing.user_key(user)
             head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-            hashed, folded = hashing.hashed_id(self._salt, user), hashing.folded(user)
-            found = self._users[user] = (key, head, tail, hashed, folded)
+            hashed = hashing.hashed_id(self._salt, user) + hashing.folded(user)
+            found = self._users[user] = (key, head, tail, hashed)
         return found
 
     def _flush(self) -> None:
@@ -243,10 +244,12 @@ def _block(table: pa.Table, options: UserOptions) -> Block:
     users = np.flatnonzero(enough)
     first = pa.array(starts[users])
     head, tail = (table.column(name).take(first).to_numpy() for name in ("key_head", "key_tail"))
+    ids = b"".join(table.column("id").take(first).to_pylist())
+    parts = np.frombuffer(ids, np.uint8).reshape(-1, _ID_BYTES)
     return Block(
         keys=np.stack([head, tail], axis=1),
-        ids=b"".join(table.column("id").take(first).to_pylist()),
-        folded=table.column("folded").take(first).to_numpy(),
+        ids=parts[:, :16].tobytes(),
+        folded=np.frombuffer(parts[:, 16:].tobytes(), np.uint64),
         text_counts=np.bincount(owner[keep], minlength=len(starts))[users],
         word_counts=np.bincount(owner, np.where(keep, words, 0), len(starts))[users].astype(int),
         texts=texts.filter(pa.array(keep)),

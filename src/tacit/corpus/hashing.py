@@ -31,10 +31,10 @@ def hashed_id(salt: bytes, raw_id: str) -> bytes:
     return hmac.digest(salt, raw_id.encode(), "sha256")[:16]
 
 
-def folded(raw_id: str) -> int:
-    """64 bits that are the same for ids that differ in case or in blanks only."""
+def folded(raw_id: str) -> bytes:
+    """8 bytes that are the same for ids that differ in case or in blanks only."""
     same = "".join(raw_id.split()).casefold()
-    return int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8).digest(), "big")
+    return hashlib.blake2b(same.encode(), digest_size=8).digest()
 
 
 def threshold(fraction: float) -> int:

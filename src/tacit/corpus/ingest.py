@@ -17,7 +17,7 @@ from tacit.corpus.columns import Columns
 from tacit.corpus.files import InputFile, input_files, sha256_of
 from tacit.corpus.grouping import Spool, blocks, check_size, sorted_rows
 from tacit.corpus.options import UserOptions
-from tacit.corpus.people import OnMerge, Recognition
+from tacit.corpus.people import OnMerge, Recognition, merge_ledgers
 from tacit.corpus.readers import Reader, Record
 from tacit.corpus.store import Corpus
 from tacit.corpus.workspace import move_in, workspace
@@ -92,7 +92,7 @@ def ingest(
     options: UserOptions | None = None,
     salt: str | None = None,
     new_people: bool = False,
-    on_merge: OnMerge | None = None,
+    on_merge: OnMerge = merge_ledgers,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
@@ -109,8 +109,9 @@ def ingest(
     was spent on them is carried over, unless `new_people` declares that they are others.
     `on_merge` is called if two groups of people turn out to be one (see `people.recognise`).
     """
-    census = Census(about_people=True, new_people=new_people)
-    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report, census)
+    salted = _salt_bytes(salt)
+    census = Census(salted, about_people=True, new_people=new_people)
+    job = _Job(Path(out), options, salted, skip_bad_rows, memory_limit, threads, report, census)
     files = input_files(inputs, format)
     total = sum(file.size for file in files)
     columns = Columns(user_column, text_column, order_column)
@@ -137,7 +138,7 @@ def ingest_records(
     inputs: Sequence[Path] = (),
     about_people: bool = True,
     new_people: bool = False,
-    on_merge: OnMerge | None = None,
+    on_merge: OnMerge = merge_ledgers,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
@@ -147,8 +148,9 @@ def ingest_records(
     `inputs` are the files that the records were read from.  `about_people` is False for users who
     were generated: nothing is remembered of them, and nothing is claimed about them.
     """
-    census = Census(about_people=about_people, new_people=new_people)
-    job = _Job(Path(out), options, salt, skip_bad_rows, memory_limit, threads, report, census)
+    salted = _salt_bytes(salt)
+    census = Census(salted, about_people=about_people, new_people=new_people)
+    job = _Job(Path(out), options, salted, skip_bad_rows, memory_limit, threads, report, census)
 
     def take_all(intake: _Intake, work: Path) -> None:
         for number, (user, texts) in enumerate(records, 1):
@@ -177,7 +179,7 @@ class _Job:
         self,
         out: Path,
         options: UserOptions | None,
-        salt: str | None,
+        salt: bytes,
         skip_bad_rows: bool,
         memory_limit: str,
         threads: int,
@@ -187,7 +189,7 @@ class _Job:
         if not threads >= 1:
             raise ValueError(f"threads must be at least 1, got {threads}")
         check_size(memory_limit)
-        self._out, self._options, self._salt = out, options or UserOptions(), _salt_bytes(salt)
+        self._out, self._options, self._salt = out, options or UserOptions(), salt
         self._skip_bad_rows, self._report = skip_bad_rows, report
         self._memory_limit, self._threads = memory_limit, threads
         self._census = census
@@ -197,7 +199,7 @@ class _Job:
         take_all: Callable[[_Intake, Path], None],
         facts: dict[str, Any],
         inputs: Sequence[Path],
-        on_merge: OnMerge | None,
+        on_merge: OnMerge,
     ) -> Corpus:
         with workspace(self._out) as work:
             spool = Spool(work / "rows.parquet", self._salt, self._options.held_out_fraction)
@@ -208,7 +210,7 @@ class _Job:
             digests = [InputDigest(path.name, sha256_of(path)) for path in inputs]
             count = intake.count
             facts |= {"rows": count.rows, "skipped_rows": count.bad()}
-            writer = CorpusWriter(work / "corpus", work / "columns", self._salt)
+            writer = CorpusWriter(work / "corpus", work / "columns")
             try:
                 found = self._write(writer, spool, facts, digests, work / "scratch")
             finally:
@@ -254,7 +256,8 @@ class _Job:
                 "input": facts | {"lookalike_ids": self._census.lookalikes()},
                 "inputs": [asdict(digest) for digest in digests],
                 **self._census.facts(found),
-            }
+            },
+            self._census.lines(),
         )
         return found
 

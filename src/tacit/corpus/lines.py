@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -31,6 +32,64 @@ _LAST = 2**64 - 1
 
 Places = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Where the lines that may count are in some bytes: stripped, and not too short."""
+
+    octets: npt.NDArray[np.uint8]
+    starts: Numbers
+    ends: Numbers
+
+    @classmethod
+    def of(cls, data: Any, text_ends: Numbers) -> Lines:
+        """The lines of texts that lie one after the other in UTF-8, each up to its end."""
+        octets = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
+        starts, ends = np.concatenate([[0], text_ends[:-1]]), text_ends
+        breaks = np.flatnonzero(octets == _NEWLINE)
+        if len(breaks):
+            starts = np.sort(np.concatenate([starts, breaks + 1]))
+            ends = np.sort(np.concatenate([breaks, ends]))
+        long = ends - starts >= _LEAST_BYTES
+        starts, ends = starts[long], ends[long]
+        blank = _BLANK[octets[starts]] | _BLANK[octets[ends - 1]]
+        for index in np.flatnonzero(blank).tolist():
+            line = octets[starts[index] : ends[index]].tobytes()
+            left = line.lstrip()
+            starts[index] += len(line) - len(left)
+            ends[index] = starts[index] + len(left.rstrip())
+        if blank.any():
+            long = ends - starts >= _LEAST_BYTES
+            starts, ends = starts[long], ends[long]
+        return cls(octets, starts, ends)
+
+    def lowest(self, key: bytes, last: int) -> Iterator[tuple[int, bytes]]:
+        """The lines of at least five words with places up to `last`, the lowest place first."""
+        if not len(self.starts):
+            return
+        places = self._places(key)
+        chosen = np.flatnonzero(places <= np.uint64(last))
+        chosen = chosen[np.argsort(places[chosen], kind="stable")]
+        for index in chosen.tolist():
+            line = self.octets[self.starts[index] : self.ends[index]].tobytes()
+            if len(line.split()) >= LEAST_WORDS:
+                yield int(places[index]), line
+
+    def _places(self, key: bytes) -> Places:
+        """Each line's place: 64 bits that follow from the key and some of its bytes."""
+        label = hashlib.blake2b(b"tacit place of a line", digest_size=8, key=key).digest()
+        place = mixed((self.ends - self.starts).astype(np.uint64) ^ np.frombuffer(label, "<u8")[0])
+        for eight in self._samples:
+            place = mixed(place ^ eight)
+        return place
+
+    @cached_property
+    def _samples(self) -> list[Places]:
+        """Eight bytes of each line from its start, its middle and its end."""
+        windows = np.lib.stride_tricks.sliding_window_view(self.octets, 8)
+        wanted = (self.starts, (self.starts + self.ends) // 2 - 4, self.ends - 8)
+        return [np.ascontiguousarray(windows[where]).view("<u8")[:, 0] for where in wanted]
 
 
 @dataclass(frozen=True)
@@ -82,13 +141,11 @@ class LineSketchMaker:
         self._hashes: dict[bytes, int] = {}
         self._last = _LAST  # no line with a higher place is among the lowest so far
 
-    def add(self, data: Any, ends: Numbers) -> None:
-        """Take texts that lie one after the other in UTF-8, each up to its end."""
-        if not len(ends):
-            return
+    def add(self, lines: Lines) -> None:
+        """Take some lines."""
         new: dict[bytes, int] = {}
         highest = 0
-        for place, line in _lowest(data, ends, self._key, self._last):
+        for place, line in lines.lowest(self._key, self._last):
             # They come in ascending order: no more than `size` can be kept, but for equal places.
             if len(new) >= self._size and place > highest:
                 break
@@ -113,10 +170,10 @@ def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str
     source = iter(lines)
     while batch := list(islice(source, _BATCH)):
         data = "\n".join(batch).encode(errors="surrogatepass")
-        ends = np.array([len(data)])
+        given = Lines.of(data, np.array([len(data)]))
         for (sketch, key), seen in zip(samples, found, strict=True):
             last = max(sketch.hashes.values(), default=0)
-            hashes = (_hash(line, key) for _, line in _lowest(data, ends, key, last))
+            hashes = (_hash(line, key) for _, line in given.lowest(key, last))
             seen.update(hashed for hashed in hashes if hashed in sketch.hashes)
     return list(map(len, found))
 
@@ -128,56 +185,3 @@ def _smallest(hashes: Mapping[bytes, int], size: int) -> LineSketch:
 
 def _hash(line: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(line, digest_size=16, key=key).digest()
-
-
-def _lowest(data: Any, ends: Numbers, key: bytes, last: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of at least five words with places up to `last`, in ascending order of place."""
-    octets = np.frombuffer(data, np.uint8)
-    if not len(octets):
-        return
-    starts, ends = _trimmed(octets, *_lines(octets, ends))
-    long = ends - starts >= _LEAST_BYTES
-    starts, ends = starts[long], ends[long]
-    places = _places(octets, starts, ends, key)
-    chosen = np.flatnonzero(places <= np.uint64(last))
-    chosen = chosen[np.argsort(places[chosen], kind="stable")]
-    for index in chosen.tolist():
-        line = octets[starts[index] : ends[index]].tobytes()
-        if len(line.split()) >= LEAST_WORDS:
-            yield int(places[index]), line
-
-
-def _lines(octets: npt.NDArray[np.uint8], ends: Numbers) -> tuple[Numbers, Numbers]:
-    """Where lines start and end: at newlines, and where one text ends and the next one starts."""
-    breaks = np.flatnonzero(octets == _NEWLINE)
-    starts = np.concatenate([[0], ends[:-1], breaks + 1])
-    stops = np.concatenate([breaks, ends])
-    return np.sort(starts), np.sort(stops)
-
-
-def _trimmed(
-    octets: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers
-) -> tuple[Numbers, Numbers]:
-    """The same lines without blanks around them; lines too short to count are left out."""
-    long = ends - starts >= _LEAST_BYTES
-    starts, ends = starts[long], ends[long]
-    blank = np.flatnonzero(_BLANK[octets[starts]] | _BLANK[octets[ends - 1]])
-    for index in blank.tolist():
-        line = octets[starts[index] : ends[index]].tobytes()
-        left = line.lstrip()
-        starts[index] += len(line) - len(left)
-        ends[index] = starts[index] + len(left.rstrip())
-    return starts, ends
-
-
-def _places(octets: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers, key: bytes) -> Places:
-    """Each line's place: 64 bits that follow from the key and some of its bytes."""
-    if not len(starts):
-        return np.zeros(0, np.uint64)
-    label = hashlib.blake2b(b"tacit place of a line", digest_size=8, key=key).digest()
-    place = mixed((ends - starts).astype(np.uint64) ^ np.frombuffer(label, "<u8")[0])
-    windows = np.lib.stride_tricks.sliding_window_view(octets, 8)
-    for where in (starts, (starts + ends) // 2 - 4, ends - 8):
-        eight = np.ascontiguousarray(windows[where]).view("<u8")[:, 0]
-        place = mixed(place ^ eight)
-    return place

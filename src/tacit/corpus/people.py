@@ -39,6 +39,13 @@ _MERGED_BYTES = 256  # a file of a group that was merged is smaller than this
 OnMerge = Callable[[str, str], None]
 
 
+def merge_ledgers(kept: str, other: str) -> None:
+    """What was spent on two groups that are one from now on was spent on the one that is kept."""
+    from tacit.corpus.people_ledger import PeopleLedger  # accountants are slow to import
+
+    PeopleLedger(_folder(kept)).absorb(PeopleLedger(_folder(other)))
+
+
 @dataclass(frozen=True)
 class Recognition:
     """Who some people were found to be.
@@ -89,14 +96,15 @@ def recognise(
     *,
     inputs: Sequence[str] = (),
     new_people: bool = False,
-    on_merge: OnMerge | None = None,
+    on_merge: OnMerge = merge_ledgers,
 ) -> Recognition:
     """Find out who the people are, and remember them.
 
     user_keys: a set of byte strings that says who they are: ids of users, or of records.
     inputs: the SHA-256 of each file that they came in.
     new_people: declare that they are nobody known, whatever it looks like.
-    on_merge: called with (the group kept, the other) before two groups become one.
+    on_merge: called with (the group kept, the other) before two groups become one, while nobody
+        else can change either; it may be called again for the same two if it is interrupted.
     """
     sketch = sketch_maker()
     sketch.add(user_keys)
@@ -124,7 +132,7 @@ def register(
     *,
     inputs: Sequence[str] = (),
     lines: LineSketch | None = None,
-    on_merge: OnMerge | None = None,
+    on_merge: OnMerge = merge_ledgers,
 ) -> Recognition:
     """Remember the people who were found; groups that they turn out to join become one.
 
@@ -149,8 +157,7 @@ def register(
         kept = same[0]
         whole = kept.joined(new)
         for other in same[1:]:
-            if on_merge is not None:
-                on_merge(kept.id, other.id)
+            on_merge(kept.id, other.id)
             whole = whole.joined(other)
         _write(whole)
         for other in same[1:]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tacit.corpus import layout
 from tacit.corpus.files import sha256_of
-from tacit.corpus.lines import LineSketchMaker
+from tacit.corpus.lines import LineSketch
 
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
@@ -40,7 +40,7 @@ class CorpusWriter:
     that, not read: what they take of it the system can have back at any time.
     """
 
-    def __init__(self, path: Path, scratch: Path, salt: bytes) -> None:
+    def __init__(self, path: Path, scratch: Path) -> None:
         self.path = path
         path.mkdir(mode=0o700)  # people's text: nobody else's business
         scratch.mkdir()
@@ -51,7 +51,6 @@ class CorpusWriter:
         self.counts = {"users": 0, "texts": 0, "held_out_texts": 0, "words": 0}
         # One digest per column, so that the fingerprint does not depend on how blocks are cut.
         self._digests = {name: hashlib.sha256() for name in _HASHED}
-        self._lines = LineSketchMaker(salt)
 
     def append(self, block: Block) -> None:
         """Write a block."""
@@ -80,15 +79,14 @@ class CorpusWriter:
         }
         for name, column in hashed.items():
             self._digests[name].update(column)
-        self._lines.add(data, ends)
         self._text_bytes += len(data)
         self.counts["users"] += len(block.keys)
         self.counts["texts"] += len(ends)
         self.counts["held_out_texts"] += int(held_out.sum())
         self.counts["words"] += int(block.word_counts.sum())
 
-    def finish(self, meta: Mapping[str, Any]) -> None:
-        """Write the tables and then corpus.json, and make all of it durable."""
+    def finish(self, meta: Mapping[str, Any], lines: LineSketch) -> None:
+        """Write the tables, the lines and then corpus.json, and make all of it durable."""
         self.close()
         users, texts = self.counts["users"], self.counts["texts"]
         ids = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), users, [None, self._mapped("id")])
@@ -103,8 +101,8 @@ class CorpusWriter:
             texts, self._mapped("text_ends"), self._mapped("text")
         )
         self._write(layout.TEXTS, layout.TEXTS_SCHEMA, [text, held_out])
-        lines = json.dumps(self._lines.finish().as_json()) + "\n"
-        (self.path / layout.LINES).write_text(lines, encoding="utf-8")
+        sketch = json.dumps(lines.as_json()) + "\n"
+        (self.path / layout.LINES).write_text(sketch, encoding="utf-8")
         _sync(self.path / layout.LINES)
         whole = {
             "format": layout.FORMAT,

@@ -1,0 +1,80 @@
+"""The installation's folder and secret: made once, for their owner only."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tacit.corpus import installation
+
+
+def test_the_state_folder_is_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert installation.state_folder() == tmp_path / "own"
+    monkeypatch.delenv("TACIT_STATE")
+    assert installation.state_folder() == tmp_path / "xdg" / "tacit"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert installation.state_folder() == tmp_path / "home" / ".local" / "state" / "tacit"
+    assert installation.state_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_asking_where_it_is_makes_nothing():
+    assert not installation.state_path().exists()
+
+
+@pytest.mark.parametrize("where", ["file", "file/inside"])
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, monkeypatch, where):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / where))
+    with pytest.raises(
+        ValueError, match="set TACIT_STATE to a folder that can be written"
+    ) as error:
+        installation.secret()
+    assert "\n" not in str(error.value)
+
+
+def test_the_secret_is_32_bytes_for_its_owner_and_stays_the_same():
+    first = installation.secret()
+    file = installation.state_path() / "secret"
+    assert len(first) == 32
+    assert installation.secret() == first == file.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in installation.state_path().iterdir()] == ["secret"]
+
+
+def test_two_installations_have_different_secrets(tmp_path, monkeypatch):
+    first = installation.secret()
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "other"))
+    assert installation.secret() != first
+
+
+def test_a_damaged_secret_is_refused_and_not_replaced():
+    installation.secret()
+    file = installation.state_path() / "secret"
+    file.write_bytes(b"short")
+    with pytest.raises(ValueError, match="5 bytes instead of 32"):
+        installation.secret()
+    assert file.read_bytes() == b"short"
+
+
+def test_who_loses_the_race_for_the_secret_reads_the_winners(monkeypatch):
+    real, won = installation.write_durably, []
+
+    def slower(path: Path, data: bytes) -> None:
+        real(path, data)
+        monkeypatch.setattr(installation, "write_durably", real)
+        won.append(installation.secret())  # the other process is done first
+
+    monkeypatch.setattr(installation, "write_durably", slower)
+    assert installation.secret() == won[0]
+
+
+def test_processes_that_start_at_once_agree_on_the_secret():
+    code = "from tacit.corpus import installation; print(installation.secret().hex())"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)
+    ]
+    assert len({process.communicate()[0] for process in started}) == 1
