@@ -8,8 +8,8 @@ is spent over the tries: the n-th distinct one may err with a probability of alp
 Guarantee: if the tries' settings do not depend on the coins, all bounds of a run hold together with
 the least confidence that was asked for, however many there are, since alpha/2 + alpha/4 + ... <=
 alpha.  For tries that look at the same model this is so even if each is chosen by the results
-before it: the guesses do not depend on the confidence (see `auditing`), so that all bounds follow
-from one count of right guesses, and the widest of them errs only where the first one does.
+before it.  The guesses do not depend on the confidence (see `auditing`), so all of these bounds
+follow from one count of right guesses: if any of them errs, the one with the least confidence does.
 
 An exact repetition is the same try and has the same result.
 
