@@ -183,3 +183,59 @@ def test_corpus_alone_shows_its_commands(run):
     code, out, err = run("corpus")
     assert (code, err) == (0, "")
     assert all(name in out for name in ("info", "head", "export"))
+
+
+def test_people_who_come_again_are_told_and_carried_over(chats, tmp_path):
+    said = chats("ingest chats.csv --out again")[1]
+    assert "these are the people of an earlier corpus" in said
+    assert "say --new-people" in said
+    assert Corpus.open("again").identity == Corpus.open("corpora/chats").identity
+
+
+def test_declared_new_people_are_others(chats):
+    code, out, _ = chats("ingest chats.csv --out others --new-people")
+    first = Corpus.open("corpora/chats").identity
+    assert code == 0
+    assert f"look like the people {first} of an earlier corpus, and were declared to be" in out
+    assert "what was spent on them is carried over" not in out
+    assert Corpus.open("others").identity != first
+    facts = json.loads(chats("ingest chats.csv --out more --new-people --json")[1])
+    assert facts["new_people"] == first
+    assert facts["known_people"] is False
+
+
+def test_people_in_two_corpora_are_reported(run, tmp_path):
+    for name, start in (("a", 0), ("b", 15)):
+        rows = "".join(f"u{i},hello\n" for i in range(start, start + 20))
+        (tmp_path / f"{name}.csv").write_text("user,text\n" + rows)
+    assert "are in both" not in run("ingest a.csv --out a")[1]
+    assert "25% of them, or of the people" in run("ingest b.csv --out b")[1]
+    [[people, share]] = json.loads(run("ingest b.csv --out c --json")[1])["overlaps"]
+    assert (people, share) == (Corpus.open("a").identity, 0.25)
+
+
+def test_ids_that_differ_in_case_or_blanks_are_counted_and_not_shown(run, tmp_path):
+    (tmp_path / "chats.csv").write_text("user,text\nAnnLee,a\nann lee,b\nbob,c\n")
+    code, out, err = run("ingest chats.csv --out c")
+    assert code == 0
+    assert "2 user ids differ from another one in case or blanks only" in out
+    assert "lee" not in (out + err).lower()
+    assert json.loads(run("ingest chats.csv --out d --json")[1])["input"]["lookalike_ids"] == 2
+
+
+def test_a_generated_corpus_that_is_ingested_is_about_nobody(run):
+    for name in ("a", "b"):
+        code, out, _ = run(f"ingest synthetic:users=20,words=10 --out {name}")
+        assert code == 0
+        assert "people of an earlier corpus" not in out
+        assert not Corpus.open(name).about_people
+
+
+def test_a_state_folder_that_cannot_be_written_to_is_one_sentence(run, tmp_path, monkeypatch):
+    (tmp_path / "chats.csv").write_text(ROWS)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "file"))
+    code, out, err = run("ingest chats.csv --out c")
+    assert (code, out) == (2, "")
+    assert "set TACIT_STATE to a folder that can be written to" in err
+    assert not (tmp_path / "c").exists()

