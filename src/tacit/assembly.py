@@ -92,8 +92,8 @@ def canary_clients(
     norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
     support = free_coordinates(model)
     if key is None:
-        seed = experiment.audit.seed if experiment.seed is None else experiment.seed
-        key = coins.simulated(seed)
+        # Nobody can know a real run's coins without its secret: these count as many and are others.
+        key = coins.unrelated() if experiment.seed is None else coins.simulated(experiment.seed)
     return CanaryClients(count, parameter_count(model), norm, key, support)
 
 

@@ -324,7 +324,7 @@ def _result_row(found: CanaryResult) -> dict[str, Any]:
 
 def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     """The canary clients' trace in what the whole training changed, as one more try at this run."""
-    key = coins.of_run(run.directory, run.ledger.entries)
+    key = coins.of_run(run.directory, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
@@ -337,7 +337,7 @@ def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
         "first_round": run.first_round,
         "model": _digest(last),
         "first_model": _digest(first),
-        "coins": coins.commitment(clients.key),
+        "coins": coins.commitment(key),
         "canaries": clients.count,
         "guesses": [guesses.guessed_in, guesses.guessed_out],
         "delta": claimed.delta,
@@ -374,11 +374,6 @@ def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
         row["warnings"].append(
             f"Another try at this run showed more: epsilon is at least {highest:.3g}.  The tries"
             " hold together, so this one does not take it back."
-        )
-    if key is None and not run.is_simulation:
-        row["warnings"].append(
-            "The coins of these canary clients follow from a public seed, so they were known before"
-            " the training."
         )
     return {name: _finite(value) for name, value in row.items()}
 

@@ -67,19 +67,30 @@ def test_the_coins_of_another_run_are_refused(directory):
         coins.coins_key(directory, RunKey.generate())
 
 
+def ledger(*entries, branch="mine"):
+    rows = [SimpleNamespace(kind=kind, plan_hash=digest, branch=on) for kind, digest, on in entries]
+    return SimpleNamespace(entries=rows, header=SimpleNamespace(branch=branch))
+
+
 def test_coins_that_the_ledger_did_not_commit_to_are_refused(directory):
     """Other coins show nothing, so they would open a gate that the true ones keep shut."""
-    mine = coins.coins_key(directory, RunKey.generate())
-    entries = [SimpleNamespace(kind="round", plan_hash="00")]
-    assert coins.of_run(directory, entries) == mine
-    entries.append(SimpleNamespace(kind=coins.COMMITTED, plan_hash=coins.commitment(mine)))
-    assert coins.of_run(directory, entries) == mine
-    entries[-1].plan_hash = coins.commitment(coins.simulated(0))
-    with pytest.raises(ValueError, match="committed to before the training"):
-        coins.of_run(directory, entries)
+    held = coins.coins_key(directory, RunKey.generate())
+    mine = (coins.COMMITTED, coins.commitment(held), "mine")
+    other = (coins.COMMITTED, coins.commitment(coins.simulated(0)), "mine")
+    assert coins.of_run(directory, ledger(mine, ("round", "00", "mine"))) == held
+    for entries in ([], [other], [mine, other]):
+        with pytest.raises(ValueError, match="committed to before the training"):
+            coins.of_run(directory, ledger(*entries))
     (directory.private / coins.COINS_FILE).unlink()
     with pytest.raises(ValueError, match="canary-coins is missing"):
-        coins.of_run(directory, entries)
+        coins.of_run(directory, ledger(mine))
+
+
+def test_a_branch_is_held_against_its_own_commitment(directory):
+    held = coins.coins_key(directory, RunKey.generate())
+    parent = (coins.COMMITTED, coins.commitment(coins.simulated(0)), "parent")
+    mine = (coins.COMMITTED, coins.commitment(held), "mine")
+    assert coins.of_run(directory, ledger(parent, mine)) == held
 
 
 def test_a_commitment_binds_without_telling():

@@ -161,13 +161,23 @@ def test_a_confidence_at_which_nothing_can_show_is_refused_and_no_try(tacit, aud
     assert not (audited / "private" / "audits.jsonl").exists()
 
 
-def test_an_audit_takes_the_coins_that_the_run_keeps(tacit, audited):
-    """Other coins than the training's: the trace is not found by them."""
-    shown = tacit.json(audited)["empirical_epsilon"]
-    coins.coins_key(RunDirectory(audited), RunKey.generate())
-    other = tacit.json(audited)["empirical_epsilon"]
-    assert other["try_number"] == 2
-    assert other["lower_bound"] < shown["lower_bound"] == other["highest_lower_bound"]
+def test_coins_cannot_be_tossed_again(tacit, audited):
+    """By other coins than the training's no trace is found, and every gate would open."""
+    directory = RunDirectory(audited)
+    (directory.private / coins.COINS_FILE).unlink()
+    assert "canary-coins is missing" in tacit.refused(audited)
+    coins.coins_key(directory, RunKey.generate())
+    assert "committed to before the training" in tacit.refused(audited)
+
+
+def test_the_coins_of_a_real_run_follow_from_its_own_secret(tacit, folder, watched):
+    """Two runs of one experiment share no coins, and an audit finds each one's own."""
+    found = []
+    for name in ("once", "twice"):
+        train(RunDirectory(watched).experiment().changed(seed=None), folder / name)
+        found.append(coins.read(RunDirectory(folder / name)))
+        assert tacit.json(folder / name)["empirical_epsilon"]["lower_bound"] > 0
+    assert len({None, coins.simulated(0), coins.simulated(5), *found}) == 5
 
 
 def test_canaries_are_looked_for_whatever_the_experiment_says(tacit, leaky, tmp_path):
@@ -319,25 +329,22 @@ def test_an_audit_keeps_what_an_earlier_one_found_of_membership(tacit, private):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"text": 5}, "is damaged"),
-        ({"tokens": ["a", "b", "c"]}, "tokens must be a list of token ids"),
-        ({"tokens": [1.5, 2, 3]}, "tokens must be a list of token ids"),
-        ({"sharers": None, "example_prob": "x"}, "is damaged"),
-    ],
-    ids=["text", "words for tokens", "fractions", "cell"],
+    "words",
+    [["--fail-if", "memorized>0"], ["--membership", "--texts", "training"], ["--ranks"]],
+    ids=["a gate", "membership", "ranks"],
 )
-def test_a_damaged_record_is_one_sentence(tacit, leaky, change, says):
+def test_a_canary_that_was_exchanged_is_refused_on_every_path(tacit, leaky, words):
+    """A sentence that was never planted is never found, and would open the gate."""
     file = leaky / "canaries.json"
     before = file.read_bytes()
     data = json.loads(before)
-    data["canaries"][0] |= change
+    for row in data["canaries"]:
+        row["tokens"] = row["tokens"][::-1]
     try:
         file.write_text(json.dumps(data))
-        assert says in tacit.refused(leaky, *QUICK)
+        assert "canaries.json was changed" in tacit.refused(leaky, *QUICK, *words)
         file.unlink()
-        assert "canaries.json is missing" in tacit.refused(leaky, *QUICK)
+        assert "canaries.json is missing" in tacit.refused(leaky, *QUICK, *words)
     finally:
         file.write_bytes(before)
 

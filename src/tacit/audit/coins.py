@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
-from typing import Protocol
 
 from tacit.privacy import durable
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs.directory import RunDirectory
 
@@ -24,15 +23,6 @@ COINS_FILE = "canary-coins"  # in the private folder of a run
 COMMITTED = "coins"  # the kind of the ledger's entry whose plan_hash is the commitment
 SIZE = 32
 _LABEL = b"tacit canary coins 1\n"
-
-
-class Committed(Protocol):
-    """What is read of a ledger's entry."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def plan_hash(self) -> str: ...
 
 
 def derived(key: RunKey) -> bytes:
@@ -43,6 +33,11 @@ def derived(key: RunKey) -> bytes:
 def simulated(seed: int) -> bytes:
     """The coins' secret of a simulation."""
     return derived(RunKey.from_seed(seed))
+
+
+def unrelated() -> bytes:
+    """A secret of nobody's, for whoever wants to know how many canary clients there are to be."""
+    return derived(RunKey.generate())
 
 
 def coins_key(directory: RunDirectory, key: RunKey | None = None) -> bytes:
@@ -87,18 +82,18 @@ def commitment(key: bytes) -> str:
     return hashlib.sha256(_LABEL + key).hexdigest()
 
 
-def of_run(directory: RunDirectory, entries: Iterable[Committed]) -> bytes | None:
-    """The coins that a run was trained with, held against its ledger; None if it keeps none.
+def of_run(directory: RunDirectory, ledger: Ledger) -> bytes:
+    """The coins that a run was trained with, held against its ledger.
 
-    Other coins than those of the training would show nothing, and so pass every gate.
+    Other coins than those of the training would show nothing, and so pass every gate.  A branch has
+    coins of its own, and what its parent committed to is not about them.
     """
-    promised = [entry.plan_hash for entry in entries if entry.kind == COMMITTED]
-    if not promised:
-        return read(directory)
+    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
+    promised = [entry.plan_hash for entry in own if entry.kind == COMMITTED]
     found = coins_key(directory)
-    if promised[-1] != commitment(found):
+    if promised != [commitment(found)]:
         raise ValueError(
-            f"{directory.private / COINS_FILE} does not hold the coins that the ledger of"
+            f"{directory.private / COINS_FILE} does not hold coins that the ledger of"
             f" {directory.path} committed to before the training"
         )
     return found
