@@ -85,9 +85,23 @@ def _excluded(experiment: Experiment, corpus: UserCorpus) -> Iterable[str]:
 
 
 def declared_public(
-    experiment: Experiment, learnt: LearntTokenizer, corpus: UserCorpus
+    experiment: Experiment,
+    learnt: LearntTokenizer,
+    corpus: UserCorpus,
+    *,
+    before: Experiment | None = None,
 ) -> tuple[PublicInput, ...]:
-    """Everything that is declared public by naming it; what is not public is refused."""
+    """Everything that is declared public by naming it; what is not public is refused.
+
+    `before` is the experiment of a parent, whose ledger has its inputs already.
+    """
+    known = set(_named(before, learnt)) if before is not None else set()
+    named = [one for one in _named(experiment, learnt) if one not in known]
+    return tuple(dict.fromkeys(declared(what, source, corpus) for what, source in named))
+
+
+def _named(experiment: Experiment, learnt: LearntTokenizer) -> list[tuple[str, str]]:
+    """What each public input is used for, and its name."""
     model = experiment.model
     named: list[tuple[str, str]] = []
     if not (learnt.needs_history or learnt.why_void):
@@ -100,12 +114,11 @@ def declared_public(
         named.append(("starting weights", model.start))
     if experiment.plan.clip_norm_from:
         named.append(("text behind the clip norm", experiment.plan.clip_norm_from))
-    named += [
+    return named + [
         ("dictionary", phase.tokenizer.source)
         for phase in experiment.phases
         if phase.tokenizer and phase.tokenizer.source != "sampled"
     ]
-    return tuple(dict.fromkeys(declared(what, source, corpus) for what, source in named))
 
 
 def declared(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:

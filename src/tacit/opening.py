@@ -207,7 +207,7 @@ def branched(
         optimizer = before.optimizer
     key = RunKey.generate() if experiment.seed is None else RunKey.from_seed(experiment.seed)
     each = plans.round_plans(experiment, plans.layers_of(model))
-    more = declared_public(experiment, learnt, people.corpus)
+    more = declared_public(experiment, learnt, people.corpus, before=there)
     header = header_of(
         experiment,
         people.corpus,

@@ -143,7 +143,7 @@ class Session:
         """
         public = [
             self.task.plan.hash(),
-            asdict(self.clip_state),
+            list(self.clip_state.norms),
             self.ledger.header.branch,
             self.round,
             attempt,

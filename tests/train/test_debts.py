@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit import learning
-from tacit.debts import Debt, are_disjoint, debt_of, spent
+from tacit.corpus.builtin import load_corpus
+from tacit.debts import are_disjoint, debt_of
 from tacit.learning import Shape, Terms, Users
-from tacit.privacy.events import Composition, PureDP
-from tacit.runs.register import Register
+from tacit.people import ledger_of
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.partition_selection import PartitionSelection
@@ -19,6 +21,16 @@ from tests.train.small import WORDS, experiment, make_folder
 
 SHAPE = Shape("word", 60)
 KEY = bytes(32)
+
+
+def spent(composition, accountant, delta):
+    return accountant_named(accountant).epsilon(composition, delta)
+
+
+def spent_on(own):
+    """What all private runs on the people of a corpus have released."""
+    people = load_corpus(own / "corpus").identity
+    return ledger_of(people).spent(("user", Adjacency.ADD_REMOVE))
 
 
 @pytest.fixture
@@ -79,18 +91,18 @@ def test_the_parts_of_a_corpus_are_other_people(own):
 def test_the_register_counts_the_tokenizer_once(own):
     folder = hitters(own, seed=None)
     train(with_tokenizer(own, folder, seed=None).changed(seed=None), own / "run")
-    counted = Register(own / "corpus").spent()
-    assert sum(n for event, n in counted.composition.counts if isinstance(event, PureDP)) == 1
+    counted = spent_on(own)
+    assert sum(n for event, n in counted.counts if isinstance(event, PureDP)) == 1
 
 
 def test_samples_of_a_run_owe_what_the_run_has_cost(own):
     parent = train(experiment(own, seed=None).changed(seed=None), own / "parent")
     learnt = learning.sampled(parent, 4, SHAPE, KEY, tokens=500)
     folder = learnt.save(own / "sampled")
-    assert len(LearntTokenizer.load(folder).history.ledger.entries) == 4
+    assert len(LearntTokenizer.load(folder).history.ledger.entries) == 1 + 4
     run = train(with_tokenizer(own, folder).changed(seed=None), own / "run")
     assert sum(entry.kind == "round" for entry in run.ledger.entries) == 4 + 6
-    counted = Register(own / "corpus").spent().composition.counts
+    counted = spent_on(own).counts
     assert sum(n for event, n in counted if event.kind == "poisson-gaussian") == 6 + 6
     assert run.guarantee().rounds == 10
 
@@ -202,7 +214,7 @@ def test_the_charge_is_on_record_before_any_noise(own, monkeypatch):
     monkeypatch.setattr(HeavyHitters, "learn", dies)
     with pytest.raises(KeyboardInterrupt):
         hitters(own, seed=None)
-    assert Register(own / "corpus").spent().composition == Composition.of([PureDP(30.0)])
+    assert spent_on(own) == Composition.of([PureDP(30.0)])
 
 
 def test_partition_selection_is_charged_as_it_says(own):
@@ -217,7 +229,7 @@ def test_partition_selection_is_charged_as_it_says(own):
 
 def test_an_oracle_and_an_unknown_tokenizer_void(own):
     made = learning.oracle(Users.of(str(own / "corpus")), SHAPE)
-    debt = debt_of(experiment(own), "corpus", made)
+    debt = debt_of(experiment(own), load_corpus(own / "corpus"), made)
     assert debt.event.kind == "non-private"
 
 
@@ -229,6 +241,38 @@ def test_parts_are_disjoint_exactly_if_no_hash_is_in_both(m, n, data):
     assert not are_disjoint("", f"{b}/{n}")
 
 
-def test_nothing_is_owed_for_a_public_tokenizer():
-    assert Debt().epsilon_beside("pld", 1e-5) == 0
-    assert Debt().sentence("pld", 1e-5) == ""
+def test_nothing_is_owed_for_a_public_tokenizer(own):
+    public = LearntTokenizer.load(own / "tokenizer.json")
+    debt = debt_of(experiment(own), load_corpus(own / "corpus"), public)
+    assert (debt.event, debt.inherited, debt.cost) == (None, None, None)
+
+
+def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(own):
+    """Partition selection without a declared population: its ledger has the exact number."""
+    users = Users.of(str(own / "corpus"))
+    (own / "scratch").mkdir()
+    terms = Terms(own / "scratch", own / "out", delta=1e-3, seed=1)
+    method = PartitionSelection.for_budget(8.0, 1e-3, 10)
+    folder = learning.partition_selection(users, SHAPE, method, terms).save(own / "out")
+    counted = LearntTokenizer.load(folder).history.ledger.header
+    assert counted.population == len(users.source)
+    assert counted.population_is_counted
+    wanted = with_tokenizer(own, folder, plan={"population": 500})
+    run = train(wanted, own / "run")
+    assert "the number of users from whose text the tokenizer was learnt" in run.guarantee().claim
+
+
+def test_parts_of_two_ingests_with_other_salts_are_not_taken_for_disjoint(own, tmp_path):
+    """Parts are cut by salted ids: half 2 of one ingest has people of half 1 of another."""
+    from tacit.corpus.ingest import ingest_records
+    from tacit.corpus.options import UserOptions
+    from tests.train.small import texts_of
+
+    folder = hitters(own, "1/2")
+    records = [(f"user {n}", texts_of(n)) for n in range(60)]
+    options = UserOptions(test_fraction=0.3, held_out_fraction=0.0)
+    ingest_records(records, tmp_path / "again", count=60, options=options, salt="11" * 16)
+    wanted = with_tokenizer(own, folder, "2/2", plan={"cohort": 5})
+    run = train(wanted.changed(corpus={"source": str(tmp_path / "again")}), own / "run")
+    assert run.ledger.header.prior_costs[0].whom == "same"
+    assert [entry.kind for entry in run.ledger.entries[:2]] == ["words", "tokenizer"]

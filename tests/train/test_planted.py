@@ -11,7 +11,6 @@ from tacit.federated.cohort import CachedUsers
 from tacit.models.vectors import to_vector
 from tacit.opening import created
 from tacit.people import People, read_planted
-from tacit.runs.export import why_not_for_release
 from tacit.train import Run, train
 from tests.train.small import experiment, files_of
 
@@ -61,7 +60,7 @@ def test_a_branch_is_an_audit_run_too_and_neither_is_for_release(folder, tmp_pat
     for run in (Run.open(tmp_path / "run"), branch):
         assert run.guarantee().claim.startswith("Audit run")
         assert "how often each canary was planted" in run.guarantee().claim
-        assert "audit run" in why_not_for_release(run.experiment, 1.0)
+        assert "audit run" in Run.open(run.path).guarantee().why_not_for_release
 
 
 def test_nothing_is_rewritten(folder, tmp_path):

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.engines.serial import SerialEngine
+from tacit.federated.local_sgd import local_sgd_for
 from tacit.privacy.ledger import Ledger
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoints
@@ -16,7 +18,7 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.releases import Releases
 from tacit.session import Session
 from tacit.train import train
-from tests.train.small import experiment, files_of, make_corpus, texts_of
+from tests.train.small import experiment, files_of, make_corpus, make_folder, texts_of
 
 
 class Died(BaseException):
@@ -110,28 +112,43 @@ def rounds_charged(run):
     return [(entry.round, entry.attempt) for entry in entries if entry.kind == "round"]
 
 
-def test_resuming_with_changed_text_is_charged_again_with_fresh_noise(
-    folder, finished, tmp_path, monkeypatch
-):
-    own = tmp_path / "own"
-    shutil.copytree(folder, own)
-    before = interrupted(own, own / "run", monkeypatch)
-    assert before == [(0, 0), (1, 0), (2, 0)]
+def test_resuming_with_changed_text_is_refused_and_branching_is_not(tmp_path, monkeypatch):
+    own = make_folder(tmp_path / "own")
+    assert interrupted(own, own / "run", monkeypatch) == [(0, 0), (1, 0), (2, 0)]
     shutil.rmtree(own / "corpus")
     make_corpus(own / "corpus", {n: ["the dog sleeps", *texts_of(n)] for n in range(60)})
-    drawn = []
-    original = Session.stream
+    before = files_of(own / "run")
+    with pytest.raises(ValueError, match=r"is not as it was when .* branch from the run"):
+        train(None, own / "run", resume=True)
+    assert files_of(own / "run") == before
+    branch = train(None, own / "branch", branch_from=(own / "run", 2))
+    assert sum(entry.kind == "round" for entry in branch.ledger.entries) == 6
 
-    def recorded(self, attempt, purpose):
-        drawn.append((self.round, attempt, purpose))
-        return original(self, attempt, purpose)
 
-    monkeypatch.setattr(Session, "stream", recorded)
-    train(None, own / "run", resume=True)
-    assert rounds_charged(own / "run")[:4] == [(0, 0), (1, 0), (2, 0), (2, 1)]
-    assert (2, 0, "update-noise") not in drawn
-    assert (2, 1, "update-noise") in drawn
-    assert len(rounds_charged(own / "run")) == 7
+def test_another_sum_for_a_charged_round_is_charged_again_with_fresh_noise(
+    folder, tmp_path, monkeypatch
+):
+    """As on a machine whose products round differently."""
+    assert interrupted(folder, tmp_path / "run", monkeypatch) == [(0, 0), (1, 0), (2, 0)]
+    original, noises = SerialEngine.sum, []
+
+    def rounded_differently(self, *given):
+        summed = original(self, *given)
+        summed.total.update[0] += 1
+        return summed
+
+    def recorded(self, proof, purpose, original=Session.noise):
+        noises.append((self.round, purpose))
+        return original(self, proof, purpose)
+
+    monkeypatch.setattr(SerialEngine, "sum", rounded_differently)
+    monkeypatch.setattr(Session, "noise", recorded)
+    train(
+        None, tmp_path / "run", resume=True, engine=lambda model: SerialEngine(local_sgd_for(model))
+    )
+    assert rounds_charged(tmp_path / "run")[:4] == [(0, 0), (1, 0), (2, 0), (2, 1)]
+    assert len(rounds_charged(tmp_path / "run")) == 7
+    assert noises.count((2, "update-noise")) == 1
 
 
 def test_resuming_with_the_same_text_is_not_charged_again(folder, tmp_path, monkeypatch):
@@ -180,7 +197,7 @@ def test_resuming_with_another_corpus_is_refused(folder, tmp_path, monkeypatch):
     shutil.copytree(folder, own)
     interrupted(own, own / "run", monkeypatch)
     meta = json.loads((own / "corpus" / "corpus.json").read_text())
-    meta["salt"] = "11" * 16
+    meta["people"] = "11" * 8
     (own / "corpus" / "corpus.json").write_text(json.dumps(meta))
     with pytest.raises(ValueError, match=r"is not the corpus that .* was started on"):
         train(None, own / "run", resume=True)
@@ -200,7 +217,7 @@ def test_a_ledger_shorter_than_its_checkpoint_is_refused(folder, tmp_path, monke
     interrupted(folder, tmp_path / "run", monkeypatch)
     path = tmp_path / "run" / "ledger.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
-    with pytest.raises(ValueError, match="ledger ends after 1 entries, and the checkpoint has 2"):
+    with pytest.raises(ValueError, match="ledger ends after 1 entries, and the checkpoint has 3"):
         train(None, tmp_path / "run", resume=True)
 
 

@@ -76,11 +76,12 @@ def test_the_ledger_shows_the_switch_at_no_cost(switched_run):
     run, _ = switched_run
     kinds = [(entry.kind, entry.round) for entry in run.ledger.entries]
     assert kinds == [
+        ("tokenizer", 0),
         *(("round", n) for n in range(3)),
         ("tokenizer", 3),
         *(("round", n) for n in range(3, 6)),
     ]
-    entry = run.ledger.entries[3]
+    entry = run.ledger.entries[4]
     assert isinstance(entry.event, PostProcessing)
     assert "sampled from the model after round 3" in entry.event.reason
     assert entry.plan_hash == run.tokenizer.fingerprint
@@ -147,7 +148,11 @@ def test_what_was_learnt_is_not_learnt_twice(bpe_folder, tmp_path, monkeypatch):
 
 def test_two_switches(bpe_folder, tmp_path):
     run = train(switching(bpe_folder, 2, 1, 2), tmp_path / "run")
-    assert [entry.round for entry in run.ledger.entries if entry.kind == "tokenizer"] == [2, 3]
+    assert [entry.round for entry in run.ledger.entries if entry.kind == "tokenizer"] == [
+        0,
+        2,
+        3,
+    ]
     assert len({run.tokenizer_at(round).fingerprint for round in (2, 3, 5)}) == 3
 
 
@@ -179,7 +184,7 @@ def test_a_given_tokenizer_is_kept_and_need_not_stay_where_it_was(
     shutil.rmtree(file.parent)
     run = train(None, tmp_path / "run", resume=True)
     assert run.tokenizer == public
-    [entry] = [entry for entry in run.ledger.entries if entry.kind == "tokenizer"]
+    _, entry = [entry for entry in run.ledger.entries if entry.kind == "tokenizer"]
     assert entry.event.reason == "another tokenizer (public: words)"
 
 
@@ -204,9 +209,8 @@ def test_a_branch_switches_where_its_parent_did_not(bpe_folder, tmp_path):
     branch = train(wanted, tmp_path / "branch", branch_from=(parent.path, 2))
     assert branch.first_round == 2
     assert branch.tokenizer != parent.tokenizer
-    assert [entry.kind for entry in branch.ledger.entries] == ["round"] * 2 + ["tokenizer"] + [
-        "round"
-    ] * 3
+    kinds = [entry.kind for entry in branch.ledger.entries]
+    assert kinds == ["tokenizer", *["round"] * 2, "tokenizer", *["round"] * 3]
     further = train(
         branch.experiment.changed(rounds=6, phases=[{"rounds": 6}]),
         tmp_path / "further",

@@ -8,9 +8,10 @@ import stat
 import numpy as np
 import pytest
 
+from tacit.corpus.builtin import load_corpus
 from tacit.models import weights
-from tacit.privacy.events import NonPrivate
-from tacit.runs.register import Register
+from tacit.people import ledger_of
+from tacit.privacy.events import Adjacency, NonPrivate
 from tacit.session import Session
 from tacit.tokenizers import build, provenance
 from tacit.train import Run, train
@@ -117,7 +118,9 @@ def test_without_clip_and_noise_there_is_no_privacy_and_it_says_so(folder, tmp_p
     assert run.guarantee().epsilon == {"rdp": math.inf}
     assert "No differential privacy: no noise" in run.guarantee().claim
     assert run.summary()["epsilon"] == {"rdp": None}
-    assert all(isinstance(entry.event, NonPrivate) for entry in run.ledger.entries)
+    assert all(
+        isinstance(entry.event, NonPrivate) for entry in run.ledger.entries if entry.kind == "round"
+    )
 
 
 def test_phases_change_the_plan_where_they_begin(folder, tmp_path):
@@ -126,10 +129,11 @@ def test_phases_change_the_plan_where_they_begin(folder, tmp_path):
         {"rounds": 2, "plan": {"clip_norm": 0.1, "noise_multiplier": 2.0}},
     ]
     run = train(experiment(folder, rounds=4, phases=phases), tmp_path / "run")
-    multipliers = [entry.event.noise_multiplier for entry in run.ledger.entries]
+    multipliers = [e.event.noise_multiplier for e in run.ledger.entries if e.kind == "round"]
     assert multipliers == [1.0, 1.0, 2.0, 2.0]
     assert [row["clip_norm"] for row in run.metrics()] == [0.3, 0.1, 0.1]
-    assert "in 2 phases, of which the one with the least noise is stated" in run.guarantee().claim
+    said = "4 rounds, Poisson sampling with probability 0.227273, Gaussian noise of 1 times the"
+    assert f"{said} sensitivity in 2 of them and of 2 times in 2" in run.guarantee().claim
     one = train(experiment(folder, rounds=4), tmp_path / "one")
     assert run.guarantee().epsilon["rdp"] < one.guarantee().epsilon["rdp"]
 
@@ -142,7 +146,7 @@ def test_a_branch_inherits_the_ledger_and_shares_no_noise(folder, finished, tmp_
     assert not np.array_equal(_vector(branch.model(6)), _vector(parent.model(6)))
     ours, theirs = branch.ledger, parent.ledger
     assert [e.event for e in ours.entries] == [e.event for e in theirs.entries]
-    assert ours.entries[3].branch == "main" != ours.entries[4].branch
+    assert ours.entries[4].branch == "main" != ours.entries[5].branch
     assert ours.header.parent.run_id == theirs.header.run_id
     assert ours.header.run_id != theirs.header.run_id
 
@@ -194,15 +198,16 @@ def test_the_corpus_knows_its_runs_and_the_claim_counts_them(tmp_path):
     assert "All 2 private ones together: epsilon" in others
     assert "1 without privacy, which must not be released" in others
     assert "1 with a seed, which must not be released" in others
-    together = Register(own / "corpus").spent().composition
-    assert sum(count for _, count in together.counts) == 12
+    people = ledger_of(load_corpus(own / "corpus").identity)
+    terms = ("user", Adjacency.ADD_REMOVE)
+    together = people.spent(terms)
+    assert sum(count for _, count in together.costly()) == 12
     shutil.rmtree(own / "two")  # deleting a run does not delete what it has told
-    assert Register(own / "corpus").spent().composition == together
+    assert people.spent(terms) == together
     branch = train(None, own / "branch", branch_from=(own / "one", 4))
     assert not branch.is_simulation
     # Rounds 0 to 3 of the branch are those of its parent, and are counted once.
-    together = Register(own / "corpus").spent().composition
-    assert sum(count for _, count in together.counts) == 14
+    assert sum(count for _, count in people.spent(terms).costly()) == 14
 
 
 def test_a_vocabulary_from_the_users_text_voids_the_guarantee_and_needs_consent(folder, tmp_path):
@@ -232,7 +237,7 @@ def test_starting_from_public_weights_works_and_is_not_charged(folder, finished,
         tmp_path / "run",
     )
     assert np.array_equal(_vector(run.model(0)), _vector(parent.model(0)))
-    assert len(run.ledger.entries) == 1
+    assert [entry.kind for entry in run.ledger.entries] == ["tokenizer", "round"]
 
 
 def test_weights_of_another_shape_are_refused(folder, finished, tmp_path):
@@ -338,7 +343,7 @@ def test_an_intact_ledger_is_needed_to_open_a_run(folder, tmp_path):
     path.write_bytes(
         path.read_bytes().replace(b'"noise_multiplier":1.0', b'"noise_multiplier":9.0')
     )
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(ValueError, match="line 3"):
         Run.open(tmp_path / "run")
 
 
