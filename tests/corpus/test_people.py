@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tacit.corpus import installation, people
+from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
 
 
 def ids(start, stop):
@@ -164,3 +165,12 @@ def test_processes_at_once_find_one_group():
     ]
     found = {process.communicate()[0].decode().strip() for process in started}
     assert len({people.resolve(one) for one in found}) == 1
+
+
+def test_merged_groups_have_one_ledger_and_budget():
+    one, two = (recognise(ids(i, i + 100)).people for i in (0, 200))
+    budget = PeoplesBudget(8.0, 1e-6)
+    PeopleLedger(people.folder(two)).declare(budget)
+    assert people.recognise(ids(0, 300)).people == one
+    assert PeopleLedger(people.folder(one)).budget == budget
+    assert PeopleLedger(people.folder(two)).budget == budget
