@@ -73,11 +73,9 @@ def compare(
 
 def as_row(run: Run, name: str) -> dict[str, Any]:
     """One run under the names that scripts rely on."""
-    from tacit.assembly import has_synthetic_users
-
     reached = run.directory.result() or run.summary("not complete")
-    plans = run.plans()
-    epsilon = reached["epsilon"][reached["accountant"]]
+    plans, found = run.plans(), run.guarantee()
+    header = found.header
     clip_norms = [plan.initial_clip_state().total_norm for plan in plans]
     return {
         "name": name,
@@ -87,22 +85,22 @@ def as_row(run: Run, name: str) -> dict[str, Any]:
         **{key: reached.get(key) for key in ("accuracy_top1", "accuracy_top3", "accuracy_top5")},
         "perplexity": reached.get("perplexity"),
         "tokens": reached.get("tokens"),
-        "epsilon": math.inf if epsilon is None else epsilon,
-        "delta": reached["delta"],
-        "accountant": reached["accountant"],
-        "adjacency": plans[0].adjacency.value if plans[0].adjacency is not None else None,
+        "epsilon": found.value,
+        "delta": found.delta,
+        "accountant": found.accountant,
+        "adjacency": header.adjacency.value if header.adjacency is not None else None,
         "model": run.experiment.model.name,
         "clip_norms": [_finite(norm) for norm in clip_norms],
         "noise_multipliers": [plan.noise_multiplier for plan in plans],
         "cohorts": [plan.expected_cohort for plan in plans],
-        "private": epsilon is not None,
-        "simulation": run.is_simulation,
-        "synthetic_users": has_synthetic_users(run.experiment),
+        "private": math.isfinite(found.value),
+        "simulation": header.simulation,
+        "synthetic_users": not header.about_people,
         "corpus": run.experiment.corpus.identity,
         "view": run.experiment.corpus.view,
         "tokenizer": run.tokenizer.fingerprint,
         "test_tokens": run.experiment.evaluation.max_tokens,
-        "claim": reached["claim"],
+        "claim": found.claim,
     }
 
 

@@ -308,26 +308,11 @@ def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: 
 
 def _print_privacy(console: Console, run: Run) -> None:
     """The actual claim, and beside it a projected one (design rule 10)."""
-    from tacit.mechanisms.planning import Question, answers
-    from tacit.privacy.projection import SmallExperiment
+    from tacit.privacy.guarantee import Projection
 
-    found, plan = run.guarantee(), run.plans()[0]
-    small = SmallExperiment(
-        cohort=plan.expected_cohort,
-        noise_stddev=plan.noise_stddev(),
-        clip_norm=plan.initial_clip_state().total_norm,
-        population=plan.population,
-        rounds=found.rounds,
-    )
-    question = Question(
-        population=PROJECTED_USERS,
-        cohort=PROJECTED_COHORT,
-        rounds=found.rounds,
-        noise_multiplier=None,
-        delta=PROJECTED_DELTA,
-        experiment=small,
-    )
-    (projected, *_), _ = answers(question)
+    found = run.guarantee()
+    to = Projection(PROJECTED_COHORT, PROJECTED_USERS, PROJECTED_DELTA)
+    projected = found.projected(to)
     console.print("What the private model may claim", style="bold")
     console.print(f"Actual: {found.claim}", markup=False)
     console.print(f"At the same noise on the average: {projected.claim}", markup=False)
@@ -373,7 +358,7 @@ def _draw(path: Path, rows: list[_Row], runs: dict[str, Run]) -> None:
     from tacit.cli.demo_curves import perplexity_over_rounds
 
     found = runs[PRIVATE].guarantee()
-    epsilon, delta = format_epsilon(found.epsilon[found.accountant]), format_delta(found.delta)
+    epsilon, delta = format_epsilon(found.value), format_delta(found.delta)
     perplexity_over_rounds(
         path,
         {"FedAvg": runs[FEDAVG].metrics(), "DP-FedAvg": runs[PRIVATE].metrics()},

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson
 from tacit.cli.progress import bar
-from tacit.cli.values import whole_number
+from tacit.cli.values import number, whole_number
 
 EXAMPLES = """
 Examples:
@@ -64,21 +64,33 @@ def report(
             parser=whole_number, metavar="N", help="Out of so many users; goes with the other one."
         ),
     ] = None,
+    projected_delta: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            parser=number,
+            metavar="DELTA",
+            help="At this delta.  [default: the run's at its own population, else N^-1.1]",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one page with the claim, its warnings, epsilon, the curves and the audit.
 
     It needs no network.  Nothing of the run's private folder is in it without --internal.
     """
-    from tacit.report.projection import Projection
+    from tacit.privacy.guarantee import Projection
     from tacit.report.reporting import facts_of, opened
     from tacit.report.write import Target
 
     if (projected_cohort is None) is not (projected_population is None):
         raise ValueError("--projected-cohort and --projected-population go together; give both")
+    if projected_delta is not None and projected_cohort is None:
+        raise ValueError(
+            "--projected-delta needs --projected-cohort and --projected-population; give all three"
+        )
     projection = None
     if projected_cohort is not None and projected_population is not None:
-        projection = Projection(projected_cohort, projected_population)
+        projection = Projection(projected_cohort, projected_population, projected_delta)
     found = opened(run)
     target = Target(out or run / "report.html")
     with bar("reading the run") as show:

@@ -143,7 +143,7 @@ def projection(text: str) -> Projection:
             "--projected needs a cohort of at least 1 and a population that is not smaller, got"
             f" {text!r}"
         )
-    if not 0 < values.setdefault("delta", values["population"] ** -1.1) < 1:
+    if "delta" in values and not 0 < values["delta"] < 1:
         raise ValueError(f"--projected needs a delta between 0 and 1, got {values['delta']}")
     options.check_counts(projected_rounds=values.get("rounds"))
     return Projection(**values)
@@ -217,8 +217,9 @@ def _more_notes(
     left_out = [row.name for row in rows if row.has_model and row.projected_epsilon is None]
     if asked and left_out:
         notes.append(
-            f"Nothing is projected for {', '.join(left_out)}: without a guarantee for real people,"
-            " or with costs that are not all of one plan, there is nothing to project."
+            f"Nothing is projected for {', '.join(left_out)}: that needs a guarantee for real"
+            " people, from rounds with Poisson sampling, the fixed denominator and a clip norm that"
+            " does not adapt, and rounds that are all alike where their number is changed."
         )
     return notes
 

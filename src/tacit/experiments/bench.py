@@ -22,10 +22,11 @@ from tacit.experiments.arms import Arm
 from tacit.experiments.grid import Grid
 from tacit.experiments.memorization import Audit
 from tacit.experiments.planted_tokens import planted_tokens
-from tacit.experiments.projected import projected
+from tacit.experiments.projected import projected_facts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.people import People, public_frequencies, read_planted, record_planted
+from tacit.privacy.guarantee import finite
 from tacit.run import Run
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
@@ -201,9 +202,7 @@ class Bench:
 
 def _privacy_facts(run: Run, arm: Arm, grid: Grid) -> dict[str, Any]:
     """How it was trained and what may be claimed for it."""
-    result = run.directory.result()
-    assert result is not None
-    plan = run.plans()[0]
+    plan, found = run.plans()[0], run.guarantee()
     norm = plan.initial_clip_state().total_norm
     facts = {
         "training": {
@@ -211,12 +210,12 @@ def _privacy_facts(run: Run, arm: Arm, grid: Grid) -> dict[str, Any]:
             "clip_norm": norm if math.isfinite(norm) else None,
             "noise_multiplier": plan.noise_multiplier,
         },
-        "epsilon": result["epsilon"][result["accountant"]],
-        "delta": result["delta"],
-        "accountant": result["accountant"],
-        "claim": result["claim"],
+        "epsilon": finite(found.value),
+        "delta": found.delta,
+        "accountant": found.accountant,
+        "claim": found.claim,
     }
-    about_people = not assembly.has_synthetic_users(run.experiment)
-    if arm.optimizer == "dp-fedavg" and grid.projection is not None and about_people:
-        facts["projected"] = projected(run, grid.projection)
+    is_asked = arm.optimizer == "dp-fedavg" and found.header.about_people
+    if is_asked and grid.projection is not None:
+        facts["projected"] = projected_facts(found, grid.projection)
     return facts

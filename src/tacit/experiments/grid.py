@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -73,9 +73,8 @@ class Projection(Section):
 
     population: Whole
     cohort: Whole
-    delta: Share
+    delta: Share | None = None  # None: the arm's at its own population, else population^-1.1
     rounds: Whole | None = None  # None: those of the arm
-    sampling: Literal["poisson", "fixed"] = "poisson"
 
 
 class ExtractionSettings(Section):

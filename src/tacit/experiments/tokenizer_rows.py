@@ -14,20 +14,17 @@ before the run's end.
 from __future__ import annotations
 
 import functools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tacit import run_tokenizers
-from tacit.assembly import has_synthetic_users
 from tacit.corpus.source import UserSource
-from tacit.debts import debt_to
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.experiments.grid import Projection
-from tacit.experiments.projected import has_one_kind_of_round, projected, projected_ledger
+from tacit.experiments.projected import projected
 from tacit.models.base import LanguageModel
-from tacit.privacy.claims import PROJECTED, format_epsilon
+from tacit.privacy.guarantee import Guarantee, finite
 from tacit.run import Run
 from tacit.stored_model import StoredModel
 from tacit.tokenizers import stats
@@ -151,7 +148,7 @@ def row_of(
         round=stored.round,
         words=figures.words.words,
     )
-    return row if stored.run is None else _with_guarantee(row, stored.run, projection)
+    return row if stored.run is None else _with_guarantee(row, stored.run.guarantee(), projection)
 
 
 def _row(
@@ -206,43 +203,24 @@ def _public_words(provenance: str) -> Mapping[str, float] | None:
         return None
 
 
-def _with_guarantee(row: Row, run: Run, to: Projection | None) -> Row:
-    """What the run may claim, and what it could with more people if that is asked for."""
-    found = run.guarantee()
-    epsilon = found.epsilon[found.accountant]
+def _with_guarantee(row: Row, found: Guarantee, to: Projection | None) -> Row:
+    """What may be claimed, and what could be with more people if that is asked for."""
     row = replace(
         row,
-        epsilon=epsilon if math.isfinite(epsilon) else None,
+        epsilon=finite(found.value),
         delta=found.delta,
         claim=found.claim,
-        synthetic_users=has_synthetic_users(run.experiment),
+        synthetic_users=not found.header.about_people,
     )
     if to is None or row.epsilon is None or not found.rounds or row.synthetic_users:
         return row
-    return _with_projection(row, run, to)
-
-
-def _with_projection(row: Row, run: Run, to: Projection) -> Row:
-    """The larger epsilon of the run's people and of those whom its tokenizer was learnt from."""
-    debt = debt_to(
-        run.experiment, run.experiment.corpus.identity, run_tokenizers.history(run.directory)
-    )
-    if debt.inherited is not None or not has_one_kind_of_round(run.ledger):
-        return row  # `projected` knows the run's plan, and not what else adds up with its rounds
-    there = projected(run, to)
-    own, accountant = there["epsilon"], str(there["accountant"])
-    theirs = 0.0 if debt.beside is None else projected_ledger(debt.beside, to, accountant)
-    if own is None or not math.isfinite(theirs):
+    try:
+        there = projected(found, to)
+    except ValueError:  # the table says of which rows nothing is projected
         return row
-    claim = str(there["claim"])
-    if theirs > own:
-        claim += (
-            f"  Those whose text the tokenizer was learnt from have epsilon"
-            f" {format_epsilon(theirs)} ({PROJECTED}), which is what the table states."
-        )
     return replace(
         row,
-        projected_epsilon=max(own, theirs),
-        projected_delta=there["delta"],
-        projected_claim=claim,
+        projected_epsilon=finite(there.value),
+        projected_delta=there.delta,
+        projected_claim=there.claim,
     )

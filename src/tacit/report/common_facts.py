@@ -1,19 +1,22 @@
-"""What a report says of any run, whatever its model: the claim, the ledger, files and versions."""
+"""What a report says of any run, whatever its model: the claim, the ledger, files and versions.
+
+Guarantee: `claim_facts` and `ledger_facts` are functions of the ledger alone.  There is no path, no
+clock and no other run in them, so that whoever has the ledger can make them again and compare.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import platform
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
 from tacit import __version__
-from tacit.privacy.claims import ALWAYS_EXCLUDED
-from tacit.privacy.events import Adjacency
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import Guarantee, finite
+from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 
@@ -26,51 +29,73 @@ NEVER_CLAIMED = (
 )
 
 
-def claim_facts(
-    guarantee: Guarantee,
-    ledger: Ledger,
-    *,
-    about_people: bool,
-    adjacency: Adjacency | None,
-    budget: dict[str, Any] | None,
-    always_excluded: Sequence[str] = ALWAYS_EXCLUDED,
-) -> dict[str, Any]:
-    """The claim, and the numbers that every claim rests on."""
+def claim_facts(guarantee: Guarantee, ledger: Ledger) -> dict[str, Any]:
+    """The claim in words, and everything that it is made from.
+
+    `ledger` is the one that the guarantee is of, or is projected from.
+    """
+    header, parent = guarantee.header, ledger.header.parent
     return {
         "sentence": guarantee.claim,
-        "private": math.isfinite(guarantee.epsilon[guarantee.accountant]),
-        "about_people": about_people,
+        "private": finite(guarantee.value) is not None,
+        "about_people": header.about_people,
         "epsilon": {name: finite(value) for name, value in guarantee.epsilon.items()},
         "accountant": guarantee.accountant,
+        "accountant_asked_for": header.accountant,
         "delta": guarantee.delta,
-        "unit": ledger.header.unit,
-        "adjacency": adjacency.value if adjacency is not None else None,
-        "population": ledger.header.population,
+        "unit": header.unit,
+        "adjacency": header.adjacency.value if header.adjacency is not None else None,
+        "population": header.population,
+        "population_is_counted": header.population_is_counted,
+        "view": header.view,
+        "simulation": header.simulation,
+        "audit": header.audit,
+        "counted": header.counted,
         "rounds_charged": guarantee.rounds,
-        "budget": budget,
-        "excluded": excluded_in(guarantee.claim, always_excluded),
-        "other_runs": guarantee.others or None,
+        "releases": [
+            {
+                "kind": part.kind,
+                "count": part.count,
+                "event": part.event.to_json(),
+                "estimator": part.estimator,
+            }
+            for part in guarantee.parts
+        ],
+        "budget": asdict(header.budget) if header.budget else None,
+        "excluded": list(guarantee.excluded),
+        "public_inputs": [asdict(one) for one in header.public_inputs],
+        "prior_costs": [_cost_facts(guarantee, cost) for cost in header.prior_costs],
+        "parent": parent.to_json() if parent else None,
+        "experiment": header.experiment,
+        "not_for_release": guarantee.why_not_for_release,
     }
 
 
-def excluded_in(claim: str, otherwise: Sequence[str] = ALWAYS_EXCLUDED) -> list[str]:
-    """What a claim excludes, as a list; where there is no claim, what none ever covers."""
-    _, found, text = claim.partition("; excluded: ")
-    text, _, _ = text.partition(".  ")  # what follows is said about the tokenizer
-    return text.rstrip(".").split("; ") if found else list(otherwise)
+def _cost_facts(guarantee: Guarantee, cost: PriorCost) -> dict[str, Any]:
+    """What was paid before the run began; epsilon is null where it is infinite or not known."""
+    known = cost.releases is not None
+    return {
+        "what": cost.what,
+        "whom": cost.whom,
+        "part": cost.part or None,
+        "is_known": known,
+        "epsilon": finite(guarantee.cost_of(cost)) if known else None,
+        "excluded": list(cost.excluded),
+        "head": cost.head.to_json() if cost.head else None,
+    }
 
 
 def ledger_facts(ledger: Ledger) -> dict[str, Any]:
     """How long it is, how it ends, and what it holds."""
     header, entries, head = ledger.header, ledger.entries, ledger.head
-    parent = header.parent
     return {
         "run_id": header.run_id,
         "entries": head.entries,
         "head": head.hash,
         "kinds": dict(Counter(entry.kind for entry in entries)),
         "branch": header.branch,
-        "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
+        "parent": header.parent.to_json() if header.parent else None,
+        "charged_again": charged_again(ledger),
     }
 
 
@@ -100,8 +125,3 @@ def file_facts(directory: RunDirectory, names: Sequence[str]) -> list[dict[str, 
         if path.is_file()
         for data in (path.read_bytes(),)
     ]
-
-
-def finite(value: float) -> float | None:
-    """None for infinity, which JSON does not have."""
-    return value if math.isfinite(value) else None

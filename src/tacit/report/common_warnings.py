@@ -32,10 +32,9 @@ def in_order(found: Iterable[Warning]) -> list[Warning]:
     return sorted(found, key=lambda warning: warning.severity != "serious")
 
 
-def of_the_claim(
-    epsilon: float, *, unit: str, gives_away: str, is_simulation: bool, provenance: str
-) -> Iterator[Warning]:
+def of_the_claim(guarantee: Guarantee, *, gives_away: str, provenance: str) -> Iterator[Warning]:
     """Why a claim holds for nothing, or for little; `provenance` is the vocabulary's."""
+    epsilon, header = guarantee.value, guarantee.header
     if not math.isfinite(epsilon):
         yield Warning(
             "no-guarantee",
@@ -48,10 +47,10 @@ def of_the_claim(
             "large-epsilon",
             "note",
             f"An epsilon of {format_epsilon(epsilon)} promises little: it allows the odds of"
-            f" whatever is concluded about a {unit} to change by a factor of up to e to the power"
-            " of epsilon.",
+            f" whatever is concluded about a {header.unit} to change by a factor of up to e to the"
+            " power of epsilon.",
         )
-    if is_simulation:
+    if header.simulation:
         yield Warning(
             "simulation",
             "serious",

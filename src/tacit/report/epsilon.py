@@ -1,6 +1,7 @@
 """Epsilon as the releases were made, by every accountant that is sound for all of them.
 
-The figures come from the ledger alone: the first so many of its entries, composed.
+The figures are those of the guarantee that the first so many entries of the ledger would give, so
+that the last of them are the claim's own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tacit.privacy.accountants import sound_accountants
-from tacit.privacy.events import Composition
+from tacit.privacy.accountants import accountant_named, sound_accountants
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.guarantee import Guarantee, Part, finite
 from tacit.privacy.ledger import Ledger
-from tacit.report.common_facts import finite
 
 POINTS = 12
 
@@ -22,37 +23,35 @@ Tell = Callable[[str, int, int], None]  # what is being computed, how far, of ho
 
 
 def over_releases(
-    ledger: Ledger, points: int = POINTS, tell: Tell | None = None, *, counted: str = "rounds"
+    guarantee: Guarantee, ledger: Ledger, points: int = POINTS, tell: Tell | None = None
 ) -> dict[str, Any] | None:
-    """Epsilon after some of the releases; None where it is 0 or infinite throughout.
-
-    `counted` is what the releases are where each of them is one of those and none was repeated.
-    """
-    whole, delta = ledger.composition(), ledger.header.delta
-    if not whole.is_private or not whole.costly():
+    """Epsilon after some of the releases; None where it is 0 or infinite throughout."""
+    header = ledger.header
+    costly = [one for one in ledger.entries if not isinstance(one.event, PostProcessing)]
+    if guarantee.reasons or not costly:
         return None
-    events = [entry.event for entry in ledger.entries]
-    places = sorted({round(float(x)) for x in np.linspace(1, len(events), points)})
-    accountants, refused = sound_accountants(whole)
-    curves = []
-    for number, accountant in enumerate(accountants):
-        values: list[float | None] = []
-        for place in places:
-            if tell is not None:
-                done, of = number * len(places) + len(values), len(accountants) * len(places)
-                tell("epsilon so far", done, of)
-            values.append(finite(accountant.epsilon(Composition.of(events[:place]), delta)))
-        curves.append({"accountant": accountant.name, "title": accountant.title, "epsilon": values})
+    releases = [Part(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
+    places = sorted({round(float(x)) for x in np.linspace(1, len(releases), points)})
+    values: dict[str, list[float | None]] = {name: [] for name in guarantee.epsilon}
+    for number, place in enumerate(places):
+        if tell is not None:
+            tell("epsilon so far", number, len(places))
+        so_far = guarantee
+        if place < len(releases):
+            so_far = Guarantee.for_releases(header, releases[:place])
+        for name, found in values.items():
+            found.append(finite(so_far.epsilon[name]))
+    rounds = [entry.round for entry in costly if entry.kind == "round"]
+    is_plain = len(rounds) == len(costly) and rounds == sorted(set(rounds))
+    _, refused = sound_accountants(ledger.composition())
     return {
-        "counted": counted if _are_plain(ledger) else "releases charged",
+        # The n-th release is the n-th round if none was repeated and nothing else was charged.
+        "counted": header.counted if is_plain else "releases charged",
         "after": places,
-        "delta": delta,
-        "curves": curves,
+        "delta": header.delta,
+        "curves": [
+            {"accountant": name, "title": accountant_named(name).title, "epsilon": found}
+            for name, found in values.items()
+        ],
         "refused": refused,
     }
-
-
-def _are_plain(ledger: Ledger) -> bool:
-    """Whether the n-th release is the n-th of them: none repeated, and nothing else charged."""
-    rounds = [entry.round for entry in ledger.entries if entry.kind == "round"]
-    return len(rounds) == len(ledger.entries) and rounds == sorted(set(rounds))

@@ -10,27 +10,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import Projection, finite
 from tacit.report import inputs
 from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
 from tacit.report.common_facts import (
     KIND,
     NEVER_CLAIMED,
-    charged_again,
     claim_facts,
-    excluded_in,
     file_facts,
-    finite,
     ledger_facts,
     versions,
 )
 from tacit.report.epsilon import Tell, over_releases
-from tacit.report.projection import Projection
-from tacit.report.warnings import found_in, has_synthetic_users
+from tacit.report.projection import projected_facts
+from tacit.report.warnings import found_in
 from tacit.run import Run
 from tacit.runs.export import without_folders
-
-__all__ = ["LANGUAGE_MODEL", "excluded_in", "gather"]
 
 LANGUAGE_MODEL = "language model"
 FILES = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")
@@ -57,9 +52,7 @@ def gather(
     audit = inputs.audit(run.directory)
     metrics = inputs.metrics(run.directory)
     guarantee = run.guarantee()
-    if projection and has_synthetic_users(run):
-        raise ValueError("a run with synthetic users has no claim about people to be projected")
-    projected = projection.facts(run, guarantee) if projection else None
+    projected = projected_facts(guarantee, run.ledger, projection) if projection else None
     private = inputs.private_audit(run.directory) if internal else None
     warnings = found_in(run, guarantee, audit, projected=projected is not None)
     facts = {
@@ -67,15 +60,17 @@ def gather(
         "of": LANGUAGE_MODEL,
         "internal": internal,
         "run": _about(run, ending),
-        "claim": _claim(run, guarantee),
+        "claim": claim_facts(guarantee, run.ledger),
         "projected": projected,
+        "other_runs": guarantee.others or None,
+        "phases": _phases(run),
         "warnings": [asdict(warning) for warning in warnings],
-        "epsilon": over_releases(run.ledger, tell=tell),
+        "epsilon": over_releases(guarantee, run.ledger, tell=tell),
         "metrics": [row.model_dump(mode="json") for row in metrics],
         "audit": audit_facts(audit, private) if audit else None,
         "not_audited": None if audit else NOT_AUDITED,
         "not_claimed": list(NOT_CLAIMED),
-        "ledger": ledger_facts(run.ledger) | {"rounds_charged_again": charged_again(run.ledger)},
+        "ledger": ledger_facts(run.ledger),
         "versions": versions(),
         "experiment": without_folders(run.experiment).to_toml(),
         "files": file_facts(run.directory, (*FILES, inputs.AUDIT_FILE)),
@@ -112,18 +107,6 @@ def _switches(run: Run) -> list[dict[str, Any]]:
         for entry in run.ledger.entries
         if entry.kind in ("tokenizer", "words")
     ]
-
-
-def _claim(run: Run, guarantee: Guarantee) -> dict[str, Any]:
-    budget = run.ledger.header.budget
-    found = claim_facts(
-        guarantee,
-        run.ledger,
-        about_people=not has_synthetic_users(run),
-        adjacency=run.plans()[0].adjacency,
-        budget=asdict(budget) if budget else None,
-    )
-    return found | {"phases": _phases(run)}
 
 
 def _phases(run: Run) -> list[dict[str, Any]]:

@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tacit.nlu.declarations import VALID_AND_TEST
 from tacit.nlu.experiment import PRIVATE, NluExperiment
 from tacit.nlu.metrics import by_intent, total
 from tacit.nlu.model_files import StoredModel
 from tacit.nlu.plan import epoch_steps
 from tacit.nlu.predictions import predict
 from tacit.nlu.run import NluRun
-from tacit.privacy.events import Adjacency, Gaussian, PoissonGaussian
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.report import nlu_inputs
 from tacit.report.common_facts import (
@@ -32,13 +30,12 @@ from tacit.report.common_facts import (
 )
 from tacit.report.epsilon import Tell, over_releases
 from tacit.report.nlu_inputs import Result
-from tacit.report.nlu_warnings import found_in, has_made_up_utterances
+from tacit.report.nlu_warnings import found_in
 from tacit.runs.export import without_folder
 
 NLU_MODEL = "intent and slot model"
 FILES = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
 NOT_ATTACKED = "not attacked: run `tacit nlu attack RUN`"
-ALWAYS_EXCLUDED = ("the choice of settings", VALID_AND_TEST)
 SCALINGS = {
     "none": "1 for every layer",
     "architecture": "by the layers' sizes, which are public",
@@ -54,22 +51,23 @@ def gather(run: NluRun, *, internal: bool = False, tell: Tell | None = None) -> 
     metrics = nlu_inputs.metrics(run.directory)
     attack = nlu_inputs.attack(run.directory) if internal else None
     guarantee, stored = run.guarantee(), run.stored()
-    is_by_epoch = run.experiment.training.method not in PRIVATE
     warnings = found_in(run, guarantee, stored.encoder.provenance, attack)
     facts = {
         "kind": KIND,
         "of": NLU_MODEL,
         "internal": internal,
         "run": _about(run, result, stored),
-        "claim": _claim(run, guarantee) | {"as_printed": run.as_printed()},
+        "claim": claim_facts(guarantee, run.ledger),
+        "as_printed": run.as_printed(),
+        "other_runs": guarantee.others or None,
+        "released": _released(run),
         "warnings": [asdict(warning) for warning in warnings],
-        "epsilon": over_releases(
-            run.ledger, tell=tell, counted="epochs" if is_by_epoch else "steps"
-        ),
+        "epsilon": over_releases(guarantee, run.ledger, tell=tell),
         "metrics": [row.model_dump(mode="json") for row in metrics],
         "test": _test(run, result, stored, tell),
-        "not_claimed": _not_claimed(run.experiment.training.unit),
-        "ledger": ledger_facts(run.ledger) | {"epochs_charged_again": _epochs_charged_again(run)},
+        "not_claimed": _not_claimed(run.ledger.header.unit),
+        "ledger": ledger_facts(run.ledger),
+        "epochs_charged_again": _epochs_charged_again(run),
         "versions": versions(),
         "experiment": without_folders(run.experiment).to_toml(),
         "files": file_facts(run.directory, FILES),
@@ -105,30 +103,6 @@ def _about(run: NluRun, result: Result | None, stored: StoredModel) -> dict[str,
     }
 
 
-def _claim(run: NluRun, guarantee: Guarantee) -> dict[str, Any]:
-    privacy = run.experiment.privacy
-    budget = {"epsilon": privacy.budget_epsilon, "accountant": privacy.accountant}
-    found = claim_facts(
-        guarantee,
-        run.ledger,
-        about_people=not has_made_up_utterances(run),
-        adjacency=_adjacency(run.ledger),
-        budget=budget if privacy.budget_epsilon is not None else None,
-        always_excluded=ALWAYS_EXCLUDED,
-    )
-    return found | {"released": _released(run)}
-
-
-def _adjacency(ledger: Ledger) -> Adjacency | None:
-    """Of the steps or epochs; None where nothing is private."""
-    composition = ledger.composition()
-    if not composition.is_private:
-        return None
-    events = [event for event, _ in composition.counts]
-    replaces = any(isinstance(e, Gaussian) and e.adjacency is Adjacency.REPLACE for e in events)
-    return Adjacency.REPLACE if replaces else Adjacency.ADD_REMOVE
-
-
 def _released(run: NluRun) -> dict[str, Any]:
     """What the steps were, under the paper's letters, and the multipliers that were charged."""
     training, noise = run.experiment.training, run.experiment.noise
@@ -138,7 +112,6 @@ def _released(run: NluRun) -> dict[str, Any]:
     scaling = noise.scaling if is_edp else None
     return {
         "method": training.method,
-        "counted": "steps" if is_poisson else "epochs",
         "steps_of_epoch": epoch_steps(run.experiment, population) if is_poisson else None,
         "batch_size": training.batch_size,
         "sampling_prob": training.batch_size / population if is_poisson else None,

@@ -25,14 +25,12 @@ def found_in(
     return in_order(
         [
             *of_the_claim(
-                guarantee.epsilon[guarantee.accountant],
-                unit=experiment.training.unit,
+                guarantee,
                 gives_away="give away what anybody said",
-                is_simulation=run.is_simulation,
                 provenance=provenance,
             ),
             *_of_the_figures(run, guarantee),
-            *_of_the_people(run),
+            *_of_the_people(guarantee),
             *of_other_runs(guarantee),
             *of_the_state(
                 run.directory,
@@ -46,15 +44,10 @@ def found_in(
     )
 
 
-def has_made_up_utterances(run: NluRun) -> bool:
-    """Whether a program made the utterances, so that no claim about people may be made."""
-    return run.experiment.data.source.partition(":")[0] == "generated"
-
-
 def _of_the_figures(run: NluRun, guarantee: Guarantee) -> Iterator[Warning]:
     is_printed = run.experiment.training.method == "edp-sgd-paper"
-    is_private = math.isfinite(guarantee.epsilon[guarantee.accountant])
-    unit, population = run.ledger.header.unit, run.ledger.header.population
+    is_private = math.isfinite(guarantee.value)
+    unit, population = guarantee.header.unit, guarantee.header.population
     if (is_private or is_printed) and not guarantee.delta < 1 / population:
         yield Warning(
             "large-delta",
@@ -78,8 +71,8 @@ def _of_the_figures(run: NluRun, guarantee: Guarantee) -> Iterator[Warning]:
         )
 
 
-def _of_the_people(run: NluRun) -> Iterator[Warning]:
-    if has_made_up_utterances(run):
+def _of_the_people(guarantee: Guarantee) -> Iterator[Warning]:
+    if not guarantee.header.about_people:
         yield Warning(
             "made-up-utterances",
             "note",

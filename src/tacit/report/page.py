@@ -21,6 +21,16 @@ from tacit.report.facts import LANGUAGE_MODEL
 from tacit.report.nlu_facts import NLU_MODEL
 
 TABLE_ROWS = 8  # of what a chart shows in full
+WHOSE_TEXT = {
+    "people": "people's, each with their own",
+    "iid": "people's, mixed among made-up users: nobody is protected",
+    "synthetic": "nobody's: it is made up",
+}
+PAYERS = {
+    "same": "the same people: it is in the claim",
+    "beside": "others of the same corpus: the larger epsilon is claimed for everybody",
+    "elsewhere": "other people, whom the claim leaves out",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,8 @@ def render(facts: Mapping[str, Any]) -> str:
         .render(
             **facts,
             charts=view.draw(facts),
+            whose=WHOSE_TEXT,
+            payers=PAYERS,
             epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
             metric_rows=_some(facts["metrics"]),
         )

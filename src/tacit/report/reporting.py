@@ -7,9 +7,9 @@ from typing import Any
 
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.run import NluRun
+from tacit.privacy.guarantee import Projection
 from tacit.report import facts, nlu_facts
 from tacit.report.epsilon import Tell
-from tacit.report.projection import Projection
 from tacit.run import Run
 from tacit.runs.directory import RunDirectory
 

@@ -21,18 +21,15 @@ def found_in(
     run: Run, guarantee: Guarantee, audit: Audit | None, *, projected: bool = False
 ) -> list[Warning]:
     """All warnings of a run, the serious ones first."""
-    epsilon = guarantee.epsilon[guarantee.accountant]
     found = [
         *of_the_claim(
-            epsilon,
-            unit="user",
+            guarantee,
             gives_away="repeat what anybody wrote",
-            is_simulation=run.is_simulation,
             provenance=run.tokenizer.provenance,
         ),
-        *_of_the_users(run),
+        *_of_the_users(guarantee),
         *of_other_runs(guarantee),
-        *_of_planted_text(run),
+        *_of_planted_text(run, guarantee),
         *of_the_state(
             run.directory,
             run.round,
@@ -48,20 +45,15 @@ def found_in(
     return in_order(found)
 
 
-def has_synthetic_users(run: Run) -> bool:
-    """Whether its users stand for nobody, so that no claim about people may be made."""
-    return any(warning.name == "synthetic-users" for warning in _of_the_users(run))
-
-
-def _of_the_users(run: Run) -> Iterator[Warning]:
-    corpus = run.experiment.corpus
-    if corpus.source.partition(":")[0] == "synthetic":
+def _of_the_users(guarantee: Guarantee) -> Iterator[Warning]:
+    view = guarantee.header.view
+    if view == "synthetic":
         yield Warning(
             "synthetic-users",
             "note",
             "The users are synthetic: nobody's text was used, and no figure here is about people.",
         )
-    elif corpus.view == "iid":
+    elif view == "iid":
         yield Warning(
             "synthetic-users",
             "serious",
@@ -70,9 +62,9 @@ def _of_the_users(run: Run) -> Iterator[Warning]:
         )
 
 
-def _of_planted_text(run: Run) -> Iterator[Warning]:
+def _of_planted_text(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
     planted = run.experiment.audit
-    if planted.is_on:
+    if guarantee.header.audit:
         what = [
             *(["canaries were planted among the training texts"] if planted.canaries else []),
             *(["made-up users took part"] if planted.canary_clients else []),
