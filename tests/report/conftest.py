@@ -31,6 +31,9 @@ KINDS = {
         "evaluation": {"every": 1},
     },
     "iid": {"rounds": 1, "corpus": {"view": "iid"}},
+    "canaries": {"rounds": 1, "audit": {"canaries": {"per_cell": 1, "max_share": 0.9}}},
+    "clients": {"rounds": 1, "audit": {"canary_clients": 20}},
+    "budgeted": {"rounds": 1, "privacy": {"accountant": "pld", "budget_epsilon": 30.0}},
 }
 
 

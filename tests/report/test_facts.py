@@ -7,13 +7,16 @@ import shutil
 import pytest
 
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.claims import PROJECTED
+from tacit.privacy.claims import COUNTED, PROJECTED
 from tacit.privacy.events import Composition, PoissonGaussian
-from tacit.report.facts import excluded_in
+from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.page import render
-from tacit.report.projection import Projection
 from tacit.run import Run
+from tacit.train import train
 from tests.report import audits
+from tests.report.conftest import KINDS
+from tests.train.small import experiment, make_folder
 
 
 def names(facts):
@@ -32,14 +35,22 @@ def test_the_claim_is_the_runs_own_with_all_that_it_rests_on(run, facts_of):
     assert (claim["accountant"], claim["delta"], claim["unit"]) == ("pld", 1e-3, "user")
     assert claim["adjacency"] == "add/remove-one"
     assert claim["rounds_charged"] == 6
-    [phase] = claim["phases"]
+    [phase] = facts_of(run)["phases"]
     population = claim["population"]
     assert phase["sampling_prob"] == pytest.approx(10 / population)
     assert (phase["clip_norm"], phase["noise_multiplier"]) == (0.3, 1.0)
     assert phase["noise_stddev"] == pytest.approx(1.0 * 0.3 / 10)
     assert not phase["clip_norm_changes"]
+    assert claim["excluded"] == list(guarantee.excluded)
     assert claim["excluded"][0] == "the choice of settings"
     assert len(claim["excluded"]) == 3
+
+
+def test_the_claim_and_the_ledger_can_be_made_again_from_the_ledger_alone(run_of, facts_of):
+    for kind in KINDS:
+        facts, run = facts_of(run_of(kind)), Run.open(run_of(kind))
+        assert facts["claim"] == claim_facts(Guarantee.of(run.ledger), run.ledger)
+        assert facts["ledger"] == ledger_facts(run.ledger)
 
 
 def test_a_switch_of_tokenizers_is_on_the_page_and_costs_nothing(run_of, facts_of):
@@ -58,18 +69,6 @@ def test_without_a_switch_perplexity_is_per_token(run, facts_of):
     assert "Per token, on a logarithmic scale" in render(facts_of(run))
 
 
-def test_what_a_claim_excludes_is_read_from_its_own_words():
-    assert excluded_in("X: by pld; excluded: the first; the second, too.") == [
-        "the first",
-        "the second, too",
-    ]
-    assert excluded_in("X; excluded: the first; the last.  The tokenizer: a; b.") == [
-        "the first",
-        "the last",
-    ]
-    assert excluded_in("No differential privacy: no noise.")[0] == "the choice of settings"
-
-
 def test_epsilon_is_that_of_the_first_so_many_entries(run, facts_of):
     facts, ledger = facts_of(run)["epsilon"], Run.open(run).ledger
     assert facts["counted"] == "rounds"
@@ -77,7 +76,7 @@ def test_epsilon_is_that_of_the_first_so_many_entries(run, facts_of):
     assert [curve["accountant"] for curve in facts["curves"]] == ["pld", "rdp", "moments"]
     for curve in facts["curves"]:
         by = accountant_named(curve["accountant"])
-        events = [entry.event for entry in ledger.entries]
+        events = [entry.event for entry in ledger.entries if entry.kind == "round"]
         for after, epsilon in zip(facts["after"], curve["epsilon"], strict=True):
             assert epsilon == by.epsilon(Composition.of(events[:after]), 1e-3)
         assert curve["epsilon"] == sorted(curve["epsilon"])
@@ -86,7 +85,8 @@ def test_epsilon_is_that_of_the_first_so_many_entries(run, facts_of):
 
 def test_the_ledger_and_the_files_are_named_by_their_hashes(run, facts_of):
     facts = facts_of(run)
-    assert facts["ledger"]["entries"] == 6
+    assert facts["ledger"]["entries"] == 7
+    assert facts["ledger"]["kinds"] == {"tokenizer": 1, "round": 6}
     last_line = (run / "ledger.jsonl").read_bytes().splitlines()[-1]
     assert facts["ledger"]["head"] in last_line.decode()
     listed = {row["name"]: row["sha256"] for row in facts["files"]}
@@ -126,12 +126,15 @@ def test_each_kind_of_run_is_warned_of(run_of, facts_of, kind, name, how):
     assert order == sorted(order, reverse=True)  # serious before note
 
 
-def test_the_other_runs_on_the_corpus_are_counted(run_of, facts_of):
-    run_of("simulated")
-    path = run_of("private")
+def test_the_other_runs_on_the_corpus_are_counted(facts_of, tmp_path):
+    folder = make_folder(tmp_path / "people")
+    path = tmp_path / "second"
+    for where in (tmp_path / "first", path):
+        train(experiment(folder, rounds=1, seed=None), where)
     facts = facts_of(path)
+    assert facts["claim"] == claim_facts(Guarantee.of(Run.open(path).ledger), Run.open(path).ledger)
     [warning] = [row for row in facts["warnings"] if row["name"] == "other-runs"]
-    assert warning["text"] == facts["claim"]["other_runs"] == Run.open(path).guarantee().others
+    assert warning["text"] == facts["other_runs"] == Run.open(path).guarantee().others
     assert "on record" in warning["text"]
 
 
@@ -140,7 +143,7 @@ def test_a_run_without_noise_has_an_infinite_epsilon_and_no_curve(run_of, facts_
     assert facts["claim"]["private"] is False
     assert set(facts["claim"]["epsilon"].values()) == {None}
     assert facts["epsilon"] is None
-    assert facts["claim"]["phases"][0]["clip_norm"] is None
+    assert facts["phases"][0]["clip_norm"] is None
 
 
 def test_an_incomplete_run_says_so(run, facts_of):
@@ -166,18 +169,16 @@ def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("planted", "said"),
+    ("kind", "said"),
     [
-        ({"canaries": {"per_cell": 1}}, "run: canaries were planted among the training texts, so"),
-        ({"canary_clients": 4}, "run: made-up users took part, so"),
+        ("canaries", "run: canaries were planted among the training texts, so"),
+        ("clients", "run: made-up users took part, so"),
     ],
-    ids=["canaries", "canary clients"],
 )
-def test_an_audit_run_is_warned_of(run, facts_of, planted, said):
-    assert "audit-run" not in names(facts_of(run))
-    changed = Run.open(run).experiment.changed(audit=planted)
-    (run / "experiment.toml").write_text(changed.to_toml())
-    facts = facts_of(run)
+def test_an_audit_run_is_warned_of(run_of, facts_of, kind, said):
+    assert "audit-run" not in names(facts_of(run_of("private")))
+    facts = facts_of(run_of(kind))
+    assert facts["claim"]["audit"]
     [warning] = [row for row in facts["warnings"] if row["name"] == "audit-run"]
     assert said in warning["text"]
     assert facts["claim"]["sentence"].startswith("Audit run")
@@ -228,7 +229,9 @@ def test_the_words_of_phrases_are_internal(audited, facts_of):
     [internal] = facts_of(audited, internal=True)["audit"]["phrases"]
     assert public["text"] == "phrase 1"
     assert internal["text"] == audits.PHRASE
-    assert public | {"text": audits.PHRASE} == internal
+    verdicts = ("memorized_rs", "memorized_bs")
+    assert [public[name] for name in verdicts] == [internal[name] for name in verdicts]
+    assert public.keys() == internal.keys()
 
 
 @pytest.mark.parametrize(
@@ -266,20 +269,30 @@ def test_a_projection_is_labelled_and_stands_beside_the_actual_claim(run, facts_
     found = facts["projected"]
     assert PROJECTED in found["sentence"]
     assert found["label"] == PROJECTED
-    assert found["noise_multiplier"] == pytest.approx(10.0)  # ten times the users, ten times z
-    event = PoissonGaussian(0.1, found["noise_multiplier"])
+    [released] = found["releases"]
+    z = released["event"]["noise_multiplier"]
+    assert z == pytest.approx(10.0)  # ten times the users, ten times z
+    assert released["count"] == 6
     delta = 1000**-1.1
-    expected = accountant_named("pld").epsilon(Composition.of([(event, 6)]), delta)
-    assert found["epsilon"] == pytest.approx(expected)
+    expected = accountant_named("pld").epsilon(
+        Composition.of([(PoissonGaussian(0.1, z), 6)]), delta
+    )
+    assert found["epsilon"]["pld"] == pytest.approx(expected)
+    for kept in ("public_inputs", "prior_costs", "unit", "adjacency", "view", "simulation"):
+        assert found[kept] == facts["claim"][kept]
+    # The run's population was counted, and the projected one is given.
+    assert [*found["excluded"], COUNTED.format(unit="user")] == facts["claim"]["excluded"]
+    assert found["public_inputs"]
 
 
 def test_a_projection_to_the_run_itself_costs_what_the_run_costs(run, facts_of):
     population = Run.open(run).ledger.header.population
-    found = facts_of(run, projection=Projection(10, population))["projected"]
-    event = PoissonGaussian(10 / population, 1.0)
-    expected = accountant_named("pld").epsilon(Composition.of([(event, 6)]), found["delta"])
-    assert found["noise_multiplier"] == pytest.approx(1.0)
-    assert found["epsilon"] == pytest.approx(expected)
+    facts = facts_of(run, projection=Projection(10, population))
+    for same in ("epsilon", "delta", "excluded", "releases"):
+        assert facts["projected"][same] == facts["claim"][same]
+    at = facts_of(run, projection=Projection(10, population, delta=1e-5))["projected"]
+    assert at["delta"] == 1e-5
+    assert at["epsilon"]["pld"] > facts["claim"]["epsilon"]["pld"]
 
 
 def test_synthetic_users_are_not_taken_for_people(run_of, facts_of):
@@ -293,7 +306,7 @@ def test_synthetic_users_are_not_taken_for_people(run_of, facts_of):
 
 
 def test_what_cannot_be_projected_is_refused(run_of, facts_of):
-    with pytest.raises(ValueError, match="a projection needs a private run of one phase"):
+    with pytest.raises(ValueError, match="a projection needs noisy rounds"):
         facts_of(run_of("plain"), projection=Projection(10, 1000))
     with pytest.raises(ValueError, match="at most the projected population of 100, got 200"):
         Projection(200, 100)
@@ -323,3 +336,31 @@ def test_an_audit_whose_counts_contradict_its_rows_is_refused(audited, facts_of)
     audits.put(audited, audits.audit(memorized_rs=0))
     with pytest.raises(ValueError, match="memorized_rs is 0, and its rows say"):
         facts_of(audited)
+
+
+def test_public_inputs_stand_in_the_claim_and_on_the_page_with_their_digests(run, folder, facts_of):
+    facts = facts_of(run)
+    [public] = facts["claim"]["public_inputs"]
+    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+    assert public == {"what": "dictionary", "name": "tokenizer.json", "sha256": digest}
+    assert digest in render(facts)
+
+
+def test_the_budget_is_that_of_the_header(run_of, facts_of):
+    facts = facts_of(run_of("budgeted"))
+    assert facts["claim"]["budget"] == {"epsilon": 30.0, "delta": 1e-3, "accountant": "pld"}
+    assert "epsilon 30 at delta 0.001 by pld: a hard stop" in render(facts)
+
+
+def test_whose_text_it_is_comes_from_the_header(run_of, facts_of):
+    views = {
+        kind: facts_of(run_of(kind))["claim"]["view"] for kind in ("plain", "iid", "synthetic")
+    }
+    assert views == {"plain": "people", "iid": "iid", "synthetic": "synthetic"}
+
+
+def test_an_edited_experiment_has_no_report(run, facts_of):
+    file = run / "experiment.toml"
+    file.write_text(file.read_text().replace("noise_multiplier = 1.0", "noise_multiplier = 9.0"))
+    with pytest.raises(ValueError, match=r"experiment\.toml was changed since the run began"):
+        facts_of(run)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Projection, finite
 from tacit.report import inputs
 from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
@@ -101,11 +102,17 @@ def _about(run: Run, ending: str | None) -> dict[str, Any]:
 
 
 def _switches(run: Run) -> list[dict[str, Any]]:
-    """What the ledger says about vocabularies: learnt when, and from what."""
+    """What the ledger says about vocabularies: learnt when, and from what.
+
+    The first one of a run is no switch, and is told only if it was learnt from people's text.
+    """
+    found = [entry for entry in run.ledger.entries if entry.kind in ("tokenizer", "words")]
+    is_public = not any(cost.what == "tokenizer" for cost in run.ledger.header.prior_costs)
+    if is_public and found and isinstance(found[0].event, PostProcessing):
+        del found[0]
     return [
         {"round": entry.round, "what": str(getattr(entry.event, "reason", entry.event))}
-        for entry in run.ledger.entries
-        if entry.kind in ("tokenizer", "words")
+        for entry in found
     ]
 
 
