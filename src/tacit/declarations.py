@@ -128,7 +128,7 @@ def declared(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
         return PublicInput(what, name, public.digest_of_named(name))
     path = Path(name)
     if not path.exists():
-        raise ValueError(f"the {what} {name} does not exist; name a public text or a file")
+        raise ValueError(f"there is no {what} at {name}: name a public text or a file")
     if corpus is not None and path.is_file():
         refuse_private(f"the {what} {name}", path, _lines(what, path), corpus)
     tokenizer = path / FILE_NAME if path.is_dir() else path

@@ -140,21 +140,31 @@ def resumed(
             f"the corpus {there.corpus.source} is not as it was when {directory.path} was started"
             f" on it; branch from the run with --from {directory.path}@ROUND --run OTHER"
         )
-    if experiment is not None:
-        file = directory.checkpoints.read().model_file
-        model = weights.load(file, own_factory=_own(there))
-        inherited = _inherited(Ledger.read(directory.ledger_file, torn_is_left_out=True))
-        wanted = _resolved(experiment, people, model, inherited)
-        there.refuse_another(wanted, directory.path, "branch from it with --from")
+    _refuse_another(experiment, directory, there, people)
     return _session(directory, there, people, engine, tell)
 
 
-def ended_without_result(run: str | Path) -> str | None:
+def _refuse_another(
+    experiment: Experiment | None, directory: RunDirectory, there: Experiment, people: People
+) -> None:
+    """A run goes on with the experiment that it was started with; None stands for that one."""
+    if experiment is None:
+        return
+    file = directory.checkpoints.read().model_file
+    model = weights.load(file, own_factory=_own(there))
+    inherited = _inherited(Ledger.read(directory.ledger_file, torn_is_left_out=True))
+    wanted = _resolved(experiment, people, model, inherited)
+    there.refuse_another(wanted, directory.path, "branch from it with --from")
+
+
+def ended_without_result(experiment: Experiment | None, run: str | Path) -> str | None:
     """How a run ended that was cut short after its key was destroyed; None for any other."""
     directory = RunDirectory.open(run)
     if directory.result() is not None or not directory.key_is_gone:
         return None
     there, last = directory.experiment(), directory.checkpoints.read()
+    if experiment is not None:
+        _refuse_another(experiment, directory, there, People.of(there))
     return "complete" if last.round >= there.rounds else "its budget ended it"
 
 
@@ -349,7 +359,8 @@ def _opened(
 
 def _commit_to(coins: bytes, ledger: Ledger) -> None:
     """The audit's coins in the ledger before training, so that they cannot be tossed again."""
-    if any(entry.kind == COMMITTED for entry in ledger.entries):
+    branch = ledger.header.branch
+    if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
         return
     ledger.append(
         kind=COMMITTED,

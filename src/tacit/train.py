@@ -59,7 +59,7 @@ def train(
         resume = True  # torchrun repeats its command as it was
     if engine is None or place.size > 1:
         engine = partial(engine_for, workers=workers)
-    if resume and (ending := ended_without_result(run)):
+    if resume and (ending := ended_without_result(experiment, run)):
         return _finished(run, ending, keep_key=False)
     if resume:
         session = resumed(experiment, run, engine, tell)

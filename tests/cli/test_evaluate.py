@@ -7,12 +7,14 @@ import shutil
 
 import pytest
 
-from tacit.corpus.builtin import load_corpus
+from tacit.corpus.ingest import ingest_records
+from tacit.corpus.options import UserOptions
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.held_out import held_out_sequences
 from tacit.run import Run
-from tests.train.small import make_corpus
+from tacit.train import train
+from tests.train.small import experiment, make_folder
 
 FIGURES = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "tokens"]
 
@@ -97,15 +99,13 @@ def test_people_who_do_not_exist_can_be_measured_on(tacit, synthetic_run):
 
 
 def test_another_corpus_in_the_place_of_the_run_s_own_is_refused(tacit, private_run, tmp_path):
-    copied = tmp_path / "run"
-    shutil.copytree(private_run, copied)
-    moved = make_corpus(tmp_path / "moved")
-    info = load_corpus(moved)
-    text = (copied / "experiment.toml").read_text()
-    text = text.replace(str(private_run.parent / "corpus"), str(moved))
-    (copied / "experiment.toml").write_text(text.replace(info.identity, "0" * len(info.identity)))
-    assert "is another corpus than the one" in tacit.refused(copied)
-    assert json.dumps(tacit.json(copied, "--corpus", moved))
+    own = make_folder(tmp_path / "own")
+    train(experiment(own, seed=None, rounds=1), own / "run")
+    shutil.move(own / "corpus", own / "before")
+    people = [(f"somebody else {n}", ["the dog runs"] * 3) for n in range(60)]
+    ingest_records(people, own / "corpus", count=60, options=UserOptions(test_fraction=0.3))
+    assert "is another corpus than the one" in tacit.refused(own / "run")
+    assert json.dumps(tacit.json(own / "run", "--corpus", own / "corpus"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.ledger import Ledger
 from tacit.run import Run
 from tacit.train import train
-from tests.train.small import experiment
+from tests.train.small import experiment, make_folder
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def test_what_scripts_rely_on(tacit, private_run):
     assert {"pld", "rdp", "moments"} == set(found["epsilon"])
     assert found["claim"] == Run.open(private_run).guarantee().claim
     assert "User-level" in found["claim"]
-    assert found["entries"] == {"round": 6}
+    assert found["entries"] == {"tokenizer": 1, "round": 6}
     assert found["charged_again"] == []
     assert found["parent"] is None
     assert found["complete"] is True
-    assert found["head"]["entries"] == 6
+    assert found["head"]["entries"] == 7
 
 
 def test_the_budget_is_counted_down(tacit, private_run):
@@ -72,12 +72,13 @@ def test_a_simulation_says_so(tacit, simulated_run):
     assert found["claim"].startswith("Simulation, not for release")
 
 
-def test_a_branch_names_its_parent_and_a_repeated_round_is_listed(tacit, small, private_run):
-    parent = Run.open(private_run)
-    path = small / "ledger-branch"
-    train(experiment(small, seed=None, rounds=8), path, branch_from=(private_run, 6))
+def test_a_branch_names_its_parent_and_a_repeated_round_is_listed(tacit, tmp_path):
+    own = make_folder(tmp_path / "own")
+    private_run, path = own / "parent", own / "branch"
+    parent = train(experiment(own, seed=None), private_run)
+    train(experiment(own, seed=None, rounds=8), path, branch_from=(private_run, 6))
     found = tacit.json(path)
-    assert found["parent"] == {"run_id": parent.ledger.header.run_id, "entries": 6}
+    assert found["parent"] == {"run_id": parent.ledger.header.run_id, "entries": 7}
     assert found["rounds"] == 8
     assert found["epsilon"]["rdp"] > tacit.json(private_run)["epsilon"]["rdp"]
     assert "other run" in found["other_runs"]
@@ -100,7 +101,7 @@ def break_hash(lines):
 
 
 def drop_last(lines):
-    return lines[:-1], "line 7"
+    return lines[:-1], "line 8"
 
 
 def reorder(lines):
@@ -131,7 +132,7 @@ def test_a_missing_ledger_is_not_intact(tacit, copied):
 def test_a_bundle_has_a_ledger_too(tacit, command, private_run, tmp_path):
     command("export").says(private_run, "--out", tmp_path / "bundle")
     found = tacit.json(tmp_path / "bundle")
-    assert found["checked_against"] is None
+    assert found["checked_against"] == "the digests of its last line"
     assert found["epsilon"] == tacit.json(private_run)["epsilon"]
     assert found["claim"] == tacit.json(private_run)["claim"]
 

@@ -84,7 +84,8 @@ def test_without_a_terminal_there_is_one_line_for_each_evaluation(first):
     lines = [line for line in first.err.splitlines() if line.startswith("round ")]
     assert [line.partition(":")[0] for line in lines] == [f"round {n} of 6" for n in (0, 2, 4, 6)]
     assert re.search(
-        r"top-1 \d+\.\d\d%, perplexity [\d.,e+]+, epsilon [\d.]+; .* users/s, \S+ left$", lines[1]
+        r"top-1 \d+\.\d\d%, perplexity [\d.,e+]+, epsilon [\d.]+; .* rounds/min, about \S+ left$",
+        lines[1],
     )
     assert "tokenizing" in first.err
 
@@ -150,7 +151,7 @@ def test_a_branch_starts_from_the_parents_model_and_pays_for_it(folder, first):
     assert weights(path, 4) == weights(first.path, 4)
     assert branch.experiment.plan.clip_norm == 5
     assert branch.experiment.plan.noise_multiplier == 1
-    assert len(branch.ledger.entries) == len(parent.ledger.entries) == 6
+    assert branch.guarantee().rounds == parent.guarantee().rounds == 6
     assert json.loads(out)["epsilon"]["pld"] == pytest.approx(parent.guarantee().epsilon["pld"])
 
 
@@ -294,13 +295,16 @@ def test_workers_are_handed_to_the_engine(tmp_path, monkeypatch):
     assert asked == [processes.available_cores(), 3]
 
 
-def test_the_vectorized_engine_reaches_the_same_figures(tmp_path, first):
-    words = ["--rounds", ROUNDS, "--seed", 3, *TINY, "--engine", "vectorized", "--json", "--quiet"]
-    code, out, err = train("mcmahan2018", "--run", tmp_path / "run", *words)
-    assert code == 0, err
-    found, expected = json.loads(out), json.loads((first.path / "result.json").read_text())
-    assert found["perplexity"] == pytest.approx(expected["perplexity"], rel=2e-3)
-    assert found["epsilon"] == expected["epsilon"]
+def test_the_vectorized_engine_reaches_the_same_figures(tmp_path):
+    """Without noise: its sums differ in their last bits, and other sums get other noise."""
+    figures = []
+    for engine in ("vectorized", "processes"):
+        words = ["--rounds", ROUNDS, "--seed", 3, *TINY, "--engine", engine, "--json", "--quiet"]
+        words += ["--set", "plan.noise_multiplier=0"]
+        code, out, err = train("mcmahan2018", "--run", tmp_path / engine, *words)
+        assert code == 0, err
+        figures.append(json.loads(out)["perplexity"])
+    assert figures[0] == pytest.approx(figures[1], rel=2e-3)
 
 
 @pytest.mark.slow

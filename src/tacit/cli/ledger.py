@@ -147,7 +147,7 @@ def _print(row: dict[str, Any]) -> None:
     table.add_column("what")
     table.add_column("value")
     against = row["checked_against"]
-    table.add_row("intact", f"yes, and as long as {against} says")
+    table.add_row("intact", f"yes, as long as {against} says")
     table.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")
     for kind, count in row["entries"].items():
         if kind != "round":

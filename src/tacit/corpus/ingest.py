@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -216,13 +215,9 @@ class _Job:
                 found = self._write(writer, spool, facts, digests, work / "scratch")
             finally:
                 writer.close()
+            # First: people without a corpus do no harm, a corpus of forgotten people would.
+            self._census.register(found, digests, on_merge)
             move_in(writer.path, self._out)
-            # Only now: an ingest that is killed leaves nobody behind who has no corpus.
-            try:
-                self._census.register(found, digests, on_merge)
-            except BaseException:  # a corpus whose people were forgotten would be worse than none
-                shutil.rmtree(self._out)
-                raise
         return Corpus.open(self._out)
 
     def _write(

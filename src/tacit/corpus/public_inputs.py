@@ -41,3 +41,15 @@ def refuse_private(name: str, path: Path | None, lines: Iterable[str], corpus: U
                 f"{name} cannot be declared public: {found:,} of {len(sample):,} lines looked for"
                 f" from the corpus's own texts are in it (at most {MOST_SHARED:.0%} may be)"
             )
+
+
+def refuse_private_origin(name: str, origin: str, corpus: UserCorpus) -> None:
+    """Raise if what something was learnt from, by its digest in `origin`, is the people's text."""
+    if not isinstance(corpus, Corpus) or not corpus.about_people:
+        return
+    for digest in corpus.input_digests | people.known_inputs(corpus.identity):
+        if digest[:16] in origin:
+            raise ValueError(
+                f"{name} cannot be declared public: it was learnt from a file that was ingested as"
+                " these people's text"
+            )

@@ -125,6 +125,11 @@ class UserCorpus(Source):
         read so far and in all.
         """
 
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        """What was declared of its people, for a claim to list as excluded."""
+        return ()
+
     @abstractmethod
     def info(self) -> Mapping[str, Any]:
         """Facts about the corpus, for people to read."""

@@ -118,6 +118,19 @@ class Corpus(UserCorpus):
         digests = [f"{name} {digest}" for name, digest in sorted(self._meta["digests"].items())]
         return derived("corpus commitment", self._meta["salt"], self._meta["test_users"], *digests)
 
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        said = [
+            f"what other runs have cost about {share:.0%} of these users, who are in another corpus"
+            for _, share in self._meta["overlaps"]
+        ]
+        if self._meta.get("new_people"):
+            said.append(
+                "what was spent on people of an earlier corpus with the same ids: these are declared"
+                " to be others"
+            )
+        return tuple(said)
+
     def verify(self, progress: Progress | None = None) -> None:
         """Hash the files again; one that is not what corpus.json says is named and refused."""
         files = [self.path / name for name in self._meta["digests"]]

@@ -172,12 +172,16 @@ def opened(directory: NluDirectory, experiment: NluExperiment, data: NLUData) ->
     return Opened(directory, experiment, data, job, ledger)
 
 
-def ended_without_result(run: str | Path) -> str | None:
+def ended_without_result(experiment: NluExperiment | None, run: str | Path) -> str | None:
     """How a run ended that was cut short after its key was destroyed; None for any other."""
     directory = NluDirectory.open(run)
     if directory.result() is not None or not directory.key_is_gone:
         return None
-    epochs = directory.experiment().training.epochs
+    there = directory.experiment()
+    if experiment is not None:
+        wanted = plan.resolved(experiment, data_of(there))
+        there.refuse_another(wanted, directory.path, "name another directory")
+    epochs = there.training.epochs
     return "complete" if directory.checkpoints.read().round >= epochs else "its budget ended it"
 
 

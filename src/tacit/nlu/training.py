@@ -59,7 +59,7 @@ def train(
     keep_key: bool = False,
 ) -> NluRun:
     """Train to the end, and return the run; with `resume` go on with the one that is there."""
-    if resume and (ending := ended_without_result(run)):
+    if resume and (ending := ended_without_result(experiment, run)):
         return _finished(run, ending, keep_key=False)
     session = Session(
         resumed(experiment, run) if resume else created(experiment or NluExperiment(), run),

@@ -68,10 +68,11 @@ def claim(of: Guarantee) -> str:
     """What may be said of a run, to be quoted by itself (design rule 2)."""
     header = of.header
     if not header.about_people:
-        return (
+        nobody = (
             f"No claim about people: the {header.unit}s of this run are synthetic, and a guarantee"
             " for them says nothing about anybody."
         )
+        return f"{nobody}  {_sentence(of)}" if of.reasons else nobody
     said = [_sentence(of), *_of_prior_costs(of)]
     if header.simulation:
         said.insert(0, "Simulation, not for release, because its noise follows from a seed.")
