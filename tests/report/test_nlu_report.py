@@ -13,9 +13,10 @@ from tacit.nlu.run import NluRun
 from tacit.nlu.training import train
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition
+from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.nlu_charts import draw
 from tacit.report.page import render
-from tacit.report.projection import Projection
 from tacit.report.reporting import facts_of, opened
 from tests.nlu.small import of_method
 from tests.nlu.writing import json_lines, write
@@ -100,7 +101,7 @@ def test_the_page_says_the_claim_verbatim_and_what_was_released(run_of):
     page = Page(render(facts))
     assert page.text["claim"] == facts["claim"]["sentence"] == found.guarantee().claim
     assert facts["claim"]["epsilon"] == found.guarantee().epsilon
-    released, steps = facts["claim"]["released"], len(found.ledger.entries)
+    released, steps = facts["released"], len(found.ledger.entries)
     population = found.experiment.noise.population
     assert released["sampling_prob"] == 16 / population
     assert released["steps_of_epoch"] * 3 == steps == facts["claim"]["rounds_charged"]
@@ -179,7 +180,7 @@ def test_metrics_by_intent_are_left_out_where_the_utterances_changed(run, folder
 
 def test_the_three_figures_of_the_printed_algorithm_stand_with_their_meanings(run_of):
     facts = facts_at(run_of("paper"))
-    actual, conditional, published = facts["claim"]["as_printed"]
+    actual, conditional, published = facts["as_printed"]
     assert actual["epsilon"] is None
     assert conditional["epsilon"] > published["epsilon"]
     html = render(facts)
@@ -191,14 +192,14 @@ def test_the_three_figures_of_the_printed_algorithm_stand_with_their_meanings(ru
     assert warnings_of(facts)["as-printed"] == "note"
     assert warnings_of(facts)["no-guarantee"] == "serious"
     # alpha_k are norms of private gradients here, and stay out.
-    assert facts["claim"]["released"]["largest_scale"] is None
+    assert facts["released"]["largest_scale"] is None
     assert "without any noise: not private" in page.text["claim-facts"]
     assert facts["epsilon"] is None
 
 
 def test_other_methods_have_no_figures_as_printed(run_of):
     facts = facts_at(run_of("private"))
-    assert facts["claim"]["as_printed"] is None
+    assert facts["as_printed"] is None
     assert "as-printed" not in render(facts)
 
 
@@ -207,7 +208,7 @@ def test_reshuffled_epochs_are_counted_as_epochs(run_of):
     assert facts["epsilon"]["counted"] == "epochs"
     assert facts["epsilon"]["after"] == [1, 2]
     assert facts["claim"]["adjacency"] == "replace-one"
-    assert facts["claim"]["as_printed"][0]["epsilon"] == facts["claim"]["epsilon"]["pld"]
+    assert facts["as_printed"][0]["epsilon"] == facts["claim"]["epsilon"]["pld"]
     assert "epochs charged 2" in Page(render(facts)).text["claim-facts"]
 
 
@@ -234,15 +235,13 @@ def test_each_kind_of_run_is_warned_of(run_of, kind, expected):
     assert all(row["text"] in listed for row in facts["warnings"])
 
 
-def test_other_runs_on_the_same_utterances_are_counted(run_of, folder):
-    other = of_method(
-        "sgd", seed=None, data={"source": str(folder / "people.jsonl")}, training={"epochs": 1}
-    )
-    path = run_of("private")
-    train(other, folder / "other")
+def test_other_runs_on_the_same_utterances_are_counted(folder, tmp_path):
+    source, path = {"source": str(folder / "people.jsonl")}, tmp_path / "private"
+    for method, where in (("dp-sgd", path), ("sgd", tmp_path / "other")):
+        train(of_method(method, seed=None, data=source, training={"epochs": 1}), where)
     facts = facts_at(path)
-    assert facts["claim"]["other_runs"] == NluRun.open(path).guarantee().others
-    assert "on record" in facts["claim"]["other_runs"]
+    assert facts["other_runs"] == NluRun.open(path).guarantee().others
+    assert "on record" in facts["other_runs"]
     assert warnings_of(facts)["other-runs"] == "note"
 
 
@@ -312,12 +311,12 @@ def test_no_folder_of_the_machine_is_told_and_the_same_run_gives_the_same_facts(
 
 
 def test_an_epoch_that_was_charged_again_is_named(run, monkeypatch):
-    assert facts_at(run)["ledger"]["epochs_charged_again"] == []
-    steps = facts_at(run)["claim"]["released"]["steps_of_epoch"]
+    assert facts_at(run)["epochs_charged_again"] == []
+    steps = facts_at(run)["released"]["steps_of_epoch"]
     again = list(range(steps, 2 * steps))  # all of the second epoch
     monkeypatch.setattr("tacit.report.nlu_facts.charged_again", lambda ledger: again)
     facts = facts_at(run)
-    assert facts["ledger"]["epochs_charged_again"] == [2]
+    assert facts["epochs_charged_again"] == [2]
     assert "epochs charged again 2" in Page(render(facts)).text["ledger-facts"]
 
 
@@ -349,3 +348,11 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
         opened(tmp_path)
     with pytest.raises(ValueError, match="there is no run at"):
         opened(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("kind", ["private", "paper", "public paper", "oracle", "large delta"])
+def test_the_claim_and_the_ledger_can_be_made_again_from_the_ledger_alone(run_of, kind):
+    facts, ledger = facts_at(run_of(kind)), NluRun.open(run_of(kind)).ledger
+    assert facts["claim"] == claim_facts(Guarantee.of(ledger), ledger)
+    assert facts["ledger"] == ledger_facts(ledger)
+    assert facts["claim"]["counted"] == ledger.header.counted
