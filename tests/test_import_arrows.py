@@ -52,6 +52,7 @@ ARROWS["experiments"] = set(ARROWS)
 ARROWS["releases"] = set(ARROWS)
 ARROWS["report"] = {"privacy", "runs", "run", "releases", "nlu"}
 ARROWS["recipes"] = set()
+ARROWS["verification"] = set(ARROWS) - {"recipes"}
 ARROWS["cli"] = set(ARROWS)
 
 # The packages that can be reviewed by themselves: all that they may import from others.

@@ -17,9 +17,10 @@ import numpy as np
 
 from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.audit.planting import Planted, Planting, count_planted
+from tacit.corpus import installation
 from tacit.corpus import people as known_people
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.people_ledger import PeopleLedger
+from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy.events import PostProcessing
@@ -123,6 +124,12 @@ def is_same(one: str, other: str) -> bool:
 def ledger_of(people: str) -> PeopleLedger:
     """The ledger of a group of people in this installation."""
     return PeopleLedger(known_people.folder(people))
+
+
+def known_ledger(people: str) -> PeopleLedger | None:
+    """The same to look at only: None, and nothing is made, where nothing is known of them."""
+    there = installation.state_path() / "people" / known_people.resolve(people)
+    return PeopleLedger(there) if (there / FILE_NAME).is_file() else None
 
 
 def merge_ledgers(kept: str, other: str) -> None:

@@ -30,6 +30,7 @@ from tacit.cli import (
     suggest_clip,
     tokenizer,
     train,
+    verify,
 )
 from tacit.cli.interruption import Interrupted
 
@@ -56,6 +57,7 @@ app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("secret-sharer", epilog=secret_sharer.EXAMPLES)(secret_sharer.secret_sharer)
 app.add_typer(nlu.app, name="nlu")
 app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)
 app.command("suggest-clip", epilog=suggest_clip.EXAMPLES)(suggest_clip.suggest_clip)

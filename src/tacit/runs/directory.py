@@ -18,11 +18,12 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tacit.privacy import durable
+from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.runs import files
@@ -125,6 +126,7 @@ class RunDirectory:
         if not self.result_file.exists():
             return None
         result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
+        result.pop("sha256", None)
         return result
 
     def destroy_key(self) -> None:
@@ -137,9 +139,16 @@ class RunDirectory:
         return not self.key_file.exists() or not any(self.key_file.read_bytes())
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Write how it ended."""
-        text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+        """Write how it ended, with a digest of it: nothing in the ledger comes after the end."""
+        sealed = result | {"sha256": digest_of_result(result)}
+        text = json.dumps(sealed, indent=2, allow_nan=False) + "\n"
         files.replace(self.result_file, text.encode())
+
+
+def digest_of_result(result: Mapping[str, Any]) -> str:
+    """SHA-256 of all that result.json says besides this."""
+    said = {name: value for name, value in result.items() if name != "sha256"}
+    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
 
 # What else may lie in a directory, and which commands are for it.

@@ -1,0 +1,21 @@
+"""Everything that a run or a bundle says about privacy, held against its ledger.
+
+    from tacit.verification import verify
+
+    found = verify("runs/first")
+    print(found.differences)
+
+A check is a function from `Evidence` to sentences: one for each difference, with the file and what
+differs.  It reads, and changes nothing.
+
+Guarantee: without a difference the hash chain is whole; what is charged is what the experiment's
+file configures; and every epsilon and every word of the claim that stands in result.json, in the
+model card or in the report follows from the ledger.  A ledger that was rewritten from its first
+line to its last, with every other file to fit, is another ledger: to notice that, compare the head
+with one that is known from elsewhere.
+"""
+
+from tacit.verification.findings import Checked, Findings
+from tacit.verification.verifying import verify
+
+__all__ = ["Checked", "Findings", "verify"]

@@ -1,0 +1,169 @@
+"""Files by their digests: models, tokenizers, canaries, a tokenizer's history, and the key."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tacit import run_tokenizers
+from tacit.audit import coins
+from tacit.nlu.experiment import NluExperiment
+from tacit.privacy.inputs import PriorCost
+from tacit.runs.experiment import Experiment
+from tacit.tokenizers.folder import LEDGER, ORIGIN, History, LearntTokenizer
+from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.verification.configured import Vocabularies
+from tacit.verification.evidence import Evidence
+
+
+def files(evidence: Evidence) -> Iterator[str]:
+    """A bundle's files, by the last line of its ledger."""
+    if evidence.is_bundle:
+        yield from evidence.bundle.faults()
+
+
+def models(evidence: Evidence) -> Iterator[str]:
+    """Each checkpoint can be read, and its model is the one that was written with it."""
+    if evidence.is_bundle:
+        return
+    yield from evidence.damaged_checkpoints
+    if not evidence.directory.checkpoints.rounds():
+        yield f"{evidence.directory.checkpoints.folder} has no checkpoint"
+
+
+def tokenizers(evidence: Evidence) -> Iterator[str]:
+    """Each tokenizer is in the ledger, and each checkpoint in one that is."""
+    if isinstance(evidence.experiment, NluExperiment):
+        for one in evidence.checkpoints:
+            if one.tokenizer != evidence.experiment.fingerprint:
+                file = evidence.directory.checkpoints.state_file(one.round)
+                yield f"{file} is the checkpoint of another experiment"
+        return
+    ledger, vocabularies = evidence.ledger, Vocabularies(evidence)
+    recorded = {entry.plan_hash for entry in ledger.entries if entry.kind == "tokenizer"}
+    current = evidence.directory.tokenizer_file
+    if Tokenizer.load(current).fingerprint not in recorded:
+        yield f"{current} is not a tokenizer that the ledger has"
+    for file, words in evidence.tokenizers.items():
+        is_other = file != current and words.fingerprint not in recorded
+        if is_other and not _is_to_come(evidence, file):
+            yield f"{file} is not a tokenizer that the ledger has"
+    for one in evidence.checkpoints:
+        # At a switch the checkpoint is still in the tokenizer before it.
+        possible = {vocabularies.at(one.round), vocabularies.at(max(one.round - 1, 0))}
+        if one.tokenizer not in possible:
+            file = evidence.directory.checkpoints.state_file(one.round)
+            yield f"{file} names a tokenizer that the ledger does not have at round {one.round}"
+    if not evidence.is_bundle:
+        there = {words.fingerprint for words in evidence.tokenizers.values()}
+        if evidence.last.tokenizer not in there:
+            yield f"{current} is not the tokenizer of the last checkpoint"
+
+
+def _is_to_come(evidence: Evidence, file: Path) -> bool:
+    """Whether a run was cut short between learning a tokenizer and recording it."""
+    rounds = [entry.round for entry in evidence.own if entry.kind == "tokenizer"]
+    start = int(file.parent.name.removeprefix("round-")) if "-" in file.parent.name else 0
+    return start > max(rounds, default=evidence.ledger.header.first_round) and not any(
+        entry.round >= start for entry in evidence.charged
+    )
+
+
+def origin(evidence: Evidence) -> Iterator[str]:
+    """What a tokenizer from people's text cost is what the header says that it did."""
+    if isinstance(evidence.experiment, NluExperiment):
+        return
+    costs = [one for one in evidence.ledger.header.prior_costs if one.what == "tokenizer"]
+    history = run_tokenizers.history(evidence.directory)
+    file = evidence.path / f"{run_tokenizers.PREFIX}{ORIGIN}"
+    if history is None:
+        if costs:
+            yield f"{file} is missing, which says what the tokenizer has cost"
+        for words in evidence.tokenizers.values():
+            if LearntTokenizer(words).needs_history and not _is_sampled(evidence, words):
+                yield f"{file} is missing: the tokenizer comes from people's text"
+        return
+    if len(costs) != 1:
+        yield f"{evidence.ledger.path}: its header does not say what the tokenizer of {file} cost"
+        return
+    yield from _history(evidence, history, costs[0], file)
+
+
+def _is_sampled(evidence: Evidence, words: Tokenizer) -> bool:
+    """Whether it was learnt from the run's own models, so that it costs nothing more."""
+    own = evidence.ledger.entries
+    return any(one.plan_hash == words.fingerprint and one.round > 0 for one in own) or any(
+        words.fingerprint == one.fingerprint
+        for file, one in evidence.tokenizers.items()
+        if file.parent.name.startswith("round-")
+    )
+
+
+def _history(evidence: Evidence, history: History, cost: PriorCost, file: Path) -> Iterator[str]:
+    found = history.origin
+    stated = {
+        "head": (found.head, cost.head),
+        "part": (found.part, cost.part),
+        "corpus": (found.corpus, cost.people),
+        "excluded": (found.excluded, cost.excluded[: len(found.excluded)]),
+    }
+    for name, (there, in_header) in stated.items():
+        if there != in_header:
+            yield f"{file}: {name} is not what the ledger's header says of the tokenizer"
+    ledger = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
+    if history.ledger.head != cost.head:
+        yield f"{ledger} does not end where the ledger's header says"
+    if history.ledger.composition() != cost.releases:
+        yield f"{ledger} has other releases than the ledger's header says"
+    entries = [one for one in evidence.ledger.entries if one.plan_hash == found.tokenizer]
+    if not any(one.kind == "tokenizer" for one in entries):
+        yield f"{file} is about a tokenizer that the ledger does not have"
+    elif not any(str(getattr(one.event, "reason", "")).endswith(found.how) for one in entries):
+        yield f"{file}: how the tokenizer was learnt is not what the ledger says"
+    parent = evidence.ledger.header.parent
+    if cost.whom == "same" and parent is not None and parent.run_id == history.ledger.header.run_id:
+        inherited = evidence.ledger.entries[: parent.head.entries]
+        if inherited != history.ledger.entries[: parent.head.entries]:
+            yield f"{evidence.ledger.path} inherits other charges than {ledger} has"
+
+
+def canaries(evidence: Evidence) -> Iterator[str]:
+    """What was planted is what the ledger is bound to, before the first round."""
+    experiment = evidence.experiment
+    if evidence.is_bundle or not isinstance(experiment, Experiment):
+        return
+    file, book = evidence.directory.canaries_file, evidence.ledger.path
+    bound = [entry.plan_hash for entry in evidence.own if entry.kind == "canaries"]
+    began = bool(evidence.charged)
+    if len(bound) > 1:
+        yield f"{book} is bound to {len(bound)} files of canaries"
+    if bound and not file.is_file():
+        yield f"{file} is missing, to which the ledger is bound"
+    elif bound and hashlib.sha256(file.read_bytes()).hexdigest() != bound[0]:
+        yield f"{file} was changed: the ledger has another digest of it"
+    elif file.is_file() and not bound and began:
+        yield f"{file} is not in the ledger"
+    if began and experiment.audit.canaries is not None and not bound:
+        yield f"{book} does not say which canaries were planted"
+    yield from _coins(evidence, experiment)
+
+
+def _coins(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
+    """Which canary clients took part was settled before the first round."""
+    promised = [entry.plan_hash for entry in evidence.own if entry.kind == coins.COMMITTED]
+    if evidence.charged and experiment.audit.canary_clients is not None and not promised:
+        yield f"{evidence.ledger.path} does not say which canary clients were drawn"
+    secret = coins.read(evidence.directory) if promised else None
+    if secret is not None and promised != [coins.commitment(secret)]:
+        file = evidence.directory.private / coins.COINS_FILE
+        yield f"{file} does not hold the coins that the ledger committed to"
+
+
+def key(evidence: Evidence) -> Iterator[str]:
+    """A run that ended without keeping its key has none, so that nobody can repeat its noise."""
+    if evidence.result is None:
+        return
+    if evidence.result.get("key_kept") is not True and not evidence.directory.key_is_gone:
+        file = evidence.directory.key_file
+        yield f"{file} is still there, and the run has ended without keeping it: destroy it"
