@@ -2,40 +2,47 @@
 
 It lies in the installation's state folder (`corpus.people`), so that it outlives run directories
 and corpora.  A line of it holds a line of a run's own ledger, whole, so that every run's ledger
-can be read back from here; or a budget for all runs together.
+can be read back from here; or a budget for all runs together; or, as the last line of all, the
+group into which these people were merged.
 
 Guarantee: a charge is in this file, synced, before the noise of its release is drawn.  The file is
-hash-chained and only ever grows.  A run directory whose ledger is shorter than, or different from,
-what stands here was restored from a backup, copied or edited, and is refused.
+hash-chained and only ever grows: what is cut off again was never answered for, because its charge
+failed.  A run directory whose ledger is shorter than, or different from, what stands here was
+restored from a backup, copied or edited, and is refused.  Under a budget, no charge is taken with
+which all counted runs together would cost more.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy import checks, durable
-from tacit.privacy.accountants import sound_accountants
-from tacit.privacy.budget import Allowance, Budget, BudgetExceeded
-from tacit.privacy.claims import format_delta, format_epsilon
-from tacit.privacy.events import Adjacency, Composition, Event, PostProcessing, canonical_json
-from tacit.privacy.guarantee import figures
+from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
+from tacit.privacy import checks, durable, fields
+from tacit.privacy.budget import BudgetExceeded, Cover
+from tacit.privacy.claims import format_epsilon
+from tacit.privacy.events import (
+    Adjacency,
+    Composition,
+    Event,
+    PostProcessing,
+    canonical_json,
+    event_from_json,
+)
 from tacit.privacy.ledger import Ledger, Release
-from tacit.privacy.ledger_lines import Header, read_entry, read_header
+from tacit.privacy.ledger_lines import UNITS, Header, read_header
 from tacit.privacy.sealing import LedgerError, fault, open_seal, seal
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
 
-# Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
-Terms = tuple[str, Adjacency | None]
+__all__ = ["FILE_NAME", "FORMAT", "Joint", "Known", "PeopleLedger", "PeoplesBudget", "Terms"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,32 @@ class PeoplesBudget:
     def __post_init__(self) -> None:
         checks.positive("epsilon", self.epsilon)
         checks.open_unit("delta", self.delta)
+        fields.one_of("unit", self.unit, UNITS)
+
+    @property
+    def terms(self) -> Terms:
+        return self.unit, self.adjacency
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "adjacency": self.adjacency.value}
+
+    @classmethod
+    def from_json(cls, data: Any) -> PeoplesBudget:
+        fields.expect_fields("a budget", data, cls)
+        return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
+
+    def stricter(self, other: PeoplesBudget) -> PeoplesBudget:
+        """The lower epsilon and delta of both.
+
+        Where their terms differ, it is user-level under add/remove-one adjacency: runs on other
+        terms then stop until a budget for them is declared.
+        """
+        return PeoplesBudget(
+            min(self.epsilon, other.epsilon),
+            min(self.delta, other.delta),
+            "user" if "user" in (self.unit, other.unit) else self.unit,
+            self.adjacency if self.adjacency == other.adjacency else Adjacency.ADD_REMOVE,
+        )
 
     def __str__(self) -> str:
         return (
@@ -62,51 +92,16 @@ class PeoplesBudget:
 
 
 @dataclass
-class Known:
-    """A run as these people's ledger knows it: all of its header and entries."""
-
-    header: Header
-    hashes: list[str]  # of the header, then of each entry
-    lines: list[bytes] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, ledger: Ledger) -> Known:
-        """A run's own ledger, in the same form."""
-        events = [entry.event for entry in ledger.entries]
-        return cls(ledger.header, list(ledger.hashes), events=events)
-
-    @property
-    def composition(self) -> Composition:
-        return Composition.of(self.events)
-
-    @property
-    def why_not_counted(self) -> str | None:
-        """Why its cost is in no sum, in words that go with a number of runs."""
-        if self.header.view == "iid":
-            return "on texts mixed among users, which protects nobody"
-        if self.header.view == "synthetic":
-            return "on made-up text"
-        if self.header.simulation:
-            return "with a seed, which must not be released"
-        if not self.composition.is_private:
-            return "without privacy, which must not be released"
-        return None
-
-    @property
-    def terms(self) -> Terms:
-        return self.header.unit, self.header.adjacency
-
-
-@dataclass
 class _Record:
     """What the lines read so far say."""
 
     size: int = 0
+    last: bytes = b""  # the last line, with its newline
     head: str = ""
     lines: int = 0
     runs: dict[str, Known] = field(default_factory=dict)  # by run id, in the order they began
-    budget: PeoplesBudget | None = None
+    budgets: list[PeoplesBudget] = field(default_factory=list)
+    merged_into: str | None = None
 
 
 class PeopleLedger:
@@ -115,144 +110,206 @@ class PeopleLedger:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._record = _Record()
-        self._allowance: tuple[int, Allowance] | None = None  # as of so many lines
-        self._refresh()
+        self._events: dict[str, Event] = {}  # equal events are one object: there are many
+        self._cover: tuple[PeoplesBudget, Cover] | None = None
+        self._read()
 
     # Reading.
 
     def runs(self) -> dict[str, Known]:
         """Every run on these people, whole, in the order in which they began."""
-        self._refresh()
+        self._read()
         return dict(self._record.runs)
 
     @property
     def budget(self) -> PeoplesBudget | None:
         """The budget declared last."""
-        self._refresh()
-        return self._record.budget
+        return self.budgets[-1] if self.budgets else None
 
-    def _refresh(self) -> None:
-        """Read and verify what was appended since the last look."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._record.size)
-                data = file.read()
-                end = file.tell()
-        except FileNotFoundError:
-            if self._record.lines:
-                raise LedgerError(f"the ledger {self.path} is gone") from None
-            return
-        if end < self._record.size:
-            raise LedgerError(f"the ledger {self.path} has become shorter")
-        *lines, torn = data.split(b"\n")
+    @property
+    def budgets(self) -> tuple[PeoplesBudget, ...]:
+        """All budgets that were ever declared, in their order."""
+        self._read()
+        return tuple(self._record.budgets)
+
+    def _read(self) -> None:
+        """Read what is new, while nobody is in the middle of an append; follow a merger."""
+        while True:
+            try:
+                fd = os.open(self.path, os.O_RDONLY)
+            except FileNotFoundError:
+                if self._record.lines:
+                    raise LedgerError(f"the ledger {self.path} is gone") from None
+                return
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                self._refresh(fd)
+            finally:
+                os.close(fd)
+            if self._record.merged_into is None:
+                return
+            self._follow()
+
+    def _follow(self) -> None:
+        """From now on the ledger of the group that these people were merged into."""
+        assert self._record.merged_into is not None
+        self.path = self.path.parent.parent / self._record.merged_into / FILE_NAME
+        self._record, self._cover = _Record(), None
+
+    def _refresh(self, fd: int) -> None:
+        """Read and verify what was appended since the last look; only while locked."""
+        record = self._record
+        start = record.size - len(record.last)
+        data = _read_from(fd, start)
+        if not data.startswith(record.last):
+            raise LedgerError(
+                f"the ledger {self.path} has become shorter, or was exchanged, while it was in use"
+            )
+        # An append that was cut off is left out: its noise was never drawn.  The next one drops it.
+        *lines, _ = data[len(record.last) :].split(b"\n")
         for line in lines:
             self._take(line)
-        # An append that was cut off: its noise was never drawn, and the next append drops it.
-        self._record.size += len(data) - len(torn)
 
     def _take(self, line: bytes) -> None:
         record, number = self._record, self._record.lines + 1
-        fields, line_hash = open_seal(line, self.path, number)
+        row, line_hash = open_seal(line, self.path, number)
         if number == 1:
-            if fields.get("format") != FORMAT:
+            if row.get("format") != FORMAT:
                 raise fault(self.path, 1, f"it is not the header of a ledger of format {FORMAT}")
+        elif row.pop("previous", None) != record.head:
+            raise fault(self.path, number, "it does not follow from the line above it")
         else:
-            if fields.get("previous") != record.head:
-                raise fault(self.path, number, "it does not follow from the line above it")
-            if "budget" in fields:
-                given = fields["budget"]
-                adjacency = Adjacency(given["adjacency"])
-                record.budget = PeoplesBudget(**{**given, "adjacency": adjacency})
-            else:
-                self._take_line(fields["run"], canonical_json(fields["line"]).encode(), number)
-        record.head, record.lines = line_hash, number
+            try:
+                self._take_row(row)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise fault(self.path, number, f"it is not valid: {error}") from error
+        record.head, record.lines, record.last = line_hash, number, line + b"\n"
+        record.size += len(record.last)
 
-    def _take_line(self, run_id: str, line: bytes, number: int) -> None:
-        """A line of a run's own ledger."""
-        known = self._record.runs.get(run_id)
+    def _take_row(self, row: dict[str, Any]) -> None:
+        match row:
+            case {"budget": budget}:
+                self._record.budgets.append(PeoplesBudget.from_json(budget))
+            case {"merged_into": str(other)}:
+                self._record.merged_into = other
+            case {"run": str(run), "line": dict(line)}:
+                self._take_line(run, line)
+            case _:
+                raise ValueError(f"nobody knows what {sorted(row)} are")
+
+    def _take_line(self, run: str, line: dict[str, Any]) -> None:
+        """A line of a run's own ledger, under the run's id.
+
+        It was verified when it was appended, and is sealed by the line that it is part of.
+        """
+        known = self._record.runs.get(run)
         if known is None:
-            header, line_hash = read_header(line, self.path)
-            if header.run_id != run_id:
-                raise fault(self.path, number, f"it is a line of the run {header.run_id}")
-            known = self._record.runs[run_id] = Known(header, [line_hash])
-        else:
-            at = len(known.hashes) + 1
-            entry, line_hash = read_entry(line, self.path, at, known.hashes[-1])
-            known.hashes.append(line_hash)
-            known.events.append(entry.event)
-        known.lines.append(line + b"\n")
+            header, line_hash = read_header(canonical_json(line).encode(), self.path)
+            if run.partition(FORK)[0] != header.run_id:
+                raise ValueError(f"it is a line of the run {header.run_id}, not of {run}")
+            self._record.runs[run] = Known(header, [line_hash])
+            return
+        if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
+            raise ValueError(f"it does not follow from the last line of the run {run}")
+        event = event_from_json(line["event"])
+        known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
 
     # Writing.
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone with the file, all of it read and verified."""
-        lock = self.path.with_name(f".{FILE_NAME}.lock")
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            self._refresh()
-            yield
-        finally:
-            os.close(fd)
+    def _locked(self) -> Iterator[int]:
+        """Alone with the file, all of it read and verified; gives its descriptor."""
+        while True:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                self._refresh(fd)
+                if self._record.merged_into is None:
+                    yield fd
+                    return
+            finally:
+                os.close(fd)
+            self._follow()
 
-    def _append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Add rows and return once they are on the disk; only while locked."""
+    def _append(self, fd: int, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows, and return once they are on the disk; if that fails, leave all as it was."""
         record = self._record
-        data, head = b"", record.head
+        lines, head = [], record.head
         if not record.lines:
-            first, head = seal({"format": FORMAT})
-            data = first
+            line, head = seal({"format": FORMAT})
+            lines.append(line)
         for row in rows:
             line, head = seal(row | {"previous": head})
-            data += line
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
+            lines.append(line)
+        with self._undone_if_it_fails(fd):
             os.ftruncate(fd, record.size)  # drops what a crash left behind the last whole line
-            if os.pwrite(fd, data, record.size) != len(data):
-                os.ftruncate(fd, record.size)
-                raise OSError(28, "No space left on device", str(self.path))
+            _write_at(fd, b"".join(lines), record.size)
             os.fsync(fd)
-        finally:
-            os.close(fd)
-        if not record.lines:
-            durable.sync_directory(self.path.parent)
-        self._refresh()
+            if not record.lines:
+                durable.sync_directory(self.path.parent)
+            self._refresh(fd)
 
-    def _append_lines(self, run_id: str, lines: Sequence[bytes]) -> None:
-        self._append([{"run": run_id, "line": _parsed(line)} for line in lines])
+    @contextmanager
+    def _undone_if_it_fails(self, fd: int) -> Iterator[None]:
+        """Cut off again what is appended inside, if an error leaves the block."""
+        size = self._record.size
+        try:
+            yield
+        except BaseException:
+            if os.fstat(fd).st_size > size:
+                # All is read anew, since what was read of it must be forgotten.
+                self._record, self._cover = _Record(), None
+                os.ftruncate(fd, size)
+                with suppress(OSError):
+                    os.fsync(fd)
+                self._refresh(fd)
+            raise
 
-    def _lines_of(self, run_id: str) -> list[bytes]:
-        known = self._record.runs.get(run_id)
-        return known.lines if known else []
+    def _append_lines(self, fd: int, run: str, lines: Sequence[bytes]) -> None:
+        self._append(fd, [{"run": run, "line": json.loads(line)} for line in lines])
 
     def declare(self, budget: PeoplesBudget) -> None:
-        """Declare a budget over all runs, those that were before included."""
-        with self._locked():
-            self._append([{"budget": budget.to_json()}])
+        """Declare a budget over all runs, those that were before included.
+
+        It takes the place of an earlier one, which stays on record: raising it is allowed.  One
+        that is spent already is refused, since nobody could keep it.
+        """
+        with self._locked() as fd:
+            spent = epsilon_of(self._spent(budget.terms), budget.delta)
+            if not spent <= budget.epsilon:
+                raise ValueError(
+                    f"epsilon must be at least the {format_epsilon(spent)} at delta"
+                    f" {budget.delta:g} that runs on these people have cost already, got"
+                    f" {budget.epsilon:g}"
+                )
+            self._append(fd, [{"budget": budget.to_json()}])
 
     def witness(self, ledger: Ledger) -> None:
         """Let this ledger know of all that a run charges from now on, and of what it has charged.
 
         Raises `LedgerError` if the run's own ledger is shorter than what is known of it here, or
         another one: then its directory was restored, copied or edited.  What it has charged and
-        is not known here (a run that was killed in between, or came from another installation) is
-        added.  A simulation is remembered by its header alone, since its noise protects nobody.
+        is not known here is added: a run that came from another installation has released it, and
+        one that was killed between two appends is charged all the same, as everywhere.  Only then
+        `BudgetExceeded` is raised if that is more than the budget allows.
+
+        A simulation is remembered by its header alone, since its noise protects nobody.
         """
-        lines = [line + b"\n" for line in ledger.path.read_bytes().split(b"\n")[:-1]]
-        run_id = ledger.header.run_id
-        with self._locked():
-            known = self._lines_of(run_id)
-            if ledger.header.simulation:
-                self._refuse_unbudgeted(ledger.header, [])
-                if not known:
-                    self._append_lines(run_id, lines[:1])
+        header, hashes = ledger.header, ledger.hashes
+        lines = ledger.path.read_bytes().splitlines(keepends=True)[: len(hashes)]
+        with self._locked() as fd:
+            self._refuse_terms(header)
+            known = self._record.runs.get(header.run_id)
+            count = len(known.hashes) if known else 0
+            if header.simulation:
+                if not count:
+                    self._append_lines(fd, header.run_id, lines[:1])
                 return
-            if known != lines[: len(known)]:
-                raise LedgerError(_forked(ledger.path.parent, known, lines))
-            unknown = [entry.event for entry in ledger.entries[max(len(known) - 1, 0) :]]
-            self._refuse_unbudgeted(ledger.header, unknown)
-            self._append_lines(run_id, lines[len(known) :])
+            if known and tuple(known.hashes) != hashes[:count]:
+                raise LedgerError(_forked(ledger, known))
+            if lines[count:]:
+                self._append_lines(fd, header.run_id, lines[count:])
+            self._refuse_overspent()
         ledger.witness = self
 
     @contextmanager
@@ -260,182 +317,167 @@ class PeopleLedger:
         self, ledger: Ledger, releases: Sequence[Release]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
         """See `privacy.ledger.Witness`."""
-        run_id = ledger.header.run_id
-        with self._locked():
-            known = self._lines_of(run_id)
-            if len(known) != 1 + len(ledger.entries):
+        run = ledger.header.run_id
+        with self._locked() as fd:
+            known = self._record.runs.get(run)
+            if known is None or known.hashes[-1] != ledger.head.hash:
+                there = len(known.events) if known else 0
                 raise LedgerError(
-                    f"another copy of the run {run_id} has charged {len(known) - 1} releases to"
-                    f" these people, and {ledger.path} has {len(ledger.entries)}: only one of them"
-                    " can go on"
+                    f"another copy of the run {run} has charged {there} releases to these people,"
+                    f" and {ledger.path} has {ledger.head.entries}: only one of them can go on"
                 )
-            self._refuse_unbudgeted(ledger.header, [release.event for release in releases])
-            yield lambda lines: self._append_lines(run_id, lines)
+            self._refuse_terms(ledger.header)
+            self._refuse_unbudgeted([release.event for release in releases])
+            with self._undone_if_it_fails(fd):
+                yield lambda lines: self._append_lines(fd, run, lines)
 
-    def _refuse_unbudgeted(self, header: Header, events: Sequence[Event]) -> None:
-        """Raise where the people's budget does not cover what is about to be charged."""
-        budget = self._record.budget
-        if budget is None or not header.about_people:
+    def refuse_hopeless(self, header: Header, events: Sequence[Event] = ()) -> None:
+        """Raise `BudgetExceeded` before any work where the budget does not allow a run like this.
+
+        `events` are what it would begin with, as far as that is known.
+        """
+        with self._locked():
+            self._refuse_terms(header)
+            self._refuse_overspent()
+            self._refuse_unbudgeted(events)
+
+    def _refuse_terms(self, header: Header) -> None:
+        """What the people's budget cannot count at all."""
+        budget = self._record.budgets[-1] if self._record.budgets else None
+        if budget is None or header.view == "synthetic":
             return
         what = f"the budget of these people ({budget})"
         if header.simulation:
             raise BudgetExceeded(f"{what} allows no run with a seed, whose noise protects nobody")
+        if header.view == "iid":
+            raise BudgetExceeded(
+                f"{what} allows no run on texts mixed among users, whose noise protects nobody"
+            )
         if header.adjacency is None:
             raise BudgetExceeded(f"{what} allows no run without noise")
-        own = (header.unit, header.adjacency)
-        if own != (budget.unit, budget.adjacency):
+        if (header.unit, header.adjacency) != budget.terms:
             raise BudgetExceeded(
                 f"{what} cannot count a {header.unit}-level run under {header.adjacency} adjacency"
             )
+
+    def _refuse_unbudgeted(self, events: Sequence[Event]) -> None:
+        """What the people's budget does not cover, together with all that was spent."""
+        budget = self._record.budgets[-1] if self._record.budgets else None
         counted = [event for event in events if not isinstance(event, PostProcessing)]
-        if not counted:
+        if budget is None or not counted:
             return
-        if len(set(counted)) > 1:
-            total = Composition.of([*self.spent(own).counts, *counted])
-            excess = _epsilon(total, budget.delta)
-            fits = excess <= budget.epsilon
-        else:
-            allowance = self._allowance_of(budget, own, counted[0], len(events))
-            fits = allowance.admits(len(counted))
-            excess = math.nan if fits else allowance.excess
-            allowance.admit(len(counted))
-        if not fits:
-            self._allowance = None
+        spent = self._spent(budget.terms)
+        wanted = Composition.of([*spent.counts, *counted])
+        if self._cover is None or self._cover[0] != budget:
+            self._cover = (budget, Cover(_within(budget), dict(spent.counts)))
+        if not self._cover[1].admits(dict(wanted.counts)):
             raise BudgetExceeded(
-                f"{what} ends this run: the next release would bring all runs on them to epsilon"
-                f" {excess:.6g}"
+                f"the budget of these people ({budget}) ends this run: the next release would"
+                f" bring all runs on them to epsilon {epsilon_of(wanted, budget.delta):.6g}"
             )
 
-    def _allowance_of(
-        self, budget: PeoplesBudget, terms: Terms, event: Event, coming: int
-    ) -> Allowance:
-        """What of one event still fits; searched anew only after something else was charged."""
-        kept = self._allowance
-        if kept is None or kept[1].event != event or kept[0] != self._record.lines:
-            spent = self.spent(terms)
-            limit = Budget(budget.epsilon, budget.delta, "the least sound accountant")
-            kept = (0, Allowance(limit, _epsilon, spent, event))
-        self._allowance = (self._record.lines + coming, kept[1])
-        return kept[1]
+    def _refuse_overspent(self) -> None:
+        """A budget that is exceeded allows nothing."""
+        budget = self._record.budgets[-1] if self._record.budgets else None
+        if budget is not None and not _within(budget)(spent := self._spent(budget.terms)):
+            raise BudgetExceeded(
+                f"the budget of these people ({budget}) is spent: all runs on them have cost"
+                f" epsilon {epsilon_of(spent, budget.delta):.6g}"
+            )
 
     def absorb(self, other: PeopleLedger) -> None:
-        """Take over another group's lines, because both turned out to be the same people."""
-        with self._locked():
-            for run_id, run in other._record.runs.items():
-                known = self._lines_of(run_id)
-                if known == run.lines[: len(known)]:
-                    self._append_lines(run_id, run.lines[len(known) :])
-            if other._record.budget and not self._record.budget:
-                self._append([{"budget": other._record.budget.to_json()}])
+        """Take over another group's lines, because both turned out to be the same people.
+
+        The other ledger then ends with the name of this one, so that runs which are charging there
+        go on here.  It may be called again if it was interrupted.
+        """
+        other._read()
+        self._read()
+        if other.path == self.path:  # merged before
+            return
+        with other._locked() as others, self._locked() as fd:
+            lines: dict[str, list[dict[str, Any]]] = {}
+            for line in _read_from(others, 0).splitlines()[1:]:
+                row = json.loads(line)
+                if "line" in row:
+                    lines.setdefault(row["run"], []).append(row["line"])
+            for run, theirs in lines.items():
+                self._absorb_run(fd, run, theirs)
+            budget = other._record.budgets[-1] if other._record.budgets else None
+            if budget is not None:
+                mine = self._record.budgets[-1] if self._record.budgets else budget
+                if not self._record.budgets or mine.stricter(budget) != mine:
+                    self._append(fd, [{"budget": mine.stricter(budget).to_json()}])
+            other._append(others, [{"merged_into": self.path.parent.name}])
+
+    def _absorb_run(self, fd: int, run: str, lines: Sequence[dict[str, Any]]) -> None:
+        hashes = [line["hash"] for line in lines]
+        known = self._record.runs.get(run)
+        mine = known.hashes if known else []
+        if mine[: len(hashes)] == hashes:
+            return
+        if hashes[: len(mine)] != mine:  # two copies of one run have gone on: both count
+            return self._absorb_run(fd, f"{run.partition(FORK)[0]}{FORK}{hashes[-1][:16]}", lines)
+        self._append(fd, [{"run": run, "line": line} for line in lines[len(mine) :]])
 
     # What all runs cost together.
 
     def spent(self, terms: Terms) -> Composition:
         """All counted releases on these terms."""
-        return _together([run for run in self.runs().values() if _counts(run, terms)])
+        self._read()
+        return self._spent(terms)
+
+    def _spent(self, terms: Terms) -> Composition:
+        runs = list(self._record.runs.values())
+        return together([run for run in runs if run.counts_for(terms)], runs)
 
     def joint(self, ledger: Ledger) -> Joint | None:
         """What the run of this ledger costs together with all others; None if it is alone."""
-        own = Known.of(ledger)
-        runs = self.runs() | {ledger.header.run_id: own}
-        if len(runs) == 1:
-            return None
-        terms = own.terms
-        counted = [run for run in runs.values() if _counts(run, terms)]
-        reasons: dict[str, int] = {}
-        for run_id, run in runs.items():
-            reason = run.why_not_counted
-            if reason is None and run.terms != terms:
-                unit, adjacency = run.terms
-                reason = f"of another kind ({unit}-level, {adjacency})"
-            if reason is not None and run_id != ledger.header.run_id:
-                reasons[reason] = reasons.get(reason, 0) + 1
-        return Joint.of(len(runs) - 1, counted, reasons, ledger.header.delta)
+        own, runs = Known.of(ledger), self.runs()
+        known = runs.get(ledger.header.run_id)
+        if known is None or known.hashes == own.hashes[: len(known.hashes)]:
+            runs[ledger.header.run_id] = own
+        elif own.hashes != known.hashes[: len(own.hashes)]:  # another copy of it went on here
+            runs[f"{ledger.header.run_id}{FORK}"] = own
+        return Joint.of(ledger.header.run_id, runs, ledger.header.delta) if len(runs) > 1 else None
 
 
-@dataclass(frozen=True)
-class Joint:
-    """What is known of all runs on the same people's text."""
-
-    others: int
-    counted: int  # runs in the figure, this one included if it is of their kind
-    epsilon: float | None
-    delta: float
-    accountant: str
-    why_none: str  # why there is no figure
-    not_counted: tuple[tuple[str, int], ...]
-
-    @classmethod
-    def of(
-        cls, others: int, counted: Sequence[Known], reasons: dict[str, int], delta: float
-    ) -> Joint:
-        """The joint figure, or why there is none: a remark never raises."""
-        epsilon, by, why_none = None, "", ""
-        try:
-            total = _together(counted)
-            if len(counted) > 1 and total.costly():
-                parts = [figures(run.composition, delta) for run in counted]
-                whole = figures(total, delta)
-                by = min(whole, key=lambda name: whole[name])
-                # An accountant's grid may make a sum look cheaper than its parts.
-                epsilon = max(whole[by], *(min(part.values()) for part in parts))
-        except ValueError as error:
-            why_none = str(error)
-        return cls(others, len(counted), epsilon, delta, by, why_none, tuple(reasons.items()))
-
-    @property
-    def remark(self) -> str:
-        """As sentences."""
-        said = [
-            f"This corpus has {self.others} other run{'s' if self.others > 1 else ''} on record."
-        ]
-        if self.epsilon is not None and math.isfinite(self.epsilon):
-            said.append(
-                f"All {self.counted} private ones together: epsilon"
-                f" {format_epsilon(self.epsilon)} at delta {format_delta(self.delta)}, by"
-                f" {self.accountant}."
-            )
-        elif self.why_none:
-            said.append(f"No joint figure, because {self.why_none}.")
-        said += [f"Not in it: {count} {reason}." for reason, count in self.not_counted]
-        return " ".join(said)
+FORK = "~"  # between a run's id and the last hash of a copy of it that went another way
 
 
-def _counts(run: Known, terms: Terms) -> bool:
-    return run.why_not_counted is None and run.terms == terms
+def _within(budget: PeoplesBudget) -> Callable[[Composition], bool]:
+    return lambda composition: fits(composition, budget.epsilon, budget.delta)
 
 
-def _together(runs: Sequence[Known]) -> Composition:
-    """All releases of all runs; what a branch inherited from one of them is counted once."""
-    by_id = {run.header.run_id: run for run in runs}
-    events: list[Event] = []
-    for run in runs:
-        parent, inherited = run.header.parent, 0
-        if parent and (origin := by_id.get(parent.run_id)):
-            entries = parent.head.entries
-            if len(origin.hashes) > entries and origin.hashes[entries] == parent.head.hash:
-                inherited = entries
-        events += run.events[inherited:]
-    return Composition.of(events)
+def _read_from(fd: int, start: int) -> bytes:
+    """All bytes from a position on."""
+    size = os.fstat(fd).st_size
+    parts, at = [], start
+    while at < size and (part := os.pread(fd, size - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
 
 
-def _epsilon(composition: Composition, delta: float) -> float:
-    if not composition.costly():
-        return 0.0
-    sound, _ = sound_accountants(composition)
-    return min((one.epsilon(composition, delta) for one in sound), default=math.inf)
+def _write_at(fd: int, data: bytes, at: int) -> None:
+    """All bytes at a position."""
+    while data:
+        written = os.pwrite(fd, data, at)
+        data, at = data[written:], at + written
 
 
-def _forked(run: Path, known: Sequence[bytes], own: Sequence[bytes]) -> str:
-    if known[: len(own)] == own:
+def _forked(ledger: Ledger, known: Known) -> str:
+    run, own, there = ledger.path.parent, ledger.head.entries, len(known.events)
+    if known.hashes[: own + 1] == list(ledger.hashes):
         what = (
-            f"has {len(own) - 1} charges, and the ledger of its people knows of {len(known) - 1}:"
-            " it was restored from a backup, or copied"
+            f"has {own} charges, and the ledger of its people knows of {there}: it was restored"
+            " from a backup, or copied"
         )
     else:
         what = "has other charges than the ledger of its people knows of: it is another copy"
-    return f"{run} {what}, so it cannot go on; branch from it with --from {run}@ROUND --run OTHER"
-
-
-def _parsed(line: bytes) -> Any:
-    return json.loads(line)
+    instead = (
+        f"branch from it with --from {run}@ROUND --run OTHER"
+        if ledger.header.counted == "rounds"
+        else "train anew in another directory"
+    )
+    return f"{run} {what}, so it cannot go on; {instead}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tacit.privacy import checks
@@ -10,6 +10,9 @@ from tacit.privacy.events import Composition, Event
 
 EpsilonOf = Callable[[Composition, float], float]
 """What a composition costs: its epsilon at a delta, by the accountant the budget names."""
+
+Counts = Mapping[Event, int]
+"""How often each event happened."""
 
 
 class BudgetExceeded(ValueError):
@@ -80,3 +83,44 @@ class Allowance:
         """The epsilon that the fewest repetitions known not to fit would reach."""
         assert self._exceeds is not None
         return self._excess
+
+
+class Cover:
+    """What fits into a budget where several runs charge events of several kinds, in any order.
+
+    It remembers one composition that was accounted within the budget, the cover, and admits all
+    that is contained in it.  Beyond that it tries a larger one: of every kind that was charged
+    since it was made as many again, and less and less where that is too much.  So n charges take
+    some log n calls of the accountant, whoever makes them.
+
+    Guarantee: as for `Allowance`, what is admitted is contained in a composition that was itself
+    accounted within the budget.
+    """
+
+    def __init__(self, fits: Callable[[Composition], bool], spent: Counts) -> None:
+        self._fits = fits
+        self._start = dict(spent)
+        self._cover: Counts = {}
+        self._too_much: Counts | None = None  # tried, and found not to fit
+
+    def admits(self, wanted: Counts) -> bool:
+        """Whether so many of each event fit, in all."""
+        if _contains(self._cover, wanted):
+            return True
+        grown = {event: n - self._start.get(event, 0) for event, n in wanted.items()}
+        share = 1
+        while share:
+            ahead = {event: max(n, 0) // share for event, n in grown.items()}
+            share = 2 * share if any(ahead.values()) else 0
+            trial = {event: n + ahead[event] for event, n in wanted.items()}
+            if share and self._too_much is not None and _contains(trial, self._too_much):
+                continue  # less than this was too much already
+            if self._fits(Composition(tuple(trial.items()))):
+                self._cover = trial
+                return True
+            self._too_much = trial
+        return False
+
+
+def _contains(larger: Counts, smaller: Counts) -> bool:
+    return all(larger.get(event, 0) >= n for event, n in smaller.items())

@@ -29,6 +29,7 @@ from tacit.privacy.ledger_lines import (
     Parent,
     entry_line,
     header_line,
+    is_stated_for,
     torn_line,
     verify,
 )
@@ -68,7 +69,11 @@ class Witness(Protocol):
     def charging(
         self, ledger: Ledger, releases: Sequence[Release]
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
-        """Refuse what the people's budget does not cover; inside, give the lines once written."""
+        """Refuse what the people's budget does not cover; inside, take the lines once written.
+
+        Lines that were taken are on the disk when the call returns.  If the block is left by an
+        error, they are taken back before the error goes on.
+        """
 
 
 class Ledger:
@@ -88,10 +93,10 @@ class Ledger:
         self.header = contents.header
         self._entries = list(contents.entries)
         self._hashes = list(contents.hashes)
-        self._composition = Composition.of(entry.event for entry in contents.entries)
+        self._counts: dict[Event, int] = {}
         self._round_lines: dict[tuple[int, int], int] = {}  # (round, attempt) of this branch
         for entry in contents.entries:
-            self._note_round(entry)
+            self._note(entry)
         self._size = size
         self._epsilon_of = epsilon_of
         self._writes = writes
@@ -189,6 +194,7 @@ class Ledger:
         line, line_hash = header_line(header)
         lines, hashes = [line], [line_hash]
         for entry in entries:
+            _refuse_adjacency(path, header, entry.event)
             line, line_hash = entry_line(entry, hashes[-1])
             lines.append(line)
             hashes.append(line_hash)
@@ -212,7 +218,7 @@ class Ledger:
 
     def composition(self) -> Composition:
         """All events so far, as the accountants take them."""
-        return self._composition
+        return Composition(tuple(self._counts.items()))
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -252,26 +258,27 @@ class Ledger:
         self._refuse_repetition(entries)
         allowance = self._budgeted(releases)
         self._locked()
-        with self._witnessed(releases) as witness:
-            lines, hashes = [], [self._hashes[-1]]
-            for entry in entries:
-                line, line_hash = entry_line(entry, hashes[-1])
-                lines.append(line)
-                hashes.append(line_hash)
-            data = b"".join(lines)
-            self._write(data)
-            try:
+        lines, hashes = [], [self._hashes[-1]]
+        for entry in entries:
+            line, line_hash = entry_line(entry, hashes[-1])
+            lines.append(line)
+            hashes.append(line_hash)
+        before = self._size
+        try:
+            with self._witnessed(releases) as witness:
+                self._write(b"".join(lines))
                 witness(lines)
-            except BaseException:
-                self._take_back(len(data))
-                raise
+        except BaseException:
+            # Last of all: a line that is here and not in the people's ledger is added there when
+            # the run is opened again, but one that is there alone looks like a restored backup.
+            self._take_back(before)
+            raise
         if allowance:
             allowance.admit(sum(not _is_free(release.event) for release in releases))
         for entry, line_hash in zip(entries, hashes[1:], strict=True):
             self._entries.append(entry)
-            self._note_round(entry)
             self._hashes.append(line_hash)
-            self._composition = self._composition.then(entry.event)
+            self._note(entry)
         return self.head
 
     def _witnessed(
@@ -285,25 +292,22 @@ class Ledger:
         """An event that could not be read back, or that is stated for another adjacency."""
         if event_from_json(event.to_json()) != event:  # and an unknown kind raises
             raise ValueError(f"the event {event} does not survive being written as JSON")
-        declared = self.header.adjacency
-        if declared is not None and event.adjacency not in (None, declared):
-            raise LedgerError(
-                f"the ledger {self.path} is for {declared} adjacency, and the event {event} is"
-                f" stated for {event.adjacency}"
-            )
+        _refuse_adjacency(self.path, self.header, event)
 
-    def _note_round(self, entry: Entry) -> None:
+    def _note(self, entry: Entry) -> None:
+        self._counts[entry.event] = self._counts.get(entry.event, 0) + 1
         if entry.kind == "round" and entry.branch == self.header.branch:
             self._round_lines[entry.round, entry.attempt] = entry.index + 2
 
     def _refuse_repetition(self, entries: Sequence[Entry]) -> None:
         """A second release of a round under one attempt would be drawn from the same cohort."""
-        seen = dict(self._round_lines)
+        new: dict[tuple[int, int], int] = {}
         for entry in entries:
             if entry.kind != "round":
                 continue
-            line = seen.setdefault((entry.round, entry.attempt), entry.index + 2)
-            if line != entry.index + 2:
+            which, own = (entry.round, entry.attempt), entry.index + 2
+            line = self._round_lines.get(which) or new.setdefault(which, own)
+            if line != own:
                 raise LedgerError(
                     f"round {entry.round}, attempt {entry.attempt} is at line {line} of"
                     f" {self.path} already; a second release of it needs a new attempt"
@@ -317,13 +321,13 @@ class Ledger:
             return None
         assert epsilon_of is not None
         if len(set(events)) > 1:  # releases of several kinds are looked at together, once
-            together = Composition.of([*self._composition.counts, *events])
+            together = Composition.of([*self._counts.items(), *events])
             self._refuse_above(budget, epsilon_of(together, budget.delta))
             self._allowance = None
             return None
         allowance = self._allowance
         if allowance is None or allowance.event != events[0]:
-            allowance = Allowance(budget, epsilon_of, self._composition, events[0])
+            allowance = Allowance(budget, epsilon_of, self.composition(), events[0])
             self._allowance = allowance
         if not allowance.admits(len(events)):
             self._refuse_above(budget, allowance.excess)
@@ -357,11 +361,17 @@ class Ledger:
         self._size += len(line)
 
     def _take_back(self, size: int) -> None:
-        """Drop lines whose noise will not be drawn, because the people's ledger has them not."""
+        """Drop lines whose noise will not be drawn, because the people's ledger refused them.
+
+        If that fails, they stay, and are charged to the people when the run is opened again.
+        """
+        if self._size == size:
+            return
         fd = self._locked()
-        os.ftruncate(fd, self._size - size)
+        self._size = -1  # nothing more is written here unless what follows succeeds
+        os.ftruncate(fd, size)
         os.fsync(fd)
-        self._size -= size
+        self._size = size
 
     def lock(self) -> None:
         """Keep others from writing from now on, before anything of the run is written."""
@@ -402,6 +412,14 @@ class Ledger:
 
 def _is_free(event: Event) -> bool:
     return isinstance(event, PostProcessing)
+
+
+def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:
+    if not is_stated_for(header, event):
+        raise LedgerError(
+            f"the ledger {path} is for {header.adjacency} adjacency, and the event {event} is"
+            f" stated for {event.adjacency}"
+        )
 
 
 def _load(path: Path, head: Head | None) -> tuple[Contents, int]:

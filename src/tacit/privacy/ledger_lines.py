@@ -210,6 +210,9 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
         if entry.index >= inherited and entry.branch != header.branch:
             what = f"the entry is of the branch {entry.branch!r}"
             raise fault(path, number, f"{what}, and the ledger of {header.branch!r}")
+        if not is_stated_for(header, entry.event):
+            what = f"its event is stated for {entry.event.adjacency} adjacency"
+            raise fault(path, number, f"{what}, and the ledger for {header.adjacency}")
         entries.append(entry)
         hashes.append(line_hash)
     needed = max(inherited, head.entries if head else 0)
@@ -245,6 +248,11 @@ def read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry,
     if previous != above:
         raise fault(path, number, "it does not follow from the line above it")
     return entry, line_hash
+
+
+def is_stated_for(header: Header, event: Event) -> bool:
+    """Whether an event's cost is one under the adjacency that the header declares."""
+    return header.adjacency is None or event.adjacency in (None, header.adjacency)
 
 
 def torn_line(path: Path, contents: Contents) -> LedgerError:
