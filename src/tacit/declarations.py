@@ -112,8 +112,7 @@ def _named(experiment: Experiment, learnt: LearntTokenizer) -> list[tuple[str, s
         named.append(("word frequencies", model.public_output_bias))
     if model.start:
         named.append(("starting weights", model.start))
-    if experiment.plan.clip_norm_from:
-        named.append(("text behind the clip norm", experiment.plan.clip_norm_from))
+    named += [("text behind the clip norm", name) for name in experiment.plan.clip_norm_from]
     return named + [
         ("dictionary", phase.tokenizer.source)
         for phase in experiment.phases

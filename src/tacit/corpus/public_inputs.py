@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tacit.corpus import installation, people
 from tacit.corpus.files import sha256_of
-from tacit.corpus.lines import count_found
+from tacit.corpus.lines import LineSketch, count_found
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
 
@@ -35,11 +35,29 @@ def refuse_private(name: str, path: Path | None, lines: Iterable[str], corpus: U
     everything = people.known_lines(corpus.identity)
     if len(everything):
         samples.append((everything, installation.secret()))
+    _refuse_lines(name, samples, lines, "the corpus's own texts")
+
+
+def refuse_known(name: str, path: Path, lines: Iterable[str]) -> None:
+    """The same for text of anybody whose text was ever ingested here, where no corpus is named."""
+    inputs, sketches = people.everybody_known()
+    if sha256_of(path) in inputs:
+        raise ValueError(
+            f"{name} cannot be declared public: {str(path)!r} is a file that was ingested as"
+            " people's text"
+        )
+    samples = [(sketch, installation.secret()) for sketch in sketches]
+    _refuse_lines(name, samples, lines, "people's texts that were ingested here")
+
+
+def _refuse_lines(
+    name: str, samples: list[tuple[LineSketch, bytes]], lines: Iterable[str], whose: str
+) -> None:
     for (sample, _), found in zip(samples, count_found(samples, lines), strict=True):
         if found >= LEAST_SHARED and found > MOST_SHARED * len(sample):
             raise ValueError(
                 f"{name} cannot be declared public: {found:,} of {len(sample):,} lines looked for"
-                f" from the corpus's own texts are in it (at most {MOST_SHARED:.0%} may be)"
+                f" from {whose} are in it (at most {MOST_SHARED:.0%} may be)"
             )
 
 

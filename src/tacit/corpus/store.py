@@ -121,12 +121,13 @@ class Corpus(UserCorpus):
     @property
     def declarations(self) -> tuple[str, ...]:
         said = [
-            f"what other runs have cost about {share:.0%} of these users, who are in another corpus"
+            "what other runs have cost those of these users who are in another corpus too (about"
+            f" {share:.0%} of the smaller of the two)"
             for _, share in self._meta["overlaps"]
         ]
         if self._meta.get("new_people"):
             said.append(
-                "what was spent on people of an earlier corpus with the same ids: these are declared"
+                "what was spent on people of an earlier corpus with the same ids, who are declared"
                 " to be others"
             )
         return tuple(said)

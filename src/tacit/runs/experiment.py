@@ -131,7 +131,7 @@ class Plan(Section):
     max_cohort: Whole | None = None
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None
-    clip_norm_from: str = ""  # the public text on which `tacit suggest-clip` proposed it
+    clip_norm_from: tuple[str, ...] = ()  # public texts on which `tacit suggest-clip` proposed it
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows
@@ -215,7 +215,6 @@ class Audit(Section):
 
     canaries: CanaryGrid | None = None
     canary_clients: Whole | None = None  # made-up users for the empirical epsilon
-    seed: Annotated[int, Field(ge=0)] = 0  # of the canary clients' coins and directions
 
     @property
     def is_on(self) -> bool:
