@@ -57,7 +57,10 @@ def test_a_report_can_go_elsewhere(tacit, private_run, tmp_path):
 
 
 def test_warnings_are_printed_the_serious_ones_first(tacit, plain_run, tmp_path):
-    said = tacit.says(plain_run, "--out", tmp_path / "plain.html")
+    run = tmp_path / "plain"
+    shutil.copytree(plain_run, run)
+    (run / "result.json").unlink()  # not complete, which is a note
+    said = tacit.says(run)
     assert "Serious: This run has no privacy guarantee" in said
     assert said.index("Serious: ") < said.index("Note: ")
 
@@ -81,6 +84,24 @@ def test_a_projection_is_labelled(tacit, private_run, tmp_path):
     )
     assert "projected, not trained with this guarantee" in page.read_text()
     assert "go together" in tacit.refused(private_run, "--projected-cohort", "100")
+    assert "--projected-delta needs" in tacit.refused(private_run, "--projected-delta", "1e-5")
+    for delta in ("0", "1", "nan"):
+        assert "the projected delta must be" in tacit.refused(
+            private_run, *asked, "--projected-delta", delta
+        )
+    page.unlink()
+    tacit.says(private_run, "--out", page, *asked, "--projected-delta", "1e-7")
+    found = json.loads(page.with_suffix(".json").read_text())
+    assert (found["projected"]["delta"], found["claim"]["delta"]) == (1e-7, 1e-3)
+
+
+def test_a_run_projected_to_itself_costs_what_it_costs(tacit, private_run, tmp_path):
+    header = Run.open(private_run).ledger.header
+    asked = ("--projected-cohort", "10", "--projected-population", header.population)
+    tacit.says(private_run, "--out", tmp_path / "page.html", *asked)
+    found = json.loads((tmp_path / "page.json").read_text())
+    assert found["projected"]["epsilon"] == found["claim"]["epsilon"]
+    assert found["projected"]["excluded"] == found["claim"]["excluded"]
 
 
 def test_mistakes_are_one_sentence_and_leave_the_earlier_report(tacit, copied, tmp_path):

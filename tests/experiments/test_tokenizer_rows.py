@@ -1,26 +1,28 @@
 """A row of the table of tokenizers: what is measured, and what is claimed."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tacit.debts import Debt
 from tacit.evaluation.held_out import whole_texts
 from tacit.evaluation.words import evaluate_words
 from tacit.experiments import tokenizer_rows
 from tacit.experiments.grid import Projection
-from tacit.experiments.projected import has_one_kind_of_round, projected
+from tacit.experiments.projected import projected, projected_facts
 from tacit.experiments.tokenizer_rows import measured, row_of, row_of_tokenizer, words_of
+from tacit.privacy import guarantee
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import (
+    Adjacency,
     Composition,
     FixedSizeGaussian,
     PoissonGaussian,
-    PostProcessing,
     PureDP,
 )
-from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.guarantee import Guarantee, Part
+from tacit.privacy.inputs import PriorCost
 from tacit.stored_model import StoredModel
 from tacit.tokenizers import build, provenance, stats
 from tacit.tokenizers.divergence import kl_divergence
@@ -134,62 +136,95 @@ def test_an_earlier_model_is_measured_as_it_was(runs, texts):
 def test_the_projection_is_that_of_the_run(runs, texts):
     run = runs["bpe"]
     row = row_of(run, texts, projection=TO)
-    there = projected(run, TO)
-    assert row.projected_epsilon == there["epsilon"] < row.epsilon
+    there = run.guarantee().projected(guarantee.Projection(5000, 1_000_000, 1e-8))
+    assert row.projected_epsilon == there.value < row.epsilon
     assert row.projected_delta == 1e-8
+    assert row.projected_claim == there.claim
     assert PROJECTED in row.projected_claim
 
 
-def ledger_of(path, *events, population=100):
-    header = Header(run_id="other", unit="user", population=population, delta=1e-3)
-    with Ledger.create(path, header) as ledger:
-        for round, event in enumerate(events):
-            ledger.append(kind="x", round=round, attempt=0, event=event, plan_hash="ab" * 32)
-    return Ledger.read(path)
+def test_a_run_projected_to_itself_costs_what_it_costs(runs, texts):
+    run = runs["bpe"]
+    own = Projection(population=run.ledger.header.population, cohort=10)
+    row = row_of(run, texts, projection=own)
+    assert (row.projected_epsilon, row.projected_delta) == (row.epsilon, row.delta)
 
 
-def with_debt(monkeypatch, **debt):
-    monkeypatch.setattr(tokenizer_rows, "debt_to", lambda *_: Debt(**debt))
+def claiming(monkeypatch, run, *, parts=None, **header):
+    """The run with other terms or releases in its ledger."""
+    found = run.guarantee()
+    changed = Guarantee.for_releases(
+        replace(found.header, **header), found.parts if parts is None else parts
+    )
+    monkeypatch.setattr(type(run), "guarantee", lambda _: changed)
+    return changed
 
 
-def test_what_was_randomised_at_home_is_not_cheaper_where_there_are_more(
-    runs, texts, monkeypatch, tmp_path
-):
-    with_debt(monkeypatch, beside=ledger_of(tmp_path / "l", PureDP(8.0)), part="1/2")
+def beside(*events):
+    cost = PriorCost("tokenizer", "beside", part="1/2", releases=Composition.of(events))
+    return {"prior_costs": (cost,)}
+
+
+def rounds(*events):
+    return [Part("round", event, 1, "fixed-denominator") for event in events]
+
+
+def test_what_was_randomised_at_home_is_not_cheaper_where_there_are_more(runs, texts, monkeypatch):
+    claiming(monkeypatch, runs["bpe"], accountant=None, **beside(PureDP(8.0)))
     row = row_of(runs["bpe"], texts, projection=TO)
     # A delta of 1e-8 buys a hair: log(e^8 - 1e-8 (e^8 + 1)).
     assert row.projected_epsilon == pytest.approx(8, rel=1e-6)
-    assert "from have epsilon 8" in row.projected_claim
-    assert "which is what the table states" in row.projected_claim
+    assert "at epsilon 8" in row.projected_claim
+    assert "the epsilon stated is the larger of the two" in row.projected_claim
 
 
-def test_rounds_on_other_users_are_projected_too(runs, texts, monkeypatch, tmp_path):
-    # 10 of 100 users with noise 0.004: at 5,000 of a million the noise is 500 times as large.
-    rounds = [PoissonGaussian(sampling_prob=0.1, noise_multiplier=0.004)] * 3
-    with_debt(monkeypatch, beside=ledger_of(tmp_path / "l", *rounds), part="1/2")
-    larger = PoissonGaussian(sampling_prob=0.005, noise_multiplier=2.0)
-    pld = accountant_named("pld")
-    theirs = pld.epsilon(Composition.of([(larger, 3)]), 1e-8)
-    own = projected(runs["bpe"], TO)["epsilon"]
-    assert theirs > own
+def test_what_others_of_the_corpus_have_paid_is_not_projected_away(runs, texts, monkeypatch):
+    """They have paid: nobody asks what their rounds would have cost elsewhere."""
+    paid = PoissonGaussian(sampling_prob=0.1, noise_multiplier=0.5)
+    claiming(monkeypatch, runs["bpe"], accountant="pld", **beside(paid, paid, paid))
+    theirs = accountant_named("pld").epsilon(Composition.of([(paid, 3)]), 1e-8)
     row = row_of(runs["bpe"], texts, projection=TO)
-    assert row.projected_epsilon == pytest.approx(theirs, rel=1e-6)
-    longer = row_of(runs["bpe"], texts, projection=TO.model_copy(update={"rounds": 5000}))
-    theirs = pld.epsilon(Composition.of([(larger, 5000)]), 1e-8)
-    assert longer.projected_epsilon == pytest.approx(theirs, rel=1e-6)
+    assert row.projected_epsilon == theirs
 
 
-def test_what_cannot_be_projected_is_not(runs, texts, monkeypatch, tmp_path):
-    fixed = ledger_of(tmp_path / "l", FixedSizeGaussian(100, 10, 1.0))
-    for debt in ({"beside": fixed}, {"inherited": fixed}):
-        with_debt(monkeypatch, **debt)
-        row = row_of(runs["bpe"], texts, projection=TO)
-        assert row.epsilon is not None
-        assert row.projected_epsilon is None
+def test_a_projection_may_have_other_rounds(runs, texts, monkeypatch):
+    found = claiming(monkeypatch, runs["bpe"], accountant="pld")
+    longer = TO.model_copy(update={"rounds": 5000})
+    [part] = found.projected(guarantee.Projection(5000, 1_000_000, 1e-8)).parts
+    expected = accountant_named("pld").epsilon(Composition.of([(part.event, 5000)]), 1e-8)
+    row = row_of(runs["bpe"], texts, projection=longer)
+    assert row.projected_epsilon == expected
+    assert "5,000 rounds" in row.projected_claim
+    assert PROJECTED in row.projected_claim
 
 
-def test_synthetic_users_have_no_epsilon(runs, texts, monkeypatch):
-    monkeypatch.setattr(tokenizer_rows, "has_synthetic_users", lambda _: True)
+def test_other_rounds_need_rounds_that_are_all_alike(runs, texts, monkeypatch):
+    one, other = (PoissonGaussian(0.1, noise) for noise in (1.0, 2.0))
+    found = claiming(monkeypatch, runs["bpe"], parts=rounds(one, other))
+    row = row_of(runs["bpe"], texts, projection=TO)
+    assert row.projected_epsilon is not None  # each with its own noise
+    assert row.projected_epsilon < row.epsilon
+    longer = TO.model_copy(update={"rounds": 5000})
+    assert row_of(runs["bpe"], texts, projection=longer).projected_epsilon is None
+    with pytest.raises(ValueError, match="5,000 rounds needs rounds that are all alike"):
+        projected(found, longer)
+    assert "5,000 rounds needs rounds" in projected_facts(found, longer)["claim"]
+
+
+def test_what_cannot_be_projected_is_not(runs, texts, monkeypatch):
+    fixed = rounds(FixedSizeGaussian(100, 10, 1.0))
+    found = claiming(monkeypatch, runs["bpe"], parts=fixed, adjacency=Adjacency.REPLACE)
+    row = row_of(runs["bpe"], texts, projection=TO)
+    assert row.epsilon is not None
+    assert row.projected_epsilon is None
+    facts = projected_facts(found, TO)
+    assert facts["epsilon"] is None
+    assert facts["claim"].startswith("Nothing is projected: a projection needs noisy rounds")
+
+
+@pytest.mark.parametrize("view", ["iid", "synthetic"])
+def test_synthetic_users_have_no_epsilon(runs, texts, monkeypatch, view):
+    claiming(monkeypatch, runs["bpe"], view=view)
     row = row_of(runs["bpe"], texts, projection=TO)
     assert row.synthetic_users
     assert row.projected_epsilon is None
@@ -234,18 +269,3 @@ def test_texts_are_measured_in_pieces_with_the_same_result(runs, texts, monkeypa
     assert pieces.log_prob == pytest.approx(whole.log_prob, rel=1e-12)
     assert told[0] == (7, len(texts))
     assert told[-1] == (len(texts), len(texts))
-
-
-def test_costs_of_more_than_one_plan_are_not_projected(runs, texts, monkeypatch):
-    """`projected` takes the first phase's noise for all rounds; a later phase may have less."""
-    assert row_of(runs["bpe"], texts, projection=TO).projected_epsilon is not None
-    monkeypatch.setattr(tokenizer_rows, "has_one_kind_of_round", lambda _: False)
-    assert row_of(runs["bpe"], texts, projection=TO).projected_epsilon is None
-
-
-def test_rounds_are_of_one_kind_only_if_all_of_them_cost_the_same(tmp_path):
-    one, other = (PoissonGaussian(0.1, noise) for noise in (1.0, 2.0))
-    free = PostProcessing("another tokenizer")
-    assert has_one_kind_of_round(ledger_of(tmp_path / "same", one, free, one))
-    assert not has_one_kind_of_round(ledger_of(tmp_path / "two", one, other))
-    assert not has_one_kind_of_round(ledger_of(tmp_path / "none", free))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit import assembly
+from tacit.audit.planting import Planted
 from tacit.central import sgd
 from tacit.central.records import Records
 from tacit.evaluation.held_out import held_out_sequences
@@ -108,13 +109,15 @@ class Bench:
         experiment = arm.changed(self.common, self.grid)
         if arm.is_federated:
             facts, model = self._federated(arm, experiment, directory, watcher)
+            planted = read_planted(directory)
         else:
             facts, model = self._records(arm, experiment, directory, watcher)
+            planted = self._planted(experiment, directory)
 
         def progress(done: int, of: int) -> None:
             watcher.tell("looking for canaries", done, of)
 
-        audited = self.audit.of(model, read_planted(directory), progress)
+        audited = self.audit.of(model, planted, progress)
         row = {
             "arm": arm.name,
             "optimizer": arm.optimizer,
@@ -127,6 +130,19 @@ class Bench:
         }
         text = json.dumps(row, indent=1, allow_nan=False) + "\n"
         files.replace(directory.path / FOUND_FILE, text.encode())
+
+    def _planted(self, experiment: Experiment, directory: RunDirectory) -> list[Planted]:
+        """The canaries of an arm without a ledger follow from the grid; their copies are counted.
+
+        So no file can put another phrase in the place of one that was planted.
+        """
+        planting = self.people.planting(experiment, self.tokenizer)
+        assert planting is not None
+        rows = json.loads(directory.canaries_file.read_text(encoding="utf-8"))["canaries"]
+        return [
+            Planted(canary, row["sharers"], row["copies"])
+            for canary, row in zip(planting.canaries, rows, strict=True)
+        ]
 
     def _tokens(self, experiment: Experiment, watcher: Watcher) -> TokenCache:
         def progress(done: int, of: int) -> None:
