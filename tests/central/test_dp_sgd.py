@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from tacit.central.dp_sgd import DpSgd
+from tacit.central.dp_sgd import RESERVE, DpSgd
 from tacit.central.method import Plain, Work
 from tacit.central.shared_noise import noise_pieces
 from tacit.mechanisms.clippers import FlatClip
@@ -101,8 +101,8 @@ def test_a_step_is_algorithm_1(seed, lot, workers, C, z, q):
             for i, piece in enumerate(noise_pieces(6, workers))
             for draw in streams("noise", 3, i).normal(piece.stop - piece.start)
         ],
-        C=C,
-        z=z,
+        C=C / (1 + RESERVE),
+        z=z * (1 + RESERVE),
         L=q * 300,
     )
     # The grid has at least 2^27 steps in the noise, and 2^35 in the clip norm.
@@ -166,6 +166,8 @@ def test_measured_noise_over_the_measured_move_is_the_multiplier_that_is_charged
     ratio = noise / np.linalg.norm(move)
     assert p_value(ratio, event.noise_multiplier) > FALSE_ALARM
     assert p_value(ratio, 1.04 * event.noise_multiplier) < FALSE_ALARM
+    # Of the clip norm, a part is kept for what rounding may do to the sum of the others.
+    assert np.linalg.norm(move) * 0.1 * 500 * (1 + RESERVE) == pytest.approx(0.7, rel=1e-9)
     assert p_value(ratio, event.noise_multiplier / 2) < FALSE_ALARM  # if it could move by 2 C
 
 
@@ -181,8 +183,8 @@ def test_a_record_moves_the_sum_by_at_most_the_clip_norm(rows, gone, workers):
     others = [mine[mine != gone] for mine in everybody]
     gradients = Given(rows)
     move = total_of(dp, everybody, gradients) - total_of(dp, others, gradients)
-    alone = FlatClip(0.37).clip(rows[gone]).values
-    assert np.linalg.norm(move) <= 0.37 * (1 + 1e-12)
+    alone = FlatClip(dp.own_clip_norm).clip(rows[gone]).values
+    assert np.linalg.norm(move) <= 0.37 / (1 + RESERVE) * (1 + 1e-12)
     np.testing.assert_allclose(move, alone, atol=1e-14)
 
 

@@ -26,20 +26,29 @@ class ClippedSums(Protocol):
     def at_once(self) -> int:
         """How many utterances a batch should have at most."""
 
-    def add_(self, total: Tensor, batch: UtteranceBatch, clip_norm: float) -> None:
-        """total += the sum of min(1, C / |g|) g over the batch's utterances, in float64."""
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        """total += the sum of min(1, C / |g|) g over the batch's utterances, in float64.
+
+        `counted` [B] says which of them are in the sum; the others only fill up the batch.
+        """
 
 
-def clip_factors(squares: Tensor, size: int, clip_norm: float) -> tuple[Tensor, Tensor]:
-    """Which gradients are finite, [B], and for these min(1, C / |g|), from their square norms.
+def clip_factors(
+    squares: Tensor, size: int, clip_norm: float, counted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Which gradients count and are finite, [B], and for these min(1, C / |g|), by their squares.
 
     Guarantee: the exact norm of a scaled gradient is at most C.  A sum of n squares in float64 is
     right to n 2^-52 of itself, and the norm is raised by that before it is compared.
     """
     check_clip_norm("clip_norm", clip_norm)
-    finite = torch.isfinite(squares)
-    norms = squares[finite].sqrt() * (1 + (size + _SPARE_UNITS) * 2.0**-52)
-    return finite, torch.where(norms > clip_norm, clip_norm / norms, 1.0)
+    chosen = torch.isfinite(squares)
+    if counted is not None:
+        chosen &= counted
+    norms = squares[chosen].sqrt() * (1 + (size + _SPARE_UNITS) * 2.0**-52)
+    return chosen, torch.where(norms > clip_norm, clip_norm / norms, 1.0)
 
 
 def views(flat: FlatModel, total: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,9 @@ one matrix product over all of their tokens (Bu et al. 2023, "book-keeping").
 
 Guarantee: all is computed in float64 from tensors that are float32.  Where terms of both signs may
 cancel, the most that rounding can take away is put on top, so that `squares` is no less than the
-exact square norm but for a relative error below (n + 1) 2^-52 for n values.
+exact square norm but for a relative error below (n + 1) 2^-52 for n values.  What is put on top
+depends on the utterance's own tokens, and not on how far the longest of a batch made it be padded;
+sums over tokens go from the first to the last, so that zeros behind them change no bit.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ import torch
 from torch import Tensor
 
 _UNIT = 2.0**-52
+
+# Values of a weight matrix up to which the gradients by it are written out for their norms.
+_SMALL = 1 << 12
 
 
 class Part(abc.ABC):
@@ -66,14 +71,14 @@ class Products(Part):
 
     def squares(self) -> Tensor:
         d, x = self.left.double(), self.right.double()
-        (_, T, O), I = d.shape, x.shape[2]  # noqa: E741
-        if T * (O + I) > O * I:
+        O, I = d.shape[2], x.shape[2]  # noqa: E741
+        if O * I <= _SMALL:
             found = (d.transpose(1, 2) @ x).square().sum(dim=(1, 2))
         else:
             pairs = (d @ d.transpose(1, 2)) * (x @ x.transpose(1, 2))
-            found = pairs.sum(dim=(1, 2)).clamp(min=0)
-        largest: Tensor = (d.norm(dim=2) * x.norm(dim=2)).sum(dim=1)
-        return found + (O + I + T * T) * _UNIT * largest.square()
+            found = _in_order(pairs.flatten(1)).clamp(min=0)
+        largest = _in_order(d.norm(dim=2) * x.norm(dim=2))
+        return found + (O + I + _tokens(d).square()) * _UNIT * largest.square()
 
     def add_(self, total: Tensor, factors: Tensor) -> None:
         d, x = self.left.flatten(0, 1), self.right.flatten(0, 1)
@@ -94,15 +99,15 @@ class Rows(Part):
     values: Tensor
 
     def squares(self) -> Tensor:
-        (B, T), values = self.ids.shape, self.values.double()
+        B, values = len(self.ids), self.values.double()
         width = int(self.ids.max()) + 1
         keys = torch.arange(B)[:, None] * width + self.ids
         cells, of_key = torch.unique(keys, return_inverse=True)
         sums = values.new_zeros(len(cells), values.shape[2])
         sums.index_add_(0, of_key.flatten(), values.flatten(0, 1))
         found = values.new_zeros(B).index_add_(0, cells // width, sums.square().sum(dim=1))
-        largest: Tensor = values.norm(dim=2).sum(dim=1)
-        return found + T * _UNIT * largest.square()
+        largest = _in_order(values.norm(dim=2))
+        return found + _tokens(values) * _UNIT * largest.square()
 
     def add_(self, total: Tensor, factors: Tensor) -> None:
         weighted = self.values.double() * factors[:, None, None]
@@ -110,3 +115,13 @@ class Rows(Part):
 
     def only(self, chosen: Tensor) -> Self:
         return type(self)(self.ids[chosen], self.values[chosen])
+
+
+def _in_order(values: Tensor) -> Tensor:
+    """The sum over the last dimension from its first value to its last."""
+    return values.cumsum(dim=-1)[..., -1]
+
+
+def _tokens(values: Tensor) -> Tensor:
+    """How many of an utterance's tokens have anything but zeros: [B], float64."""
+    return values.any(dim=2).sum(dim=1).double()

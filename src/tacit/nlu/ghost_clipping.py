@@ -42,7 +42,7 @@ Parts = dict[str, Part]  # by the names of the module's own parameters
 
 def _linear(module: nn.Linear, call: Call, slope: Tensor) -> Parts:
     left, right = _as_steps(slope), _as_steps(call.inputs[0])
-    return {"weight": Products(left, right), "bias": Whole(left.sum(dim=1))}
+    return {"weight": Products(left, right), "bias": Whole(left.double().sum(dim=1))}
 
 
 def _convolution(module: nn.Conv1d, call: Call, slope: Tensor) -> Parts:
@@ -56,7 +56,7 @@ def _convolution(module: nn.Conv1d, call: Call, slope: Tensor) -> Parts:
     windows = functional.pad(call.inputs[0], (around, around)).unfold(2, module.kernel_size[0], 1)
     left = slope.transpose(1, 2)
     right = windows.transpose(1, 2).flatten(2)
-    return {"weight": Products(left, right), "bias": Whole(left.sum(dim=1))}
+    return {"weight": Products(left, right), "bias": Whole(left.double().sum(dim=1))}
 
 
 def _embedding(module: nn.Embedding, call: Call, slope: Tensor) -> Parts:
@@ -70,14 +70,14 @@ def _normalisation(module: nn.LayerNorm, call: Call, slope: Tensor) -> Parts:
     even = functional.layer_norm(call.inputs[0], module.normalized_shape, eps=module.eps)
     left = _as_steps(slope)
     return {
-        "weight": Whole((left * _as_steps(even)).sum(dim=1)),
-        "bias": Whole(left.sum(dim=1)),
+        "weight": Whole((left.double() * _as_steps(even)).sum(dim=1)),
+        "bias": Whole(left.double().sum(dim=1)),
     }
 
 
 def _recurrence(module: Recurrence, call: Call, slope: Tensor) -> Parts:
     by_gates, before = module.noted()
-    return {"weight": Products(by_gates, before), "bias": Whole(by_gates.sum(dim=1))}
+    return {"weight": Products(by_gates, before), "bias": Whole(by_gates.double().sum(dim=1))}
 
 
 def _crf(module: LinearChainCrf, call: Call, slope: Tensor) -> Parts:
@@ -134,8 +134,10 @@ class GhostClipping:
 
         output.register_hook(note)  # type: ignore[no-untyped-call]
 
-    def add_(self, total: Tensor, batch: UtteranceBatch, clip_norm: float) -> None:
-        """total += the sum of min(1, C / |g|) g over the batch's utterances."""
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        """total += the sum of min(1, C / |g|) g over the batch's utterances that count."""
         self._twin.train(self._flat.model.training)
         try:
             with torch.enable_grad():
@@ -145,10 +147,10 @@ class GhostClipping:
         finally:
             self._calls.clear()
         squares = torch.stack([part.squares() for part in parts.values()]).sum(dim=0)
-        finite, factors = clip_factors(squares, len(self._flat), clip_norm)
-        places, all_finite = views(self._flat, total), bool(finite.all())
+        chosen, factors = clip_factors(squares, len(self._flat), clip_norm, counted)
+        places, is_whole = views(self._flat, total), bool(chosen.all())
         for name, part in parts.items():
-            (part if all_finite else part.only(finite)).add_(places[name], factors)
+            (part if is_whole else part.only(chosen)).add_(places[name], factors)
 
     def _parts(self, size: int) -> Parts:
         """What each trained parameter has of the batch, by its name in the model."""

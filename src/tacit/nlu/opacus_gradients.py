@@ -43,8 +43,10 @@ class OpacusGradients:
         self._module = GradSampleModule(self._twin, loss_reduction="sum")
         self.at_once = max(1, min(FEW, max_bytes // (_COPIES * 4 * len(flat))))
 
-    def add_(self, total: Tensor, batch: UtteranceBatch, clip_norm: float) -> None:
-        """total += the sum of min(1, C / |g|) g over the batch's utterances."""
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        """total += the sum of min(1, C / |g|) g over the batch's utterances that count."""
         self._follow_mode()
         with torch.enable_grad(), warnings.catch_warnings():
             # Of layers that read ids rather than values, which is as it should be.
@@ -56,12 +58,12 @@ class OpacusGradients:
         for values in found.values():
             for block in torch.split(values, _BLOCK, dim=1):
                 squares += block.double().square().sum(dim=1)
-        finite, factors = clip_factors(squares, len(self._flat), clip_norm)
-        places, all_finite = views(self._flat, total), bool(finite.all())
+        chosen, factors = clip_factors(squares, len(self._flat), clip_norm, counted)
+        places, is_whole = views(self._flat, total), bool(chosen.all())
         for name, values in found.items():
             place = torch.split(places[name].view(-1), _BLOCK)
             for into, block in zip(place, torch.split(values, _BLOCK, dim=1), strict=True):
-                into.addmv_((block if all_finite else block[finite]).double().t(), factors)
+                into.addmv_((block if is_whole else block[chosen]).double().t(), factors)
 
     def _taken(self, size: int) -> dict[str, Tensor]:
         """The gradients [B, parameters] by name, which are then no longer Opacus's."""
