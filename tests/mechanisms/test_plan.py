@@ -103,7 +103,7 @@ def test_plan_without_noise_accounts_to_infinity_and_needs_no_randomness(noise_m
     one = plan(noise_multiplier=noise_multiplier, **fields)
     assert one.event() == events.NonPrivate("no noise is added to the updates")
     assert one.noise_stddev() == 0
-    assert "No differential privacy" in one.claim(math.inf, 1e-6, "pld", 10)
+    assert "No differential privacy" in one.guarantee(math.inf, 1e-6, "pld", 10).claim
     one.release(one.empty(3), one.initial_clip_state(), no_streams)
 
 
@@ -331,9 +331,8 @@ def test_json_of_a_part_alone_is_not_a_plan():
 
 
 def test_claim_says_everything_the_guarantee_depends_on():
-    claim = plan(sampler=FixedSizeSampler(K, 100), unit="record").claim(
-        1.25, 1e-6, "rdp", 500, excluded=("the vocabulary",)
-    )
+    one = plan(sampler=FixedSizeSampler(K, 100), unit="record")
+    claim = one.guarantee(1.25, 1e-6, "rdp", 500).claim
     for fact in (
         "1.25",
         "1e-06",
@@ -344,8 +343,8 @@ def test_claim_says_everything_the_guarantee_depends_on():
         "500 rounds",
         "noise of 0.6 times the sensitivity",
         "rdp",
-        "the vocabulary",
+        "the choice of settings",
     ):
         assert fact in claim.lower()
     assert "projected" not in claim
-    assert "projected" in plan().claim(1.0, 1e-6, "pld", 5, projected=True)
+    assert "projected" in plan().guarantee(1.0, 1e-6, "pld", 5, projected=True).claim
