@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.budget import Allowance, Budget, BudgetExceeded
+from tacit.privacy.budget import Allowance, Budget, BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, NonPrivate, PoissonGaussian, PostProcessing
-from tacit.privacy.ledger import Head, Header, Ledger
+from tacit.privacy.ledger import Head, Header, Ledger, Release
 
 ROUND = PoissonGaussian(0.01, 1.0)
 
@@ -162,8 +162,112 @@ def test_what_is_admitted_was_accounted_within_the_budget_though_figures_jump(
 
     allowance = Allowance(Budget(epsilon, 1e-6, "pld"), jumping, Composition(), ROUND)
     admitted = 0
-    while allowance.admits_next():
+    while allowance.admits():
         allowance.admit()
         admitted += 1
         assert any(count >= admitted and cost <= epsilon for count, cost in accounted.items())
     assert allowance.excess == accounted[admitted + 1] > epsilon
+
+
+@given(
+    st.lists(st.floats(-2, 2), min_size=64, max_size=64),
+    st.floats(1, 60),
+    st.lists(st.integers(1, 9), min_size=1, max_size=20),
+)
+def test_several_at_once_are_admitted_only_within_what_was_accounted(
+    jumps: list[float], epsilon: float, wanted: list[int]
+) -> None:
+    fitting: set[int] = set()
+
+    def jumping(composition: Composition, delta: float) -> float:
+        count = composition.counts[0][1]
+        cost = count + jumps[count % 64]
+        if cost <= epsilon:
+            fitting.add(count)
+        return cost
+
+    allowance = Allowance(Budget(epsilon, 1e-6, "pld"), jumping, Composition(), ROUND)
+    admitted = 0
+    for count in wanted:
+        if allowance.admits(count):
+            allowance.admit(count)
+            admitted += count
+            assert max(fitting) >= admitted
+        else:
+            assert allowance.excess > epsilon
+
+
+def test_releases_of_several_kinds_are_looked_at_together(path: Path) -> None:
+    other = PoissonGaussian(0.02, 1.0)
+    meter = Meter({ROUND: 1.0, other: 2.0})
+    with Ledger.create(path, budgeted(6.0), epsilon_of=meter) as ledger:
+        ledger.charge([release(0), release(1, other)])
+        before = path.read_bytes()
+        with pytest.raises(BudgetExceeded, match=r"would reach epsilon 8$"):
+            ledger.charge([release(2), release(3, other), release(4, other)])
+        with pytest.raises(BudgetExceeded, match=r"would reach epsilon 7$"):
+            ledger.charge([release(2 + n) for n in range(4)])
+        assert path.read_bytes() == before
+        ledger.charge([release(2 + n) for n in range(3)])
+        with pytest.raises(BudgetExceeded, match="after 5 rounds"):
+            ledger.charge([release(5, other)])
+
+
+def release(round: int, event: Event = ROUND) -> Release:
+    return Release("round", round, 0, event, "ab")
+
+
+KINDS = [PoissonGaussian(0.01, 1.0), PoissonGaussian(0.01, 2.0), PoissonGaussian(0.01, 3.0)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=60),
+    st.dictionaries(st.integers(0, 2), st.integers(1, 30)),
+    st.floats(0, 300),
+    st.lists(st.floats(-0.4, 0.4), min_size=16, max_size=16),
+)
+def test_a_cover_admits_only_what_was_accounted_within_the_budget(
+    charges: list[tuple[int, int]], before: dict[int, int], limit: float, jumps: list[float]
+) -> None:
+    price = dict(zip(KINDS, (1.0, 2.5, 4.0), strict=True))
+    fitting: list[dict[Event, int]] = []
+
+    def fits(composition: Composition) -> bool:
+        counts: dict[Event, int] = dict(composition.counts)
+        size = sum(counts.values())
+        cost = sum(price[event] * n for event, n in counts.items()) + jumps[size % 16]
+        if cost <= limit:
+            fitting.append(counts)
+        return cost <= limit
+
+    spent: dict[Event, int] = {KINDS[kind]: n for kind, n in before.items()}
+    cover = Cover(fits, spent)
+    for kind, count in charges:
+        wanted = {**spent, KINDS[kind]: spent.get(KINDS[kind], 0) + count}
+        if cover.admits(wanted):
+            assert any(
+                all(large.get(event, 0) >= n for event, n in wanted.items()) for large in fitting
+            )
+            spent = wanted
+        else:
+            cost = sum(price[event] * n for event, n in wanted.items())
+            assert cost + 0.4 > limit  # it is refused only where it is too much itself
+
+
+def test_a_cover_takes_few_calls_though_two_kinds_take_turns() -> None:
+    calls = 0
+
+    def fits(composition: Composition) -> bool:
+        nonlocal calls
+        calls += 1
+        return sum(n for _, n in composition.counts) <= 10_000
+
+    spent: dict[Event, int] = {KINDS[2]: 777}
+    cover = Cover(fits, spent)
+    for n in range(10_000 - 777):
+        kind = KINDS[n % 2]
+        spent = {**spent, kind: spent.get(kind, 0) + 1}
+        assert cover.admits(spent)
+    for kind in KINDS:
+        assert not cover.admits({**spent, kind: spent[kind] + 1})
+    assert calls < 60

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.privacy import checks
-from tacit.privacy.claims import claim_sentence, format_epsilon
+from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import (
     Adjacency,
     Composition,
@@ -130,43 +130,3 @@ def test_checks_refuse_everything_outside_their_bound(value):
 def test_whole_refuses_what_is_not_a_count(value):
     with pytest.raises(ValueError, match="n must be"):
         checks.whole("n", value)
-
-
-def test_the_claim_says_all_that_rule_2_asks_for():
-    sentence = claim_sentence(
-        epsilon=3.89,
-        delta=1e-9,
-        unit="user",
-        adjacency=Adjacency.ADD_REMOVE,
-        population=763_430,
-        sampler="Poisson sampling with probability 0.00655",
-        rounds=5000,
-        noise_multiplier=1.0,
-        accountant="pld",
-        projected=True,
-    )
-    for part in (
-        "User-level (3.890, 1e-09)",
-        "add/remove-one",
-        "763,430 users declared public",
-        "Poisson",
-        "pld",
-        "excluded",
-        "projected, not trained with this guarantee",
-    ):
-        assert part in sentence
-
-
-def test_no_noise_makes_no_claim():
-    sentence = claim_sentence(
-        epsilon=math.inf,
-        delta=1e-9,
-        unit="user",
-        adjacency=None,
-        population=10,
-        sampler="everybody",
-        rounds=5,
-        noise_multiplier=None,
-        accountant="pld",
-    )
-    assert sentence.startswith("No differential privacy: no noise")

@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tacit.privacy.events import (
+    Adjacency,
     Composition,
     Event,
     FixedSizeGaussian,
@@ -25,7 +27,15 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.ledger import Budget, Head, Header, Ledger, LedgerError
+from tacit.privacy.ledger import (
+    Budget,
+    BudgetExceeded,
+    Head,
+    Header,
+    Ledger,
+    LedgerError,
+    Release,
+)
 from tacit.privacy.ledger_lines import Entry, entry_line
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
@@ -90,16 +100,19 @@ def test_the_format_is_stable(path: Path) -> None:
     ledger = make(path, rounds=1)
     header, entry = path.read_text().splitlines()
     assert header == (
-        '{"branch":"main","budget":null,"delta":1e-05,"format":"tacit-ledger-1",'
-        f'"hash":"{json.loads(header)["hash"]}","parent":null,"population":1000,'
-        '"run_id":"run-1","unit":"user"}'
+        '{"accountant":null,"adjacency":null,"audit":false,"branch":"main","budget":null,'
+        '"counted":"rounds","data":"","delta":1e-05,"excluded":[],"experiment":"",'
+        f'"format":"tacit-ledger-2","hash":"{json.loads(header)["hash"]}","parent":null,'
+        '"people":"","population":1000,"population_is_counted":false,"prior_costs":[],'
+        '"public_inputs":[],"run_id":"run-1","simulation":false,"unit":"user","view":"people"}'
     )
     assert entry == (
-        '{"attempt":0,"branch":"main","event":{"kind":"poisson-gaussian","noise_multiplier":1.0,'
-        f'"sampling_prob":0.01}},"hash":"{ledger.head.hash}","index":0,"kind":"round","note":null,'
-        f'"plan_hash":"{PLAN}","previous":"{json.loads(header)["hash"]}","round":0}}'
+        '{"attempt":0,"branch":"main","estimator":null,"event":{"kind":"poisson-gaussian",'
+        f'"noise_multiplier":1.0,"sampling_prob":0.01}},"hash":"{ledger.head.hash}","index":0,'
+        f'"kind":"round","note":null,"plan_hash":"{PLAN}",'
+        f'"previous":"{json.loads(header)["hash"]}","round":0}}'
     )
-    assert ledger.head.hash == "14ab1b4ecae231bf5149b2586aa9bc4aea409fb85cb0fe6996d5b3d5c354735b"
+    assert ledger.head.hash == "de4b4d1bcc5843718e6605750f47cbdaefa02f0008c77f86d930a847decd4b25"
 
 
 def test_the_same_calls_give_the_same_bytes(tmp_path: Path) -> None:
@@ -356,6 +369,7 @@ class Unknown(Event):
         ({"attempt": 0.5}, "attempt"),
         ({"kind": ""}, "kind"),
         ({"note": 5}, "note"),
+        ({"estimator": 5}, "estimator"),
     ],
 )
 def test_an_entry_that_could_not_be_read_again_is_not_written(
@@ -367,6 +381,187 @@ def test_an_entry_that_could_not_be_read_again_is_not_written(
         with pytest.raises(ValueError, match=what):
             ledger.append(**(good | changes))  # type: ignore[arg-type]
         assert path.read_bytes() == before
+
+
+def test_releases_are_charged_together_or_not_at_all(path: Path) -> None:
+    with Ledger.create(path, HEADER) as ledger:
+        releases = [Release("round", round, 0, ROUND, PLAN, estimator="fixed") for round in (0, 1)]
+        assert ledger.charge(releases) == ledger.head == Ledger.read(path).head
+        assert [entry.estimator for entry in Ledger.read(path).entries] == ["fixed", "fixed"]
+        before = path.read_bytes()
+        good = Release("round", 2, 0, ROUND, PLAN)
+        for bad, what in [
+            (good, "line 4 of .* needs a new attempt"),  # twice in one charge
+            (releases[0], "line 2 of .* needs a new attempt"),
+            (Release("round", 3, 0, Unknown(), PLAN), "unknown privacy event"),
+            (Release("round", -3, 0, ROUND, PLAN), "round must be"),
+        ]:
+            with pytest.raises(ValueError, match=what):
+                ledger.charge([good, bad])
+            assert path.read_bytes() == before
+        assert ledger.charge([]) == ledger.head
+        assert path.read_bytes() == before
+        assert ledger.composition() == Composition.of([(ROUND, 2)])
+    # The same lines as one by one.
+    assert before == make(path.with_name("single"), 0).path.read_bytes() + b"".join(
+        entry_line(entry, line_hash)[0]
+        for entry, line_hash in zip(ledger.entries, ledger.hashes, strict=False)
+    )
+
+
+def test_many_releases_are_one_write_and_one_sync(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[int] = []
+    with Ledger.create(path, HEADER) as ledger:
+        monkeypatch.setattr(os, "fsync", syncs.append)
+        ledger.charge([Release("round", round, 0, ROUND, PLAN) for round in range(100)])
+    assert len(syncs) == 1
+    assert len(Ledger.read(path).entries) == 100
+
+
+def test_an_event_of_another_adjacency_than_declared_is_refused(tmp_path: Path) -> None:
+    declared = replace(HEADER, adjacency=Adjacency.ADD_REMOVE)
+    with Ledger.create(tmp_path / "run", declared) as ledger:
+        append(ledger, 0)
+        append(ledger, 1, PostProcessing("free"))
+        append(ledger, 2, NonPrivate("no noise"))
+        before = ledger.path.read_bytes()
+        with pytest.raises(LedgerError, match=r"is for add/remove-one adjacency, and the event"):
+            append(ledger, 3, FixedSizeGaussian(1000, 10, 1.0))
+        assert ledger.path.read_bytes() == before
+    with pytest.raises(LedgerError, match="is for replace-one adjacency"):
+        Ledger.branch(
+            tmp_path / "branch",
+            ledger,
+            1,
+            "b",
+            run_id="run-2",
+            declared=replace(HEADER, adjacency=Adjacency.REPLACE),
+        )
+    assert not (tmp_path / "branch").exists()
+
+
+# Witnesses
+
+
+class Notary:
+    """A witness with a file of its own, which it keeps in order as `Witness` asks it to."""
+
+    def __init__(self, path: Path, fault: str = "") -> None:
+        self.path, self.fault = path, fault
+        self.seen_before: list[bytes] = []  # the run's own ledger, whenever lines are given
+        path.write_bytes(b"")
+
+    @contextmanager
+    def charging(
+        self, ledger: Ledger, releases: Sequence[Release]
+    ) -> Iterator[Callable[[Sequence[bytes]], None]]:
+        if self.fault == "budget":
+            raise BudgetExceeded("nothing is left")
+        before = self.path.read_bytes()
+
+        def take(lines: Sequence[bytes]) -> None:
+            self.seen_before.append(ledger.path.read_bytes())
+            if self.fault == "early":
+                raise OSError(errno.EIO, "bad disk")
+            with self.path.open("ab") as file:
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            if self.fault == "late":
+                raise KeyboardInterrupt
+
+        try:
+            yield take
+        except BaseException:
+            self.path.write_bytes(before)
+            raise
+
+
+def test_a_witness_gets_each_line_after_the_ledger_has_it_and_before_the_charge_returns(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []  # what the file had when it was synced
+    sync = os.fsync
+
+    def spy(fd: int) -> None:
+        sync(fd)
+        synced.append(Path(f"/proc/self/fd/{fd}").resolve().read_bytes())
+
+    notary = Notary(path.with_name("notary"))
+    with Ledger.create(path, HEADER) as ledger:
+        header = path.read_bytes()
+        ledger.witness = notary
+        monkeypatch.setattr(os, "fsync", spy)
+        append(ledger, 0)
+        ledger.charge([Release("round", round, 0, ROUND, PLAN) for round in (1, 2)])
+    own, there = path.read_bytes(), notary.path.read_bytes()
+    assert own == header + there
+    assert len(there.splitlines()) == 3
+    first = there.splitlines(keepends=True)[0]
+    assert notary.seen_before == [header + first, own]
+    # Own ledger, then the witness, for each of the two charges: four syncs in this order.
+    assert synced == [header + first, first, own, there]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [("budget", BudgetExceeded), ("early", OSError), ("late", KeyboardInterrupt)],
+)
+def test_a_witness_that_fails_leaves_both_as_they_were(
+    path: Path, fault: str, error: type[BaseException]
+) -> None:
+    with Ledger.create(path, HEADER) as ledger:
+        ledger.witness = notary = Notary(path.with_name("notary"))
+        append(ledger, 0)
+        own, there, head = path.read_bytes(), notary.path.read_bytes(), ledger.head
+        notary.fault = fault
+        with pytest.raises(error):
+            append(ledger, 1)
+        assert (path.read_bytes(), notary.path.read_bytes()) == (own, there)
+        assert ledger.head == head == Ledger.read(path).head
+        assert ledger.composition() == Composition.of([ROUND])
+        notary.fault = ""
+        append(ledger, 1)
+    assert path.read_bytes().endswith(notary.path.read_bytes())
+    assert len(Ledger.read(path).entries) == 2
+
+
+def test_what_a_witness_refused_is_not_charged_to_the_runs_own_budget(path: Path) -> None:
+    header = replace(HEADER, budget=Budget(2.0, 1e-6, "pld"))
+    with Ledger.create(path, header, epsilon_of=lambda c, _: float(c.counts[0][1])) as ledger:
+        ledger.witness = notary = Notary(path.with_name("notary"), "early")
+        for _ in range(5):
+            with pytest.raises(OSError, match="bad disk"):
+                append(ledger, 0)
+        notary.fault = ""
+        append(ledger, 0)
+        append(ledger, 1)
+        with pytest.raises(BudgetExceeded, match="after 2 rounds"):
+            append(ledger, 2)
+
+
+def test_a_ledger_whose_own_write_fails_is_not_witnessed(path: Path) -> None:
+    with Ledger.create(path, HEADER) as ledger:
+        ledger.witness = notary = Notary(path.with_name("notary"))
+        with replaced(write=write_half_and_raise), pytest.raises(OSError, match="no space"):
+            append(ledger, 0)
+        assert notary.path.read_bytes() == b""
+        assert Ledger.read(path).head == ledger.head
+
+
+def test_lines_that_cannot_be_taken_back_stop_all_further_writing(path: Path) -> None:
+    def fail(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "bad disk")
+
+    with Ledger.create(path, HEADER) as ledger:
+        ledger.witness = Notary(path.with_name("notary"), "early")
+        with replaced(ftruncate=fail), pytest.raises(OSError, match="bad disk"):
+            append(ledger, 0)
+        with pytest.raises(LedgerError, match="has changed since it was opened"):
+            append(ledger, 0)
+    assert len(Ledger.read(path).entries) == 1  # charged all the same
 
 
 # Branches

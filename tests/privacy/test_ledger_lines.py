@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tempfile
 from pathlib import Path
@@ -10,9 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.events import PoissonGaussian
+from tacit.privacy.budget import Budget
+from tacit.privacy.events import (
+    Adjacency,
+    Composition,
+    FixedSizeGaussian,
+    Gaussian,
+    Lapse,
+    PoissonGaussian,
+    PostProcessing,
+)
+from tacit.privacy.inputs import PriorCost, PublicInput
 from tacit.privacy.ledger import Head, Header, Ledger, LedgerError
-from tacit.privacy.ledger_lines import Entry, _seal, header_line
+from tacit.privacy.ledger_lines import Entry, Parent, header_line
+from tacit.privacy.sealing import open_seal, seal
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
 ROUND = PoissonGaussian(0.01, 1.0)
@@ -140,10 +152,10 @@ def test_a_head_from_earlier_is_fine_and_one_of_the_header_too(path: Path) -> No
 
 def sealed(fields: dict[str, object]) -> bytes:
     """A line whose hash is right, whatever it says."""
-    return _seal(fields)[0]
+    return seal(fields)[0]
 
 
-GOOD_HEADER = {"format": "tacit-ledger-1"} | HEADER.to_json()
+GOOD_HEADER = {"format": "tacit-ledger-2"} | HEADER.to_json()
 GOOD_ENTRY = Entry(0, "round", 0, 0, "main", ROUND, PLAN).to_json() | {
     "previous": header_line(HEADER)[1]
 }
@@ -163,6 +175,7 @@ GOOD_ENTRY = Entry(0, "round", 0, 0, "main", ROUND, PLAN).to_json() | {
         ({"attempt": True}, "attempt must be a whole number"),
         ({"kind": ""}, "kind must be text"),
         ({"note": 3}, "note must be text"),
+        ({"estimator": 3}, "estimator must be text"),
         ({"time": 3}, "needs the fields"),
         ({"branch": "other"}, "of the branch 'other', and the ledger of 'main'"),
         ({"index": 1}, "it holds entry 1 where entry 0 belongs"),
@@ -182,7 +195,7 @@ def test_an_entry_that_makes_no_sense_is_refused_though_its_hash_is_right(
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"format": "tacit-ledger-2"}, "not the header of a ledger in the format tacit-ledger-1"),
+        ({"format": "tacit-ledger-1"}, "not the header of a ledger in the format tacit-ledger-2"),
         ({"unit": "household"}, "unit must be one of user, record, got 'household'"),
         ({"population": 0}, "population must be at least 1"),
         ({"delta": 1}, "delta must be strictly between 0 and 1"),
@@ -193,8 +206,20 @@ def test_an_entry_that_makes_no_sense_is_refused_though_its_hash_is_right(
         ({"budget": {"epsilon": 0, "delta": 0.1, "accountant": "pld"}}, "epsilon must be"),
         ({"budget": {"epsilon": 1, "delta": 0.1, "accountant": ""}}, "accountant must be named"),
         ({"parent": "run-0"}, "parent needs the fields"),
+        ({"view": "mixed"}, "view must be one of people, iid, synthetic, got 'mixed'"),
+        ({"counted": "days"}, "counted must be one of"),
+        ({"adjacency": "swap"}, "'swap' is not a valid Adjacency"),
+        ({"simulation": 0}, "simulation must be true or false"),
+        ({"audit": None}, "audit must be true or false"),
+        ({"population_is_counted": 1}, "population_is_counted must be true or false"),
+        ({"people": 7}, "people must be text"),
+        ({"data": None}, "data must be text"),
+        ({"experiment": ["ab"]}, "experiment must be text"),
+        ({"public_inputs": [{"what": "dictionary"}]}, "the header is not valid"),
+        ({"public_inputs": [{"what": "a", "name": "b", "sha256": "XY"}]}, "sha256 must be"),
+        ({"prior_costs": [{"what": "tokenizer"}]}, "a prior cost needs the fields"),
         (
-            {"parent": {"run_id": "run-0", "head": {"entries": 2, "hash": "00"}}},
+            {"parent": {"run_id": "run-0", "head": {"entries": 2, "hash": "00"}, "round": 0}},
             "it is missing: the ledger ends after 0 entries, and the branch inherits 2",
         ),
     ],
@@ -229,3 +254,120 @@ def test_a_file_that_is_no_ledger_is_refused(path: Path, data: bytes, what: str)
 def test_a_missing_ledger_is_one_sentence(path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger at"):
         Ledger.open(path)
+
+
+# Everything that a header says is under the chain.
+
+FULL = Header(
+    run_id="run-9",
+    unit="record",
+    population=77,
+    delta=1e-4,
+    budget=Budget(2.0, 1e-5, "rdp"),
+    branch="b",
+    parent=Parent("run-8", Head(0, "aa"), 3),
+    adjacency=Adjacency.REPLACE,
+    view="iid",
+    simulation=True,
+    audit=True,
+    population_is_counted=True,
+    counted="steps",
+    accountant="rdp",
+    people="0123456789abcdef",
+    data="cd",
+    experiment="ef",
+    excluded=("this", "that \N{BLACK STAR}"),
+    public_inputs=(PublicInput("dictionary", "words.txt", "ab"),),
+    prior_costs=(
+        PriorCost(
+            "tokenizer",
+            "beside",
+            "0123456789abcdef",
+            "1/2",
+            Composition.of([(Gaussian(2.0), 3), Lapse(1e-7)]),
+            Head(2, "bb"),
+            ("the test users of another run",),
+        ),
+    ),
+)
+
+OTHERS: dict[str, object] = {
+    "run_id": "run-10",
+    "unit": "user",
+    "population": 78,
+    "delta": 2e-4,
+    "budget": Budget(3.0, 1e-5, "rdp"),
+    "branch": "c",
+    "parent": Parent("run-8", Head(0, "aa"), 4),
+    "adjacency": Adjacency.ADD_REMOVE,
+    "view": "people",
+    "simulation": False,
+    "audit": False,
+    "population_is_counted": False,
+    "counted": "epochs",
+    "accountant": None,
+    "people": "1123456789abcdef",
+    "data": "ce",
+    "experiment": "e0",
+    "excluded": ("this",),
+    "public_inputs": (PublicInput("dictionary", "words.txt", "ac"),),
+    "prior_costs": (PriorCost("tokenizer", "elsewhere"),),
+}
+
+
+def test_a_header_with_everything_in_it_is_there_after_opening_again(path: Path) -> None:
+    assert Ledger.create(path, FULL, epsilon_of=lambda *_: 0.0).header == FULL
+    assert Ledger.read(path).header == FULL
+    assert Ledger.header_at(path) == FULL
+
+
+def test_every_field_of_a_header_is_tried_below() -> None:
+    assert set(OTHERS) == {one.name for one in dataclasses.fields(Header)}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_field_of_a_header_can_change_without_the_head(path: Path, name: str) -> None:
+    changed = dataclasses.replace(FULL, **{name: OTHERS[name]})  # type: ignore[arg-type]
+    assert header_line(changed)[1] != header_line(FULL)[1]
+    head = Ledger.create(path, FULL, epsilon_of=lambda *_: 0.0).head
+    path.write_bytes(header_line(changed)[0])
+    assert Ledger.read(path).header == changed
+    with pytest.raises(LedgerError, match="its hash is not the one that the checkpoint has"):
+        Ledger.read(path, head)
+
+
+def test_a_header_of_another_run_lets_no_entry_follow(path: Path) -> None:
+    make(path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[0] = header_line(dataclasses.replace(HEADER, simulation=True))[0]
+    assert refused_at(b"".join(lines)) == 2
+
+
+def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path: Path) -> None:
+    declared = dataclasses.replace(HEADER, adjacency=Adjacency.ADD_REMOVE)
+    first, line_hash = header_line(declared)
+    for event in (ROUND, PostProcessing("free"), Lapse(1e-9)):
+        entry = Entry(0, "round", 0, 0, "main", event, PLAN).to_json() | {"previous": line_hash}
+        path.write_bytes(first + sealed(entry))
+        assert Ledger.read(path).entries[0].event == event
+    fixed = Entry(0, "round", 0, 0, "main", FixedSizeGaussian(100, 10, 1.0), PLAN).to_json()
+    path.write_bytes(first + sealed(fixed | {"previous": line_hash}))
+    with pytest.raises(
+        LedgerError, match="line 2: its event is stated for replace-one adjacency, and the ledger"
+    ):
+        Ledger.read(path)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "hasg", "hash ", "hasi", "z", "\N{BLACK STAR}"]),
+        st.one_of(st.none(), st.text(), st.integers(), st.lists(st.text(), max_size=2)),
+    )
+)
+def test_a_sealed_line_opens_and_no_other(fields: dict[str, object]) -> None:
+    line, line_hash = seal(fields)
+    assert open_seal(line[:-1], Path("l"), 1) == (fields, line_hash)
+    with pytest.raises(LedgerError, match="it was changed"):
+        open_seal(
+            seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2'), Path("l"), 1
+        )

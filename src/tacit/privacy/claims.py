@@ -15,6 +15,7 @@ from tacit.privacy.events import (
     Event,
     FixedSizeGaussian,
     Gaussian,
+    Lapse,
     NonPrivate,
     PoissonGaussian,
     PureDP,
@@ -61,6 +62,7 @@ def format_number(value: float) -> str:
 
 
 Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian
+RELEASED = {"scaling": "scaling factors of the layers"}  # what is released, by kind of entry
 MANY_NOISES = 4  # from so many noise multipliers on, only the largest and the least are named
 
 
@@ -91,14 +93,15 @@ def _sentence(of: Guarantee) -> str:
     if not math.isfinite(of.value):
         return f"No guarantee: {of.accountant} gives no finite epsilon for {released}."
     label = f" ({PROJECTED})" if of.is_projected else ""
+    excluded = f"; excluded: {'; '.join(of.excluded)}" if of.excluded else ""
     public = [str(one) for one in header.public_inputs]
     declared = f"; declared public: {'; '.join(public)}" if public else ""
     return (
         f"{header.unit.capitalize()}-level ({format_epsilon(of.value)},"
         f" {format_delta(header.delta)})-differential privacy{label} under"
-        f" {header.adjacency} adjacency, with the population of {header.population:,}"
-        f" {header.unit}s declared public: {released}, accounted by {of.accountant};"
-        f" excluded: {'; '.join(of.excluded)}{declared}."
+        f" {of.adjacency} adjacency, with the population of {header.population:,}"
+        f" {header.unit}s declared public: {released}, accounted by {of.accountant}"
+        f"{excluded}{declared}."
     )
 
 
@@ -108,18 +111,18 @@ def _described(header: Header, parts: Sequence[Part]) -> list[str]:
     def alike(part: Part) -> tuple[str, str, str]:
         event = part.event
         is_noisy = isinstance(event, Noisy)
-        return part.kind, event.sampling, "" if is_noisy else _other(event)
+        return part.kind, event.sampling, "" if is_noisy else _other(part.kind, event)
 
     said = []
     for (kind, sampling, other), group in groupby(parts, alike):
         same = list(group)
         count = sum(part.count for part in same)
         if other:
-            said.append(other if count == 1 else f"{count:,} times {other}")
+            said.append(_repeated(other, count))
             continue
-        noise = _noise([(_multiplier(part.event), part.count) for part in same])
+        noise = _noise(same)
         if kind != "round":
-            said.append(f"{kind} released with {noise}")
+            said.append(_repeated(f"{_named(kind)} released with {noise}", count))
             continue
         is_reshuffled = header.counted == "epochs" and isinstance(same[0].event, Gaussian)
         drawn = "reshuffled epochs without amplification" if is_reshuffled else sampling
@@ -131,8 +134,22 @@ def _number_of(count: int, what: str) -> str:
     return f"{count:,} {what if count != 1 else what.removesuffix('s')}"
 
 
-def _noise(multipliers: Sequence[tuple[float, int]]) -> str:
-    values = [value for value, _ in multipliers]
+def _repeated(what: str, count: int) -> str:
+    return what if count == 1 else f"{what}, {count:,} times"
+
+
+def _named(kind: str) -> str:
+    return RELEASED.get(kind, kind)
+
+
+def _noise(parts: Sequence[Part]) -> str:
+    """How much noise there was, and in how many releases if not in all the same."""
+    counts: dict[float, int] = {}
+    for part in parts:
+        assert isinstance(part.event, Noisy)
+        z = part.event.noise_multiplier
+        counts[z] = counts.get(z, 0) + part.count
+    values, multipliers = list(counts), list(counts.items())
     if len(values) == 1:
         return f"Gaussian noise of {format_number(values[0])} times the sensitivity"
     if len(values) < MANY_NOISES:
@@ -148,16 +165,16 @@ def _noise(multipliers: Sequence[tuple[float, int]]) -> str:
     return f"Gaussian noise {how} times the sensitivity"
 
 
-def _multiplier(event: Event) -> float:
-    assert isinstance(event, Noisy)
-    return event.noise_multiplier
-
-
-def _other(event: Event) -> str:
-    if isinstance(event, PureDP):
-        return f"words reported under pure differential privacy of epsilon {event.epsilon:g}"
-    if isinstance(event, NonPrivate):
-        return event.reason
+def _other(kind: str, event: Event) -> str:
+    """A release without Gaussian noise, in words."""
+    match event:
+        case PureDP():
+            how = f"under pure differential privacy of epsilon {format_epsilon(event.epsilon)}"
+            return f"{_named(kind)} reported {how}"
+        case Lapse():
+            return f"a failure with probability {format_delta(event.probability)}, part of delta"
+        case NonPrivate():
+            return event.reason
     return f"a release of kind {event.kind!r}"
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tacit.privacy import checks
-from tacit.privacy.accountants import accountant_named, sound_accountants
+from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import COUNTED, claim
 from tacit.privacy.events import (
+    Adjacency,
     Composition,
     Event,
     Gaussian,
@@ -104,6 +105,11 @@ class Guarantee:
     @property
     def delta(self) -> float:
         return self.header.delta
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """The one that the ledger declares, else that of its releases."""
+        return self.header.adjacency or Composition.of(part.event for part in self.parts).adjacency
 
     @property
     def rounds(self) -> int:
@@ -238,20 +244,18 @@ class Projection:
 
 
 def figures(composition: Composition, delta: float, asked: str | None = None) -> dict[str, float]:
-    """Epsilon by every accountant that is sound for the composition, the one asked for first."""
+    """Epsilon by every accountant that is sound for the composition, the one asked for first.
+
+    One that was asked for and is not sound for it is left out: its figure would be no bound.
+    """
     name = asked or "pld"
     if not composition.is_private:
         return {name: math.inf}
     if not composition.costly():
         return {name: 0.0}
-    found = {}
-    if asked is not None:
-        found[asked] = accountant_named(asked).epsilon(composition, delta)
     sound, _ = sound_accountants(composition)
-    for accountant in sound:
-        if accountant.name not in found:
-            found[accountant.name] = accountant.epsilon(composition, delta)
-    return found
+    sound.sort(key=lambda accountant: accountant.name != asked)
+    return {accountant.name: accountant.epsilon(composition, delta) for accountant in sound}
 
 
 def _claimed(epsilon: dict[str, float], asked: str | None) -> str:
@@ -259,7 +263,7 @@ def _claimed(epsilon: dict[str, float], asked: str | None) -> str:
 
     Every figure is an upper bound, and so is the least of them.
     """
-    if asked is not None and math.isfinite(epsilon[asked]):
+    if asked is not None and math.isfinite(epsilon.get(asked, math.inf)):
         return asked
     return min(epsilon, key=lambda name: epsilon[name])
 
