@@ -21,7 +21,7 @@ from tacit.nlu.experiment import Training
 from tacit.nlu.gradients import UtteranceGradients
 from tacit.nlu.noise_chain import NoiseChain
 from tacit.nlu.opening import data_of
-from tacit.nlu.plan import releases, resolved
+from tacit.nlu.plan import releases, resolved, with_one_noise
 from tacit.nlu.ranks import Ranks
 from tacit.nlu.steps import learning_rate_at
 from tacit.nlu.training import Session, train
@@ -125,6 +125,22 @@ def test_a_target_epsilon_is_met_and_nearly_used_up(tmp_path):
     found = resolved(wanted, data_of(wanted))
     epsilon = PldAccountant().epsilon(releases(found), found.privacy.delta)
     assert 4.9 < epsilon <= 5.0
+
+
+def test_noise_that_is_set_is_never_replaced_by_a_target_without_a_word():
+    solved = small(noise={"noise_multiplier": None}, privacy={"target_epsilon": 5.0})
+    noise, target = "noise.noise_multiplier=2.0", "privacy.target_epsilon=5.0"
+    with pytest.raises(
+        ValueError, match=r"privacy\.target_epsilon .* noise\.noise_multiplier sets"
+    ):
+        with_one_noise(small(), [noise, "seed=1", target])
+    # What the caller sets takes the place of what the recipe has.
+    loud = with_one_noise(solved.changed(noise={"noise_multiplier": 2.0}), [noise])
+    assert (loud.noise.noise_multiplier, loud.privacy.target_epsilon) == (2.0, None)
+    assert resolved(loud, data_of(loud)).noise.noise_multiplier == 2.0
+    wanted = with_one_noise(small(privacy={"target_epsilon": 5.0}), [target])
+    assert (wanted.noise.noise_multiplier, wanted.privacy.target_epsilon) == (None, 5.0)
+    assert with_one_noise(solved, ["seed=1"]) == solved
 
 
 def test_private_scaling_is_in_the_ledger_and_in_the_target(tmp_path):

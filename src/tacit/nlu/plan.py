@@ -19,6 +19,27 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_releases
 from tacit.privacy.events import Composition
 
+NOISE = "noise.noise_multiplier"
+TARGET = "privacy.target_epsilon"
+
+
+def with_one_noise(experiment: NluExperiment, settings: Sequence[str]) -> NluExperiment:
+    """A recipe's experiment with noise that is either set or solved for, as the caller said.
+
+    `settings` are the caller's key=value.  Noise that the caller sets takes the place of the
+    recipe's target, and a target that of its noise; who sets both contradicts themselves.
+    """
+    said = {text.partition("=")[0].strip() for text in settings}
+    if {NOISE, TARGET} <= said:
+        raise ValueError(
+            f"{TARGET} solves for the noise, and {NOISE} sets it; leave one of them out"
+        )
+    if NOISE in said:
+        return experiment.changed(privacy={"target_epsilon": None})
+    if TARGET in said:
+        return experiment.changed(noise={"noise_multiplier": None})
+    return experiment
+
 
 def units_in(experiment: NluExperiment, data: NLUData) -> int:
     """How many units the training utterances are of."""
