@@ -49,16 +49,15 @@ def tokenizers(evidence: Evidence) -> Iterator[str]:
         is_other = file != current and words.fingerprint not in recorded
         if is_other and not _is_to_come(evidence, file):
             yield f"{file} is not a tokenizer that the ledger has"
+    there = {words.fingerprint for words in evidence.tokenizers.values()}
     for one in evidence.checkpoints:
+        state = evidence.directory.checkpoints.state_file(one.round)
         # At a switch the checkpoint is still in the tokenizer before it.
         possible = {vocabularies.at(one.round), vocabularies.at(max(one.round - 1, 0))}
         if one.tokenizer not in possible:
-            file = evidence.directory.checkpoints.state_file(one.round)
-            yield f"{file} names a tokenizer that the ledger does not have at round {one.round}"
-    if not evidence.is_bundle:
-        there = {words.fingerprint for words in evidence.tokenizers.values()}
-        if evidence.last.tokenizer not in there:
-            yield f"{current} is not the tokenizer of the last checkpoint"
+            yield f"{state} names a tokenizer that the ledger does not have at round {one.round}"
+        if one.tokenizer not in there:
+            yield f"{state} names a tokenizer that is not in the run: {one.tokenizer[:12]}"
 
 
 def _is_to_come(evidence: Evidence, file: Path) -> bool:
