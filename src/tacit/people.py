@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tacit import plans
 from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.audit.planting import Planted, Planting, count_planted
 from tacit.corpus import installation
@@ -23,8 +25,9 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import IID, Subset, kept, part
-from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.events import Adjacency, Event, PostProcessing
+from tacit.privacy.guarantee import default_delta
+from tacit.privacy.ledger import Header, Ledger, LedgerError
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
@@ -75,13 +78,31 @@ class People:
     def refuse_unbudgeted(self, experiment: Experiment) -> None:
         """Refuse before any work what the people's budget could not cover at all."""
         known = self.ledger()
-        budget = known.budget if known is not None else None
-        if budget is None:
+        if known is None or known.budget is None:
             return
-        if experiment.seed is not None:
-            raise ValueError(
-                f"these people have a budget ({budget}), under which no run may have a seed"
-            )
+        plan, privacy = experiment.plan, experiment.privacy
+        K = plan.population or max(len(self.members), math.ceil(plan.cohort))
+        delta = privacy.delta or default_delta(K)
+        events: list[Event] = []
+        # What depends on the model, on later phases or on a search is left to the first charge.
+        if not (experiment.phases or plan.layer_clip_norms or privacy.target_epsilon):
+            filled = experiment.changed(plan={"population": K}, privacy={"delta": delta})
+            events = [plans.round_plans(filled, (1,))[0].event()]
+        is_noisy = plan.noise_multiplier or plan.noise_stddev or privacy.target_epsilon
+        replaced = plan.sampling in ("fixed", "with-replacement")
+        noisy = Adjacency.REPLACE if replaced else Adjacency.ADD_REMOVE
+        known.refuse_hopeless(
+            Header(
+                run_id="planned",
+                unit="user",
+                population=K,
+                delta=delta,
+                adjacency=noisy if is_noisy else None,
+                view="iid" if experiment.corpus.view == "iid" else "people",
+                simulation=experiment.seed is not None,
+            ),
+            events,
+        )
 
     @property
     def users(self) -> Source:
