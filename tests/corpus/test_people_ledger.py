@@ -729,7 +729,7 @@ def test_what_another_installation_has_released_counts_though_the_budget_does_no
 def test_a_charge_that_failed_once_does_not_hide_what_others_charge_then(group: Path) -> None:
     # As many lines as the failed charge would have had, but dearer ones.
     PeopleLedger(group).declare(BUDGET)
-    dear = PoissonGaussian(0.03, 1.0)
+    dear = PoissonGaussian(0.02, 1.0)
     with begin(group, "one") as one, begin(group, "two") as two:
         charge(one, 1)
         with pytest.MonkeyPatch.context() as patch:

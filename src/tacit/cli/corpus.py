@@ -1,4 +1,4 @@
-"""`tacit corpus info|head|export`: what is in a corpus."""
+"""`tacit corpus info|head|export|budget`: what is in a corpus, and what its people may lose."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.progress import tracked
+from tacit.cli.values import number
 
 if TYPE_CHECKING:
     from tacit.corpus.source import Source
@@ -24,7 +25,7 @@ app = typer.Typer(rich_markup_mode="markdown")
 
 @app.callback(invoke_without_command=True)
 def _corpus(context: typer.Context) -> None:
-    """Look into a corpus: info, head and export."""
+    """Look into a corpus: info, head and export; and the budget of its people."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -143,6 +144,68 @@ def export(
         print()
     else:
         print(f"{out}: {count:,} users")
+
+
+@app.command("budget")
+def budget(
+    corpus: Annotated[
+        str,
+        typer.Argument(
+            metavar="CORPUS", help="A corpus directory, chitchat, or a set of utterances."
+        ),
+    ],
+    epsilon: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(parser=number, metavar="E", help="The most that all runs together may cost."),
+    ] = None,
+    delta: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(parser=number, metavar="D", help="The delta at which that is meant."),
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(metavar="NAME", help="Whom it protects: a user, or a record.")
+    ] = "user",
+    adjacency: Annotated[
+        str, typer.Option(metavar="NAME", help="add/remove-one or replace-one.")
+    ] = "add/remove-one",
+    as_json: Json = False,
+) -> None:
+    """What all runs on the same people may cost together, have cost, and leave.
+
+    With --epsilon and --delta a budget is declared, and is a hard stop for every run from then on:
+    of language models and of intents and slots, on this corpus and on every other with these
+    people.  It may be raised later; below what is spent already it cannot be.
+
+    Examples:
+
+    `tacit corpus budget corpora/chats --epsilon 8 --delta 1e-6`
+
+    `tacit corpus budget corpora/chats`
+    """
+    from tacit.cli.corpus_budget import people_of, print_account
+    from tacit.corpus.accounts import account_of
+    from tacit.corpus.people_ledger import PeoplesBudget
+    from tacit.people import ledger_of
+    from tacit.privacy.events import Adjacency
+
+    if (epsilon is None) != (delta is None):
+        missing = "delta" if delta is None else "epsilon"
+        raise ValueError(f"a budget needs --epsilon and --delta: --{missing} is missing")
+    known = [one.value for one in Adjacency]
+    if adjacency not in known:
+        raise ValueError(f"adjacency must be one of {', '.join(known)}, got {adjacency!r}")
+    wanted = None
+    if epsilon is not None and delta is not None:
+        wanted = PeoplesBudget(epsilon, delta, unit, Adjacency(adjacency))
+    ledger = ledger_of(people_of(corpus))
+    if wanted is not None:
+        ledger.declare(wanted)
+    account = account_of(ledger)
+    if as_json:
+        json.dump(account.as_row(), sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        print_account(account)
 
 
 def _chosen(corpus: str, part: str, texts: str) -> Source:

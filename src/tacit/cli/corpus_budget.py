@@ -1,0 +1,62 @@
+"""Whose budget it is, and how it is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tacit.privacy.claims import format_delta, format_epsilon
+
+if TYPE_CHECKING:
+    from tacit.corpus.accounts import Account
+
+
+def people_of(corpus: str) -> str:
+    """The id of the people of a corpus, or of those who said the utterances of a set."""
+    from tacit.corpus.builtin import is_builtin, load_corpus
+    from tacit.corpus.layout import META
+
+    path = Path(corpus)
+    if is_builtin(corpus) or not path.exists() or (path / META).exists():
+        found = load_corpus(corpus)
+        if not found.about_people:
+            raise ValueError(f"{corpus} holds made-up text, which nobody needs a budget for")
+        return found.identity
+    from tacit.nlu.declarations import recognise
+    from tacit.nlu.layouts import load_nlu
+
+    return recognise(load_nlu(corpus, unseen_intents="keep"))
+
+
+def print_account(account: Account) -> None:
+    """The budget, and a table of the runs."""
+    console = Console()
+    if account.budget is None:
+        console.print("No budget is declared for these people.")
+    else:
+        assert account.spent is not None
+        assert account.left is not None
+        budget = account.budget
+        console.print(
+            f"Budget: epsilon {budget.epsilon:g} at delta {budget.delta:g}, {budget.unit}-level"
+            f" under {budget.adjacency} adjacency; spent {format_epsilon(account.spent)}, left"
+            f" {account.left:.4g}.",
+            highlight=False,
+        )
+    if not account.runs:
+        console.print("Nothing was released about them yet.")
+        return
+    table = Table("run", "kind", "releases", "epsilon", "at delta", "counted")
+    for run in account.runs:
+        table.add_row(
+            run.run_id,
+            f"{run.unit}-level, {run.adjacency or 'no noise'}",
+            f"{run.releases:,}",
+            format_epsilon(run.epsilon),
+            format_delta(run.delta),
+            f"no: {run.not_counted}" if run.not_counted else "yes",
+        )
+    console.print(table)
