@@ -103,8 +103,12 @@ def report_fact(section: str, name: str, value: object) -> Callable[[Path], None
 
     def change(run: Path) -> None:
         facts = json.loads((run / "report.json").read_text())
-        assert name in facts[section]
-        facts[section][name] = value
+        if name:
+            assert name in facts[section]
+            facts[section][name] = value
+        else:
+            assert facts[section] != value
+            facts[section] = value
         (run / "report.json").write_text(json.dumps(facts, indent=1) + "\n")
         (run / "report.html").write_text(render(facts))
 
@@ -311,6 +315,21 @@ TAMPERINGS = {
         ("report.json", "ledger.head"),
         "reported",
     ),
+    "the report's curve": Tampering(
+        "private", report_fact("epsilon", "delta", 1e-9), ("report.json", "epsilon"), "reported"
+    ),
+    "the report's warning": Tampering(
+        "simulated", report_fact("warnings", "", []), ("report.json", "simulation"), "reported"
+    ),
+    "the report's experiment": Tampering(
+        "private", report_fact("experiment", "", "seed = 5\n"), ("report.json", "exp"), "reported"
+    ),
+    "the report's files": Tampering(
+        "private",
+        flipped("metrics.jsonl"),
+        ("report.json", "another metrics.jsonl"),
+        "reported",
+    ),
     "a word of the page": Tampering(
         "private",
         text("report.html", "-level", "-safe"),
@@ -457,6 +476,18 @@ def test_all_differences_are_named_each_once(copied):
     assert len(found) == len(set(found))
     for word in ("round-000003", "tokenizer.json", "private/key", "result.json"):
         assert any(word in one for one in found), word
+
+
+def test_what_a_report_projects_is_projected_from_the_run(copied):
+    run = copied("private")
+    tacit("report", run, "--projected-cohort", 1000, "--projected-population", 10**6)
+    assert verify(run).differences == ()
+    facts = json.loads((run / "report.json").read_text())
+    facts["projected"]["epsilon"]["pld"] /= 2
+    (run / "report.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (run / "report.html").write_text(render(facts))
+    [found] = verify(run).differences
+    assert "projected.epsilon" in found
 
 
 def test_a_report_on_less_than_the_whole_run_is_told_to_be_written_again(

@@ -8,7 +8,16 @@ from pathlib import Path
 
 from tacit.privacy.ledger import Ledger, LedgerError
 from tacit.runs.bundle import LEDGER_FILE
-from tacit.verification import card, chain, charges, configured, declared, digests, words
+from tacit.verification import (
+    card,
+    chain,
+    charges,
+    configured,
+    declared,
+    digests,
+    reported,
+    words,
+)
 from tacit.verification.evidence import BUNDLE, Evidence, kind_of
 from tacit.verification.findings import Checked, Findings, Remark
 
@@ -63,7 +72,7 @@ CHECKS = (
     Check(
         "claim",
         "epsilon by every sound accountant, and every word of it in other files",
-        (words.figures, words.result, words.report, words.audit, card.says_the_claim),
+        (words.figures, words.result, reported.report, words.audit, card.says_the_claim),
     ),
     Check(
         "digests",

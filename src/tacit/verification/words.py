@@ -1,20 +1,16 @@
-"""Every epsilon and every word of the claim, wherever they stand beside the ledger."""
+"""Every epsilon and every word of the claim in the files that training and audits leave."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit import __version__
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.run import NluRun
-from tacit.report.common_facts import claim_facts, ledger_facts
-from tacit.report.page import render
 from tacit.runs.directory import digest_of_result
 from tacit.runs.experiment import Experiment
 from tacit.verification.evidence import Evidence, read_object
@@ -47,60 +43,20 @@ def result(evidence: Evidence) -> Iterator[str]:
         planned = experiment.rounds
     else:
         row |= {"epochs": done, "method": experiment.training.method}
-        row["as_printed"] = _as_printed(evidence, experiment)
+        row["as_printed"] = as_printed(evidence, experiment)
         planned = experiment.training.epochs
-    yield from _compared(file, found, row)
+    yield from compared(file, found, row)
     if found.get("ending") == "complete" and done < planned:
         yield f"{file} says that the run is complete, after {done} of {planned}"
     if not isinstance(found.get("key_kept"), bool):
         yield f"{file} does not say whether the run's key was kept"
 
 
-def _as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
+def as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
+    """The figures of `edp-sgd-paper` for the epochs done."""
     assert isinstance(evidence.directory, NluDirectory)
     run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.round)
     return run.as_printed()
-
-
-def report(evidence: Evidence) -> Iterator[str]:
-    """report.json's claim and ledger, the files that it was made from, and the page made of it."""
-    page, file = evidence.path / "report.html", evidence.path / "report.json"
-    if not file.is_file():
-        if page.is_file():
-            yield f"{file} is missing, so that nothing says what {page} was made of"
-        return
-    facts = read_object(file)
-    hint = "; write it again with tacit report" if facts.get("kind") == "tacit report" else ""
-    sections = {
-        "claim": claim_facts(evidence.guarantee, evidence.ledger),
-        "ledger": ledger_facts(evidence.ledger),
-    }
-    for name, expected in sections.items():
-        there = facts.get(name)
-        if not isinstance(there, dict):
-            yield f"{file} has no section {name!r}{hint}"
-            continue
-        yield from (f"{one}{hint}" for one in _compared(file, there, expected, f"{name}."))
-    yield from (f"{one}{hint}" for one in _files(evidence, file, facts))
-    if not page.is_file():
-        yield f"{page} is missing"
-    elif facts.get("versions", {}).get("tacit") != __version__:
-        yield Remark(f"{page} was written by another version of tacit, and is not drawn again")
-    elif page.read_bytes() != render(facts).encode():
-        yield f"{page} is not the page that {file.name} makes"
-
-
-def _files(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> Iterator[str]:
-    """The files that a report lists are there, with the digests that it gives."""
-    for row in facts["files"]:
-        named = evidence.path / row["name"]
-        if not named.resolve().is_relative_to(evidence.path.resolve()):
-            yield f"{file} lists {row['name']!r}, which is not in the run"
-        elif not named.is_file():
-            # A checkpoint may have been pruned since, and then the ledger has grown as well.
-            yield f"{file} lists {named}, which is missing"
-        elif hashlib.sha256(named.read_bytes()).hexdigest() != row["sha256"]:
-            yield f"{file} is about another {row['name']} than the one that is there"
 
 
 def audit(evidence: Evidence) -> Iterator[str]:
@@ -116,20 +72,25 @@ def audit(evidence: Evidence) -> Iterator[str]:
     epsilon = row["epsilon"]
     assert isinstance(epsilon, dict)
     expected = {"accounted_epsilon": epsilon[guarantee.accountant], "delta": guarantee.delta}
-    yield from _compared(file, found, expected)
+    yield from compared(file, found, expected)
 
 
-def _compared(
+def compared(
     file: Path, found: Mapping[str, Any], expected: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
-    """Each value under its name, as JSON has it."""
-    for name, value in expected.items():
+    """Each value under its name, as JSON has it; what else there is on top is left alone."""
+    for name, value in json.loads(json.dumps(expected)).items():
+        where, there = f"{prefix}{name}", found.get(name)
         if name not in found:
-            yield f"{file} does not say {prefix}{name}"
-        elif not _same(found[name], json.loads(json.dumps(value))):
+            yield f"{file} does not say {where}"
+        elif isinstance(there, dict) and isinstance(value, dict):
+            yield from compared(file, there, value, f"{where}.")
+            for other in there.keys() - value.keys():
+                yield f"{file} says something of {where}.{other}, and the ledger nothing"
+        elif not _same(there, value):
             yield (
-                f"{file} says of {prefix}{name} what does not follow from the ledger:"
-                f" {_short(found[name])} instead of {_short(value)}"
+                f"{file} says of {where} what does not follow from the ledger: {_short(there)}"
+                f" instead of {_short(value)}"
             )
 
 
@@ -145,5 +106,5 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
