@@ -194,7 +194,7 @@ def _joint_epsilon(
 
 
 def together(counted: Iterable[Known], runs: Sequence[Known]) -> Composition:
-    """All releases of the counted runs, each once.
+    """All releases of the counted runs that cost something, each once.
 
     What a branch inherited is that of the run it left, if that one is counted.  What others of the
     same people have paid for a tokenizer is added, unless a run among `runs` has charged it.
@@ -219,7 +219,8 @@ def together(counted: Iterable[Known], runs: Sequence[Known]) -> Composition:
                 continue
             beside[head_of.hash if head_of else f"{run.header.run_id} {cost.what}"] = cost
     more = [cost.releases.counts for cost in beside.values() if cost.releases is not None]
-    return Composition.of([*total.items(), *(one for counts in more for one in counts)])
+    all_of_it = Composition.of([*total.items(), *(one for counts in more for one in counts)])
+    return Composition(all_of_it.costly())
 
 
 def epsilon_of(composition: Composition, delta: float) -> float:
