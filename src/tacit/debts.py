@@ -13,9 +13,9 @@ from tacit.corpus.source import UserCorpus
 from tacit.people import is_same
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
-from tacit.privacy.guarantee import figures
+from tacit.privacy.guarantee import figures, of_others
 from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Header, Ledger
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.folder import History, LearntTokenizer
 
@@ -60,15 +60,15 @@ def debt_of(experiment: Experiment, corpus: UserCorpus, learnt: LearntTokenizer)
     if learnt.history is None:
         raise ValueError(
             f"the tokenizer {experiment.tokenizer.source} was learnt from people's text"
-            f" ({learnt.tokenizer.provenance}), and the origin.json and ledger.jsonl that say what"
-            " that cost are not beside it; `tacit tokenizer train` writes all of them"
+            f" ({learnt.tokenizer.provenance}), and the ledger.jsonl that says what that cost is"
+            " not beside it; `tacit tokenizer train` writes both"
         )
     if learnt.history.ledger.header.simulation and experiment.seed is None:
         raise ValueError(
             f"the tokenizer {experiment.tokenizer.source} comes from a simulation, whose noise"
             " protects nobody; give --seed for another simulation, or learn it without a seed"
         )
-    if is_same(learnt.history.origin.corpus, corpus.identity):
+    if _is_of(learnt.history.header, corpus):
         _refuse_replacement(experiment, learnt.history)
     return _debt_to(experiment, corpus, learnt.history)
 
@@ -89,29 +89,35 @@ def _refuse_replacement(experiment: Experiment, history: History) -> None:
         )
 
 
+def _is_of(header: Header, corpus: UserCorpus) -> bool:
+    """Whether a ledger is about the people of a corpus; made-up users are those of one split."""
+    if not header.people:
+        return header.split == corpus.split_identity
+    return is_same(header.people, corpus.identity)
+
+
 def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> Debt:
     """What is owed to the people of a history."""
-    origin, header = history.origin, history.ledger.header
+    header = history.header
     counted = (COUNTED,) if header.population_is_counted else ()
-    if not is_same(origin.corpus, corpus.identity):
+    is_disjoint = are_disjoint(header.part, experiment.corpus.part)
+    if not _is_of(header, corpus):
         whom = "elsewhere"
-    elif origin.split == corpus.split_identity and are_disjoint(
-        origin.part, experiment.corpus.part
-    ):
+    elif header.split == corpus.split_identity and is_disjoint:
         whom = "beside"
     else:
         whom = "same"
     cost = PriorCost(
         what="tokenizer",
         whom=whom,
-        people=origin.corpus,
-        part=origin.part,
+        people=header.people,
+        part=header.part,
         releases=history.ledger.composition(),
-        head=origin.head,
-        excluded=(*origin.excluded, *counted),
+        head=history.ledger.head,
+        excluded=(*of_others(header.prior_costs), *counted),
     )
     return Debt(
-        PostProcessing(f"the tokenizer: {origin.how}"),
+        PostProcessing(f"the tokenizer: {history.how}"),
         history.ledger if whom == "same" else None,
         cost,
         header.public_inputs,

@@ -65,6 +65,8 @@ def header_of(
         population_is_counted=plan.population_is_counted,
         accountant=asked_accountant,
         people=corpus.identity if corpus.about_people else "",
+        part=experiment.corpus.part,
+        split=corpus.split_identity,
         data=corpus.commitment,
         experiment=hashlib.sha256(toml).hexdigest(),
         excluded=tuple(_excluded(experiment, corpus)),

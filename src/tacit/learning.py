@@ -28,13 +28,12 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.people import ledger_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
-from tacit.privacy.guarantee import of_others
 from tacit.privacy.inputs import PublicInput
 from tacit.privacy.ledger import Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
 from tacit.run import Run
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import History, LearntTokenizer, Origin
+from tacit.tokenizers.folder import History, LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
@@ -118,7 +117,7 @@ def sampled(
 ) -> LearntTokenizer:
     """From what the run's model says after a round; the people of the run have paid for it."""
     last = run.directory.checkpoints.read(round)
-    whom = _told_about(run)
+    _refuse_two_histories(run)
     old = run.tokenizer_at(last.round)
     texts = sample_texts(
         run.model(last.round), old, key, tokens=tokens, sampling=sampling, progress=progress
@@ -126,26 +125,12 @@ def sampled(
     run_id = run.ledger.header.run_id
     how = f"{tokens} tokens sampled from the model of the run {run_id} after round {last.round}"
     found = tokenizer_from_samples(texts, old, kind=shape.kind, size=shape.size, of=how)
-    choice = run.experiment.corpus
-    origin = Origin(
-        how=how,
-        tokenizer=found.fingerprint,
-        corpus=choice.identity,
-        split=choice.split_identity,
-        part=choice.part,
-        head=last.head,
-        excluded=whom,
-    )
-    history = History(origin, Ledger.read(run.directory.ledger_file, last.head))
+    history = History.of(run.ledger, last.head, found, how, last.round)
     return LearntTokenizer(found, count_words(texts, "papers"), history)
 
 
-def _told_about(run: Run) -> tuple[str, ...]:
-    """Whom else the samples tell about than the run's own people, as its claim says it.
-
-    With a tokenizer that was learnt from others of the same corpus there would be two histories to
-    pass on, and an origin has one.
-    """
+def _refuse_two_histories(run: Run) -> None:
+    """With a tokenizer that was learnt from others of the corpus there would be two to pass on."""
     for cost in run.ledger.header.prior_costs:
         if cost.whom == "beside":
             raise ValueError(
@@ -153,7 +138,6 @@ def _told_about(run: Run) -> tuple[str, ...]:
                 " what is sampled from its model would tell about both parts; sample from a run"
                 " with a public tokenizer"
             )
-    return of_others(run.ledger.header.prior_costs)
 
 
 def heavy_hitters(
@@ -206,6 +190,8 @@ def _released(
         population_is_counted=terms.population is None,
         counted="releases",
         people=users.corpus.identity if users.corpus.about_people else "",
+        part=users.part,
+        split=users.corpus.split_identity,
         data=users.corpus.commitment,
         excluded=ALWAYS_EXCLUDED,
         public_inputs=public_inputs,
@@ -216,12 +202,5 @@ def _released(
         ledger.charge([Release("words", 0, 0, event, plan_hash) for event in events])
     found = learn(key.hmac(b"noise on words of users", header.run_id.encode()))
     tokenizer = found.tokenizer(shape.kind, shape.size)
-    origin = Origin(
-        how=found.how,
-        tokenizer=tokenizer.fingerprint,
-        corpus=users.corpus.identity,
-        split=users.corpus.split_identity,
-        part=users.part,
-        head=ledger.head,
-    )
-    return LearntTokenizer(tokenizer, found.counts, History(origin, ledger))
+    history = History.of(ledger, ledger.head, tokenizer, found.how)
+    return LearntTokenizer(tokenizer, found.counts, history)

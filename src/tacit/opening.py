@@ -401,10 +401,7 @@ def _resolved(
     model: LanguageModel,
     inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
 ) -> Experiment:
-    corpus = people.corpus
-    named = experiment.changed(
-        corpus={"identity": corpus.identity, "split_identity": corpus.split_identity}
-    )
+    named = experiment.changed(corpus={"identity": people.corpus.identity})
     users = len(people.users)
     if clients := assembly.canary_clients(named, model):
         users += clients.count  # however their coins fall
@@ -438,14 +435,17 @@ def _cache_folder(corpus: UserCorpus, directory: RunDirectory) -> Path:
 
 
 def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf) -> Ledger:
-    """A ledger that begins with what the tokenizer has cost the same people."""
+    """A ledger that begins with what the tokenizer has cost the same people.
+
+    The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
+    """
     owed = debt.inherited
     if owed is None:
         return Ledger.create(path, header, epsilon_of=epsilon_of)
     return Ledger.branch(
         path,
         owed,
-        len(owed.entries),
+        len(owed.entries) - 1,
         f"{header.run_id}-0",
         run_id=header.run_id,
         epsilon_of=epsilon_of,

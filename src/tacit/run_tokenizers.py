@@ -1,7 +1,7 @@
 """The tokenizers of a run directory: one, or more if the experiment switches them.
 
     tokenizer.json            the current one
-    tokenizer.origin.json ... what its origin cost, if it was learnt from people's text elsewhere
+    tokenizer.ledger.jsonl    what it has cost, if it was learnt from people's text
     tokenizers/first/         the one the run began with, where it is to be switched
     tokenizers/round-000060/  the one from that round on, with the words that it was learnt from
 

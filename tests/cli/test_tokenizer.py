@@ -85,7 +85,7 @@ def test_what_a_model_says_costs_nothing_more(tacit, out, bpe_run):
     assert row["provenance"].startswith("post-processing: 300 tokens sampled from the model")
     assert row["voids_guarantee"] is None
     two_rounds = made.history.ledger
-    assert len(two_rounds.entries) == 1 + 2 < len(Run.open(bpe_run).ledger.entries)
+    assert len(two_rounds.entries) == 1 + 2 + 1 < len(Run.open(bpe_run).ledger.entries)
     cost, origin = row["released_before"], row["origin"]
     assert 0 < cost["epsilon"] < Run.open(bpe_run).guarantee().epsilon["rdp"]
     assert (cost["delta"], cost["unit"], cost["accountant"]) == (1e-3, "user", "rdp")

@@ -99,7 +99,7 @@ def test_samples_of_a_run_owe_what_the_run_has_cost(own):
     parent = train(experiment(own, seed=None).changed(seed=None), own / "parent")
     learnt = learning.sampled(parent, 4, SHAPE, KEY, tokens=500)
     folder = learnt.save(own / "sampled")
-    assert len(LearntTokenizer.load(folder).history.ledger.entries) == 1 + 4
+    assert len(LearntTokenizer.load(folder).history.ledger.entries) == 1 + 4 + 1
     run = train(with_tokenizer(own, folder).changed(seed=None), own / "run")
     assert sum(entry.kind == "round" for entry in run.ledger.entries) == 4 + 6
     counted = spent_on(own).counts
@@ -137,8 +137,8 @@ def test_a_simulation_serves_simulations_only(own):
 
 def test_a_private_tokenizer_without_its_history_is_refused(own):
     folder = hitters(own)
-    (folder / "origin.json").unlink()
-    with pytest.raises(ValueError, match=r"origin.json and ledger.jsonl that say what that cost"):
+    (folder / "ledger.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"ledger\.jsonl that says what that cost is not beside"):
         train(with_tokenizer(own, folder), own / "run")
 
 
@@ -223,7 +223,7 @@ def test_partition_selection_is_charged_as_it_says(own):
     (own / "scratch").mkdir()
     terms = Terms(own / "scratch", own / "out", delta=1e-3)
     made = learning.partition_selection(users, SHAPE, method, terms)
-    assert made.history.ledger.composition() == Composition.of(method.events)
+    assert made.history.ledger.composition().costly() == Composition.of(method.events).counts
     assert spent(made.history.ledger.composition(), "pld", 1e-3) <= 8.0
 
 

@@ -363,13 +363,13 @@ TAMPERINGS = {
         ("round-000000.state", "tokenizer"),
     ),
     "whose words a tokenizer has": Tampering(
-        "beside", text("tokenizer.origin.json", '"1/2"', '"2/2"'), ("tokenizer.origin.json", "part")
+        "beside", text("tokenizer.ledger.jsonl", '"1/2"', '"2/2"'), ("tokenizer.ledger.jsonl",)
     ),
     "how a tokenizer was learnt": Tampering(
-        "beside", text("tokenizer.origin.json", '"how": "', '"how": "not '), ("origin.json", "how")
+        "beside", text("tokenizer.ledger.jsonl", "heavy", "light"), ("tokenizer.ledger.jsonl",)
     ),
     "no history": Tampering(
-        "same", gone("tokenizer.origin.json"), ("tokenizer.origin.json", "missing")
+        "same", gone("tokenizer.ledger.jsonl"), ("tokenizer.ledger.jsonl", "missing")
     ),
     "what a tokenizer has cost": Tampering(
         "beside", cut("tokenizer.ledger.jsonl", 1), ("tokenizer.ledger.jsonl",)

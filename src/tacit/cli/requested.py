@@ -16,12 +16,7 @@ NOISE = ("plan.noise_multiplier", "plan.noise_stddev")
 TARGET = "privacy.target_epsilon"
 INHERITED = ("corpus", "tokenizer", "model")  # what a branch has from its parent
 # Filled in when a run begins, so that they are no part of what was asked for.
-RESOLVED = (
-    "name",
-    "corpus.identity",
-    "corpus.split_identity",
-    "plan.population_is_counted",
-)
+RESOLVED = ("name", "corpus.identity", "plan.population_is_counted")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
-    from tacit.tokenizers.folder import LearntTokenizer
+    from tacit.tokenizers.folder import History, LearntTokenizer
 
 EXAMPLES = """
 Examples:
@@ -173,7 +173,7 @@ def _print(out: Path, as_json: bool) -> None:
             "provenance": found.provenance,
             "words": len(made.words or ()),
             "voids_guarantee": made.why_void,
-            "origin": made.history.origin.to_json() if made.history else None,
+            "origin": _origin(made.history) if made.history else None,
             "released_before": cost,
         }
         json.dump(row, sys.stdout, indent=2, allow_nan=False)
@@ -186,6 +186,19 @@ def _print(out: Path, as_json: bool) -> None:
     elif made.history is not None and cost is not None:
         console.print(_cost_sentence(made, cost))
     console.print(f"next:  tacit train RECIPE --set tokenizer.source={shlex.quote(str(out))}")
+
+
+def _origin(history: History) -> dict[str, Any]:
+    """Whose text the tokenizer tells about."""
+    header = history.header
+    return {
+        "how": history.how,
+        "tokenizer": history.tokenizer,
+        "people": header.people or None,
+        "part": header.part,
+        "simulation": header.simulation,
+        "head": history.ledger.head.to_json(),
+    }
 
 
 def _cost(ledger: Ledger) -> dict[str, Any]:
@@ -206,10 +219,10 @@ def _cost(ledger: Ledger) -> dict[str, Any]:
 
 def _cost_sentence(made: LearntTokenizer, cost: dict[str, Any]) -> str:
     assert made.history is not None
-    origin = made.history.origin
-    whom = f"Its users (part {origin.part})" if origin.part else "Its users"
+    header = made.history.header
+    whom = f"Its users (part {header.part})" if header.part else "Its users"
     free = "nothing more" if made.tokenizer.provenance.startswith("post") else "that much"
-    simulation = "  A simulation, not for release." if made.history.ledger.header.simulation else ""
+    simulation = "  A simulation, not for release." if header.simulation else ""
     return (
         f"{whom} have paid epsilon {format_epsilon(_or_infinity(cost['epsilon']))} at delta"
         f" {format_delta(cost['delta'])} ({cost['unit']}-level, {cost['adjacency']},"

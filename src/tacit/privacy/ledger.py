@@ -148,6 +148,14 @@ class Ledger:
             raise torn_line(path, contents)
         return cls(path, contents, size, None, writes=False)
 
+    @classmethod
+    def of_bytes(cls, data: bytes, path: Path) -> Self:
+        """A ledger that is not on the disk yet, for reading; `path` is what faults name."""
+        contents = verify(data, path)
+        if contents.torn:
+            raise torn_line(path, contents)
+        return cls(path, contents, len(data), None, writes=False)
+
     @staticmethod
     def header_at(path: Path | str) -> Header:
         """The header of a ledger, with all of it verified; a torn last line does not matter."""

@@ -57,7 +57,8 @@ class Header:
 
     What is here is under the hash chain, so that no file outside of the ledger has a word in the
     claim.  `adjacency` is None where the run adds no noise.  `counted` says what the entries of
-    kind "round" are.  `accountant` is the one that was asked for by name; None stands for the
+    kind "round" are.  `part` is which part of the people, such as "1/2", of those that `split` cuts
+    them into.  `accountant` is the one that was asked for by name; None stands for the
     sound one with the least epsilon.  `data` is a commitment to the text, and `experiment` the
     SHA-256 of the resolved experiment.
     """
@@ -77,6 +78,8 @@ class Header:
     counted: str = "rounds"
     accountant: str | None = None
     people: str = ""
+    part: str = ""
+    split: str = ""
     data: str = ""
     experiment: str = ""
     excluded: tuple[str, ...] = ()
@@ -94,7 +97,7 @@ class Header:
         for name in ("simulation", "audit", "population_is_counted"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        for name in ("people", "data", "experiment"):
+        for name in ("people", "part", "split", "data", "experiment"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
 

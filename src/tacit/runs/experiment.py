@@ -42,7 +42,6 @@ class CorpusChoice(Section):
 
     source: str = "chitchat"
     identity: str = ""  # of the people; set when a run begins; says nothing about anybody's text
-    split_identity: str = ""  # by which the users are cut into parts; set when a run begins
     view: Literal["users", "iid"] = "users"
     users: Whole | None = None  # only the first so many training users
     part: Annotated[str, Field(pattern=r"^([1-9]\d*/[1-9]\d*)?$")] = ""  # "1/2": half of the users

@@ -62,9 +62,8 @@ def write(
         "README.md": card(experiment, facts, why_not).encode(),
     }
     # What the tokenizer has cost other people, if it was learnt from theirs.
-    for name in ("tokenizer.origin.json", "tokenizer.ledger.jsonl"):
-        if (directory.path / name).is_file():
-            contents[name] = (directory.path / name).read_bytes()
+    if (history := directory.path / "tokenizer.ledger.jsonl").is_file():
+        contents[history.name] = history.read_bytes()
     contents[LEDGER_FILE] = sealed_ledger(ledger, lines, contents, facts.round)
     for name, data in contents.items():
         files.replace(folder / name, data)

@@ -2,83 +2,99 @@
 
     tokenizer.json  the tokenizer, as any HuggingFace user can load it
     words.tsv.gz    how often each word was in the text it was learnt from
-    origin.json     whose text it tells about, directly or through a model
-    ledger.jsonl    every release that it was computed from
+    ledger.jsonl    every release that it was computed from; the last entry names the tokenizer
 
-The last two are there only for a tokenizer that was learnt from people's text under differential
-privacy.  Without them nobody could say what a model that uses it may claim, so training refuses it.
+The ledger is there only for a tokenizer that was learnt from people's text under differential
+privacy.  Without it nobody could say what a model that uses it may claim, so training refuses it.
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tacit.privacy import durable
-from tacit.privacy.ledger import Head, Ledger
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Entry, Head, Header, Ledger, LedgerError
+from tacit.privacy.ledger_lines import entry_line, verify
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
-ORIGIN, LEDGER, WORDS = "origin.json", "ledger.jsonl", "words.tsv.gz"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Whose text a tokenizer tells about."""
-
-    how: str  # in words
-    tokenizer: str  # its fingerprint
-    corpus: str  # the identity of the corpus's people
-    split: str  # by which identity of the corpus its users are cut into parts
-    part: str  # which part of its users, such as "1/2"; "" for all
-    head: Head  # of the ledger that says what was released
-    excluded: tuple[str, ...] = ()  # whom else it tells about, as a claim says it
-
-    def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"head": self.head.to_json(), "excluded": list(self.excluded)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Origin:
-        read = {"head": Head.from_json(data["head"]), "excluded": tuple(data["excluded"])}
-        return cls(**{**data, **read})
+LEDGER, WORDS = "ledger.jsonl", "words.tsv.gz"
+TOKENIZER = "tokenizer"  # the kind of a ledger's entry about one
 
 
 @dataclass(frozen=True)
 class History:
-    """Whose text a tokenizer tells about, and every release that it was computed from."""
+    """Every release that a tokenizer was computed from, in a ledger that ends with the tokenizer.
 
-    origin: Origin
+    Whose text it tells about is in the ledger's header; how it was learnt is in the last entry.
+    """
+
+    data: bytes
     ledger: Ledger
+
+    @classmethod
+    def of(
+        cls, released: Ledger, head: Head, tokenizer: Tokenizer, how: str, round: int = 0
+    ) -> History:
+        """The releases up to a head, closed by an entry for the tokenizer learnt from them."""
+        lines = released.path.read_bytes().split(b"\n")[: 1 + head.entries]
+        data = b"".join(line + b"\n" for line in lines)
+        contents = verify(data, released.path, head)
+        entry = Entry(
+            index=head.entries,
+            kind=TOKENIZER,
+            round=round,
+            attempt=0,
+            branch=contents.header.branch,
+            event=PostProcessing(how),
+            plan_hash=tokenizer.fingerprint,
+        )
+        return cls.of_bytes(data + entry_line(entry, head.hash)[0], released.path)
+
+    @classmethod
+    def of_bytes(cls, data: bytes, path: Path) -> History:
+        """A history from its ledger's bytes; one that names no tokenizer is refused."""
+        ledger = Ledger.of_bytes(data, path)
+        last = ledger.entries[-1] if ledger.entries else None
+        if last is None or last.kind != TOKENIZER or not isinstance(last.event, PostProcessing):
+            raise LedgerError(f"{path} does not end with the tokenizer that it is about")
+        return cls(data, ledger)
+
+    @property
+    def header(self) -> Header:
+        return self.ledger.header
+
+    @property
+    def how(self) -> str:
+        """How the tokenizer was learnt, in words."""
+        event = self.ledger.entries[-1].event
+        assert isinstance(event, PostProcessing)
+        return event.reason
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer's fingerprint."""
+        return self.ledger.entries[-1].plan_hash
 
     @property
     def is_private(self) -> bool:
         return self.ledger.composition().is_private
 
     def write(self, folder: Path, prefix: str = "") -> None:
-        """Both files; of the ledger as much as the tokenizer was learnt from."""
-        text = json.dumps(self.origin.to_json(), indent=1) + "\n"
-        durable.create(folder / f"{prefix}{ORIGIN}", text.encode(), mode=0o644)
-        lines = self.ledger.path.read_bytes().split(b"\n")[: 1 + self.origin.head.entries]
-        data = b"".join(line + b"\n" for line in lines)
-        durable.create(folder / f"{prefix}{LEDGER}", data, mode=0o644)
+        """Write the ledger."""
+        durable.create(folder / f"{prefix}{LEDGER}", self.data, mode=0o644)
 
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> History | None:
         """What `write` wrote, or None if there is nothing; damage is refused."""
-        file = folder / f"{prefix}{ORIGIN}"
-        if not file.is_file():
-            return None
-        try:
-            origin = Origin.from_json(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file} is damaged: {error}") from None
-        return cls(origin, Ledger.read(folder / f"{prefix}{LEDGER}", origin.head))
+        file = folder / f"{prefix}{LEDGER}"
+        return cls.of_bytes(file.read_bytes(), file) if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ class LearntTokenizer:
     def why_void(self) -> str | None:
         """Why no guarantee holds for a model that uses it, or None if one may."""
         if self.history is not None and not self.history.is_private:
-            return f"it was learnt without noise ({self.history.origin.how})"
+            return f"it was learnt without noise ({self.history.how})"
         return self.tokenizer.why_void
 
     def save(self, folder: str | Path) -> Path:
@@ -128,8 +144,8 @@ class LearntTokenizer:
         path = Path(path)
         folder, tokenizer = path if path.is_dir() else path.parent, Tokenizer.load(path)
         history = History.read(folder)
-        if history is not None and history.origin.tokenizer != tokenizer.fingerprint:
-            raise ValueError(f"{folder / ORIGIN} is about another tokenizer than the one beside it")
+        if history is not None and history.tokenizer != tokenizer.fingerprint:
+            raise ValueError(f"{folder / LEDGER} is about another tokenizer than the one beside it")
         return cls(tokenizer, read_words(folder / WORDS), history)
 
 

@@ -11,7 +11,7 @@ from tacit.audit import coins
 from tacit.nlu.experiment import NluExperiment
 from tacit.privacy.inputs import PriorCost
 from tacit.runs.experiment import Experiment
-from tacit.tokenizers.folder import LEDGER, ORIGIN, History, LearntTokenizer
+from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.configured import Vocabularies
 from tacit.verification.evidence import Evidence
@@ -75,7 +75,7 @@ def origin(evidence: Evidence) -> Iterator[str]:
         return
     costs = [one for one in evidence.ledger.header.prior_costs if one.what == "tokenizer"]
     history = run_tokenizers.history(evidence.directory)
-    file = evidence.path / f"{run_tokenizers.PREFIX}{ORIGIN}"
+    file = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
     if history is None:
         if costs:
             yield f"{file} is missing, which says what the tokenizer has cost"
@@ -99,27 +99,18 @@ def _is_sampled(evidence: Evidence, words: Tokenizer) -> bool:
     )
 
 
-def _history(evidence: Evidence, history: History, cost: PriorCost, file: Path) -> Iterator[str]:
-    found = history.origin
-    stated = {
-        "head": (found.head, cost.head),
-        "part": (found.part, cost.part),
-        "corpus": (found.corpus, cost.people),
-        "excluded": (found.excluded, cost.excluded[: len(found.excluded)]),
-    }
-    for name, (there, in_header) in stated.items():
-        if there != in_header:
-            yield f"{file}: {name} is not what the ledger's header says of the tokenizer"
-    ledger = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
+def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path) -> Iterator[str]:
+    if (history.header.part, history.header.people) != (cost.part, cost.people):
+        yield f"{ledger} is about other people than the ledger's header says of the tokenizer"
     if history.ledger.head != cost.head:
         yield f"{ledger} does not end where the ledger's header says"
     if history.ledger.composition() != cost.releases:
         yield f"{ledger} has other releases than the ledger's header says"
-    entries = [one for one in evidence.ledger.entries if one.plan_hash == found.tokenizer]
+    entries = [one for one in evidence.ledger.entries if one.plan_hash == history.tokenizer]
     if not any(one.kind == "tokenizer" for one in entries):
-        yield f"{file} is about a tokenizer that the ledger does not have"
-    elif not any(str(getattr(one.event, "reason", "")).endswith(found.how) for one in entries):
-        yield f"{file}: how the tokenizer was learnt is not what the ledger says"
+        yield f"{ledger} is about a tokenizer that the ledger does not have"
+    elif not any(str(getattr(one.event, "reason", "")).endswith(history.how) for one in entries):
+        yield f"{ledger}: how the tokenizer was learnt is not what the ledger says"
     parent = evidence.ledger.header.parent
     if cost.whom == "same" and parent is not None and parent.run_id == history.ledger.header.run_id:
         inherited = evidence.ledger.entries[: parent.head.entries]
