@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -83,6 +84,25 @@ def test_json_has_each_run_its_figures_and_the_difference_to_the_first(capsys, f
     assert not any("do not compare" in note for note in found["notes"])
     [seeded] = [note for note in found["notes"] if note.startswith("Simulations, not for release")]
     assert seeded.endswith(": private.")
+
+
+def test_epsilon_and_claim_are_those_of_the_ledger_whatever_other_files_say(
+    capsys, folder, tmp_path
+):
+    edited = tmp_path / "private"
+    shutil.copytree(folder / "private", edited)
+    result = json.loads((edited / "result.json").read_text())
+    result |= {
+        "epsilon": {"pld": 0.01},
+        "accountant": "pld",
+        "delta": 1e-9,
+        "claim": "All is well.",
+    }
+    (edited / "result.json").write_text(json.dumps(result))
+    code, out, _ = run(capsys, edited, "--json")
+    [row], found = json.loads(out)["runs"], Run.open(edited).guarantee()
+    assert code == 0
+    assert (row["epsilon"], row["delta"], row["claim"]) == (found.value, 1e-3, found.claim)
 
 
 def test_a_directory_that_holds_runs_stands_for_all_of_them(capsys, folder):

@@ -68,10 +68,11 @@ def memorized(out: str) -> dict[str, tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """A smoke test in a cache of its own, so that nobody's register gets its runs."""
+    """A smoke test with a cache and a memory of people of its own."""
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TACIT_CACHE", str(folder / "cache"))
+        patch.setenv("TACIT_STATE", str(folder / "state"))
         patch.setenv("TACIT_KERNEL", "torch")  # two rounds are not worth a compilation
         patch.setenv("COLUMNS", "80")
         code, out, err = demo("--quick", "--out", folder / "out")
@@ -148,8 +149,9 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path):
 
 
 @pytest.mark.slow
-def test_another_demo_gets_a_folder_of_its_own_and_a_seed_marks_a_simulation(quick):
+def test_another_demo_gets_a_folder_of_its_own_and_a_seed_marks_a_simulation(quick, monkeypatch):
     folder = quick[0]
+    monkeypatch.setenv("TACIT_STATE", str(folder.parent / "state"))  # these people are known there
     before = (folder / "1" / "dp-fedavg" / "ledger.jsonl").read_bytes()
     code, out, err = demo("--quick", "--seed", "1", "--out", folder)
     assert code == 0, err

@@ -301,8 +301,8 @@ def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: 
     ours, theirs = private.evaluated.accuracy_top1, unigram.evaluated.accuracy_top1
     console.print(
         f"The private model {'beats' if ours > theirs else 'does not beat'} the unigram model: its"
-        f" first suggestion is right {ours:.1%} of the time, the other's {theirs:.1%}.  Words"
-        f" outside of the dictionary, {unknown:.0%} of the text, are always missed.\n"
+        f" first suggestion is right {ours:.1%} of the time, the other's {theirs:.1%}."
+        f"  Unknown words, {unknown:.0%} of all, are missed.\n"
     )
 
 

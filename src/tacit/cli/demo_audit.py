@@ -109,7 +109,7 @@ def print_memorized(
     console.print(table)
     copies = sum(row["copies"] for row in rows)
     console.print(
-        f"Planted: {copies:,} copies of {len(rows)} sentences of five random words.  Clipping alone"
-        " has a row of its own, so that noise is not credited with what clipping does.  A guarantee"
-        f" for one user is none for {WIDELY:g} who share a sentence.  Controls were not planted.\n"
+        f"Planted: {copies:,} copies of {len(rows)} sentences of five random words.  What clipping"
+        " does is not credited to noise: it has its own row.  A guarantee for one user is none for"
+        f" {WIDELY:g} who share a sentence.  Controls were not planted.\n"
     )
