@@ -103,8 +103,9 @@ def test_the_format_is_stable(path: Path) -> None:
         '{"accountant":null,"adjacency":null,"audit":false,"branch":"main","budget":null,'
         '"counted":"rounds","data":"","delta":1e-05,"excluded":[],"experiment":"",'
         f'"format":"tacit-ledger-2","hash":"{json.loads(header)["hash"]}","parent":null,'
-        '"people":"","population":1000,"population_is_counted":false,"prior_costs":[],'
-        '"public_inputs":[],"run_id":"run-1","simulation":false,"unit":"user","view":"people"}'
+        '"part":"","people":"","population":1000,"population_is_counted":false,"prior_costs":[],'
+        '"public_inputs":[],"run_id":"run-1","simulation":false,"split":"","unit":"user",'
+        '"view":"people"}'
     )
     assert entry == (
         '{"attempt":0,"branch":"main","estimator":null,"event":{"kind":"poisson-gaussian",'
@@ -112,7 +113,7 @@ def test_the_format_is_stable(path: Path) -> None:
         f'"kind":"round","note":null,"plan_hash":"{PLAN}",'
         f'"previous":"{json.loads(header)["hash"]}","round":0}}'
     )
-    assert ledger.head.hash == "de4b4d1bcc5843718e6605750f47cbdaefa02f0008c77f86d930a847decd4b25"
+    assert ledger.head.hash == "1f6ef885ca36681671702b99960dfd71fd379b89b5c086e816c2c3a55f16734d"
 
 
 def test_the_same_calls_give_the_same_bytes(tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ class Header:
         for name in ("people", "part", "split", "data", "experiment"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
+        if self.accountant is not None:
+            _name("accountant", self.accountant)
 
     @property
     def about_people(self) -> bool:
