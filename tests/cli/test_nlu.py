@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.cli import nlu_train
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.run import NluRun
 from tacit.nlu.training import Session, train
@@ -50,7 +51,9 @@ def weights(run):
 
 def test_a_training_prints_its_claim_and_says_the_same_as_json(tacit, recipe, finished, tmp_path):
     found = tacit.json("train", recipe, "--run", tmp_path / "run", "--quiet")
-    assert found == json.loads((tmp_path / "run" / "result.json").read_text())
+    kept = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert kept.pop("sha256")
+    assert found == kept
     assert found["claim"] == NluRun.open(tmp_path / "run").guarantee().claim
     assert (found["ending"], found["method"], found["key_kept"]) == ("complete", "edp-sgd", False)
     assert found["epsilon"]["pld"] > 0
@@ -278,3 +281,18 @@ def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished
     assert "is not a run directory" in command("report").refused(tmp_path / "empty")
     projected = ("--projected-cohort", 10, "--projected-population", 100)
     assert "a projection is for language models" in command("report").refused(finished, *projected)
+
+
+def test_noise_that_is_set_and_a_target_that_solves_for_it_contradict_each_other(tacit, tmp_path):
+    both = ("--set", "noise.noise_multiplier=5", "--target-epsilon", 3)
+    said = tacit.refused("train", "generated", "--run", tmp_path / "run", *both)
+    assert "privacy.target_epsilon solves for the noise, and noise.noise_multiplier sets it" in said
+
+
+def test_noise_that_is_set_takes_the_place_of_a_recipe_s_target():
+    asked = nlu_train.wanted(None, [], None)
+    assert asked.privacy.target_epsilon is not None
+    found = nlu_train.wanted(None, ["noise.noise_multiplier=5"], None)
+    assert (found.noise.noise_multiplier, found.privacy.target_epsilon) == (5.0, None)
+    found = nlu_train.wanted(None, ["privacy.target_epsilon=3"], None)
+    assert (found.noise.noise_multiplier, found.privacy.target_epsilon) == (None, 3.0)

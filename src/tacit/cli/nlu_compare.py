@@ -84,9 +84,11 @@ def compare(
     """
     from tacit.cli.requested import settings_of
     from tacit.nlu.experiment import RECIPES
+    from tacit.nlu.plan import with_one_noise
 
-    found = RECIPES.load(recipe, settings_of(settings or [], {"data.source": data, "seed": seed}))
-    experiments = dict(found.experiments)
+    said = settings_of(settings or [], {"data.source": data, "seed": seed})
+    found = RECIPES.load(recipe, said)
+    experiments = {name: with_one_noise(one, said) for name, one in found.experiments.items()}
     for name in only or []:
         if name not in experiments:
             raise ValueError(f"--only {name}: the recipe has {', '.join(experiments)}")

@@ -122,9 +122,10 @@ def train(
 def wanted(recipe: str | None, settings: Sequence[str], variant: str | None) -> NluExperiment:
     """The one experiment that is asked for."""
     from tacit.nlu.experiment import RECIPES
+    from tacit.nlu.plan import with_one_noise
 
     found = RECIPES.load(recipe or DEFAULT, settings, variant)
-    return found.only(variant)
+    return with_one_noise(found.only(variant), settings)
 
 
 def carried_out(
