@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tacit.privacy.guarantee import Projection
 from tacit.report.axes import Axis, short
 from tacit.report.charts import draw
 from tacit.report.page import _figure, render
-from tacit.report.projection import Projection
 from tacit.report.svg import heat_map, line_chart
 from tests.report import audits
 

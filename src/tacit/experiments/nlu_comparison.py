@@ -16,6 +16,7 @@ from tacit.nlu.attacking import Scoring, attack_run, kept_result
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.experiment import NluExperiment
 from tacit.nlu.run import NluRun
+from tacit.privacy.guarantee import finite
 
 SGD = "sgd"
 
@@ -73,8 +74,9 @@ def row_of(name: str, run: NluRun) -> Row:
     result, found = run.directory.result(), kept_result(run)
     if result is None:
         raise ValueError(f"the run {run.path} is not complete; go on with it by --resume")
-    stated = (found or {}).get("stated", {})
-    test, printed = result["test"], result["as_printed"] or [None, None, None]
+    stated, guarantee = (found or {}).get("stated", {}), run.guarantee()
+    printed: Sequence[Mapping[str, Any]] | None = run.as_printed()
+    test = result["test"]
     return Row(
         name,
         run.experiment.training.method,
@@ -84,10 +86,10 @@ def row_of(name: str, run: NluRun) -> Row:
         test["slot_f1"],
         *_auc(stated.get("paper")),
         *_auc(stated.get("strongest")),
-        epsilon=result["epsilon"][result["accountant"]],
-        delta=result["delta"],
-        published_epsilon=printed[2]["epsilon"] if printed[2] else None,
-        conditional_epsilon=printed[1]["epsilon"] if printed[1] else None,
+        epsilon=finite(guarantee.value),
+        delta=guarantee.delta,
+        published_epsilon=printed[2]["epsilon"] if printed else None,
+        conditional_epsilon=printed[1]["epsilon"] if printed else None,
     )
 
 
