@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit import learning
+from tacit import learning, people, run_tokenizers
 from tacit.cli.main import main
 from tacit.learning import Shape, Terms, Users
 from tacit.nlu.training import Session as NluSession
@@ -166,13 +166,15 @@ def sampled(own: Path, path: Path) -> None:
     with_tokenizer(own, path, made, "")
 
 
-def dying(owner: object, name: str, call: int, *, after: bool) -> Callable[[Path, Path], None]:
+def dying(
+    owner: object, name: str, call: int, *, after: bool, **changes
+) -> Callable[[Path, Path], None]:
     """Killed in the middle, and left so."""
 
     def make(own: Path, path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Died):
             dies(patch, owner, name, call=call, after=after)
-            train(private(own, rounds=4), path)
+            train(private(own, **{"rounds": 4} | changes), path)
 
     return make
 
@@ -244,6 +246,16 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "killed between HMAC and ledger": dying(Ledger, "append", 3, after=False),
     "killed after a charge": dying(Session, "apply", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
+    "killed before a switch is recorded": dying(
+        run_tokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED
+    ),
+    "killed after a switch is recorded": dying(
+        run_tokenizers, "use", 1, after=False, rounds=3, phases=SWITCHED
+    ),
+    "killed after a switch": dying(Checkpoints, "write", 3, after=True, rounds=3, phases=SWITCHED),
+    "killed before its canaries are bound": dying(
+        people, "_digest_of", 1, after=False, audit={"canaries": GRID}
+    ),
     "killed before its result": dying(RunDirectory, "finish", 1, after=False),
     **{kind: nlu(kind) for kind in NLU},
     "nlu killed": nlu_killed,

@@ -260,6 +260,7 @@ TAMPERINGS = {
     "who is excluded": Tampering(
         "nlu people", header(excluded=[]), ("does not exclude people: protection is per utterance",)
     ),
+    "whose text it was": Tampering("private", header(people="ab" * 8), ("people is abab",)),
     "a prior cost": Tampering("beside", header(prior_costs=[]), ("tokenizer", "cost")),
     # Files.
     "the experiment": Tampering(

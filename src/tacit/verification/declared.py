@@ -34,8 +34,6 @@ def header(evidence: Evidence) -> Iterator[str]:
     views = _views(experiment)
     if stated.view not in views:
         yield _differs(evidence, "view", stated.view, " or ".join(views))
-    if stated.view == "synthetic" and stated.people:
-        yield _differs(evidence, "people", stated.people, "nobody")
     for words in _left_out(experiment):
         if words not in stated.excluded:
             yield f"{evidence.ledger.path}: its header does not exclude {words}"
@@ -57,10 +55,12 @@ def _shown(value: object) -> str:
 
 def _of_language_model(evidence: Evidence, experiment: Experiment) -> dict[str, Any]:
     plan, privacy = experiment.plan, experiment.privacy
+    is_about_people = evidence.ledger.header.view != "synthetic"
     inherited = evidence.ledger.entries[: _inherited(evidence)]
     events = [*(entry.event for entry in inherited), *(one.event() for one in evidence.plans())]
     return {
         "unit": "user",
+        "people": experiment.corpus.identity if is_about_people else "",
         "counted": "rounds",
         "population": plan.population,
         "population_is_counted": plan.population_is_counted,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.ledger import Ledger
 from tacit.runs.bundle import LEDGER_FILE
 from tacit.verification import (
     card,
@@ -22,6 +22,7 @@ from tacit.verification.evidence import BUNDLE, Evidence, kind_of
 from tacit.verification.findings import Checked, Findings, Remark
 
 Function = Callable[[Evidence], Iterator[str]]
+TRIES = 3  # at a run that is being trained
 
 
 @dataclass(frozen=True)
@@ -96,17 +97,33 @@ def verify(path: Path | str) -> Findings:
     """
     path = Path(path)
     kind = kind_of(path)
+    for _ in range(TRIES):
+        before = _stamp(path)
+        found = _verified(path, kind)
+        if not found.differences or _stamp(path) == before:
+            break
+    return found
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Another one if the run has gone on meanwhile, so that its files were of different moments."""
+    try:
+        about = (path / LEDGER_FILE).stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def _verified(path: Path, kind: str) -> Findings:
     try:
         ledger = Ledger.read(path / LEDGER_FILE, torn_is_left_out=True)
-    except (LedgerError, OSError) as error:
-        chain_check = CHECKS[0]
-        return Findings(path, kind, (Checked(chain_check.name, chain_check.what, (str(error),)),))
-    evidence = Evidence(path, kind, ledger)
-    if kind == BUNDLE:
-        try:
+        evidence = Evidence(path, kind, ledger)
+        if kind == BUNDLE:
             evidence.bundle.digests()
-        except (LedgerError, ValueError, AttributeError) as error:  # no bundle at all
-            return Findings(path, kind, (Checked("chain", CHECKS[0].what, (str(error),)),))
+    except Exception as error:  # nothing can be held against what is no ledger, or no bundle's
+        chain_check = CHECKS[0]
+        said = _sentence(chain_check.name, error)
+        return Findings(path, kind, (Checked(chain_check.name, chain_check.what, (said,)),))
     found = tuple(check.of(evidence) for check in CHECKS)
     return Findings(path, kind, found, _claim(evidence), ledger.head)
 
