@@ -78,8 +78,8 @@ def test_rounds_that_are_sampled_differently_are_said_apart() -> None:
 def test_noise_that_decays_is_said_from_first_to_last() -> None:
     falling = [Gaussian(2.0 - 0.25 * n) for n in range(5)]
     assert released(*falling, counted="epochs") == (
-        "5 epochs, reshuffled epochs without amplification, Gaussian noise that falls from 2 to 1"
-        " times the sensitivity"
+        "5 epochs, reshuffled, without amplification by sampling, Gaussian noise that falls from 2"
+        " to 1 times the sensitivity"
     )
     mixed = [PoissonGaussian(0.01, z) for z in (1.0, 3.0, 2.0, 1.5)]
     assert released(*mixed).endswith("Gaussian noise of between 1 and 3 times the sensitivity")

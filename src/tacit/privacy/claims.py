@@ -125,7 +125,7 @@ def _described(header: Header, parts: Sequence[Part]) -> list[str]:
             said.append(_repeated(f"{_named(kind)} released with {noise}", count))
             continue
         is_reshuffled = header.counted == "epochs" and isinstance(same[0].event, Gaussian)
-        drawn = "reshuffled epochs without amplification" if is_reshuffled else sampling
+        drawn = "reshuffled, without amplification by sampling" if is_reshuffled else sampling
         said.append(f"{_number_of(count, header.counted)}, {drawn}, {noise}")
     return said
 
