@@ -339,6 +339,7 @@ def _opened(
     return Session(
         directory=directory,
         experiment=experiment,
+        people=people,
         tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in each),
         server=assembly.server_optimizer(experiment),
         model=model,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tacit.corpus import people as known_people
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
 from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.store import Corpus
 from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy.events import Adjacency, Event, PostProcessing
 from tacit.privacy.guarantee import default_delta
@@ -66,9 +68,27 @@ class People:
         return cls(corpus, members)
 
     def ledger(self) -> PeopleLedger | None:
-        """The ledger of these people; None where there is nobody."""
-        corpus = self.corpus
-        return ledger_of(corpus.identity) if corpus.about_people else None
+        """The ledger of these people; None where there is nobody.
+
+        What a corpus that was brought from another installation says of them is taken over.
+        """
+        if not self.corpus.about_people:
+            return None
+        known = ledger_of(self.corpus.identity)
+        copy = ledger_copy(self.corpus)
+        if copy is not None and copy.is_file():
+            known.learn_from(copy)
+        return known
+
+    def leave_copy(self) -> None:
+        """Let the corpus carry what is known of its people, in case it is moved elsewhere.
+
+        A corpus that cannot be written to, or a full disk, costs no more than that.
+        """
+        copy, known = ledger_copy(self.corpus), self.ledger()
+        if copy is not None and known is not None:
+            with suppress(OSError):
+                known.leave_copy(copy)
 
     def witness(self, ledger: Ledger) -> None:
         """Let the people's ledger know of every charge, or refuse a run that it knows better."""
@@ -145,6 +165,11 @@ def is_same(one: str, other: str) -> bool:
 def ledger_of(people: str) -> PeopleLedger:
     """The ledger of a group of people in this installation."""
     return PeopleLedger(known_people.folder(people))
+
+
+def ledger_copy(corpus: UserCorpus) -> Path | None:
+    """Where a corpus on the disk carries a copy of its people's ledger."""
+    return corpus.path / "people" / FILE_NAME if isinstance(corpus, Corpus) else None
 
 
 def known_ledger(people: str) -> PeopleLedger | None:

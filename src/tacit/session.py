@@ -27,6 +27,7 @@ from tacit.mechanisms.schedules import ClipState
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import from_vector_
+from tacit.people import People
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Ledger
@@ -82,6 +83,7 @@ class Session:
 
     directory: RunDirectory
     experiment: Experiment
+    people: People
     tasks: tuple[Task, ...]  # one per phase
     server: ServerOptimizer
     model: LanguageModel
@@ -280,6 +282,7 @@ class Session:
         """Whatever happened: nothing is held."""
         self.ledger.close()
         self.engine.close()
+        self.people.leave_copy()
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:

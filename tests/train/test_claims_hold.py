@@ -8,11 +8,13 @@ import pytest
 
 from tacit.corpus.ingest import ingest
 from tacit.corpus.options import UserOptions
+from tacit.corpus.people_ledger import PeoplesBudget
 from tacit.corpus.store import Corpus
 from tacit.engines.serial import SerialEngine
 from tacit.federated.local_sgd import local_sgd_for
 from tacit.models import weights
 from tacit.models.vectors import to_vector
+from tacit.people import ledger_of
 from tacit.privacy.ledger import LedgerError
 from tacit.run import Run
 from tacit.runs.checkpoints import Checkpoints
@@ -308,3 +310,23 @@ def test_splits_are_known_by_their_salt(ingested):
     first = Corpus.open(ingested / "corpus")
     assert again.identity == first.identity
     assert again.split_identity != first.split_identity
+
+
+def test_a_corpus_that_is_moved_to_another_installation_brings_its_people_s_ledger(
+    ingested, tmp_path, monkeypatch
+):
+    own = ingested
+    train(experiment(own, seed=None, rounds=2), own / "one")
+    here = ledger_of(Corpus.open(own / "corpus").identity)
+    here.declare(PeoplesBudget(500.0, 1e-3))
+    train(experiment(own, seed=None, rounds=1), own / "two")
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copytree(own / "corpus", other / "corpus")
+    shutil.copy(own / "tokenizer.json", other)
+    run = train(experiment(other, seed=None, rounds=1), other / "three")
+    assert "All 3 private ones together" in run.guarantee().others
+    assert ledger_of(Corpus.open(other / "corpus").identity).budget == PeoplesBudget(500.0, 1e-3)
+    train(experiment(other, seed=None, rounds=1), other / "four")  # and nothing is taken twice
+    assert len(ledger_of(Corpus.open(other / "corpus").identity).runs()) == 4

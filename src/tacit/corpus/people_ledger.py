@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tacit.corpus.installation import replace_durably
 from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
 from tacit.privacy import checks, durable, fields
 from tacit.privacy.budget import BudgetExceeded, Cover
@@ -396,19 +397,40 @@ class PeopleLedger:
         if other.path == self.path:  # merged before
             return
         with other._locked() as others, self._locked() as fd:
-            lines: dict[str, list[dict[str, Any]]] = {}
-            for line in _read_from(others, 0).splitlines()[1:]:
-                row = json.loads(line)
-                if "line" in row:
-                    lines.setdefault(row["run"], []).append(row["line"])
-            for run, theirs in lines.items():
-                self._absorb_run(fd, run, theirs)
-            budget = other._record.budgets[-1] if other._record.budgets else None
-            if budget is not None:
-                mine = self._record.budgets[-1] if self._record.budgets else budget
-                if not self._record.budgets or mine.stricter(budget) != mine:
-                    self._append(fd, [{"budget": mine.stricter(budget).to_json()}])
+            self._take_over(fd, other, _read_from(others, 0))
             other._append(others, [{"merged_into": self.path.parent.name}])
+
+    def learn_from(self, copy: Path) -> None:
+        """Take over what a copy of this ledger knows that this one does not.
+
+        A corpus that is brought from another installation carries such a copy (`leave_copy`).
+        """
+        data = copy.read_bytes()
+        with self._locked() as fd:
+            if data.splitlines(keepends=True)[-1:] != [self._record.last]:
+                self._take_over(fd, PeopleLedger(copy.parent), data)
+
+    def leave_copy(self, copy: Path) -> None:
+        """Write a copy of this ledger; it is a note for another installation, and no authority."""
+        self._read()
+        if self._record.lines:
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            replace_durably(copy, self.path.read_bytes())
+
+    def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
+        """All runs of another ledger, and the stricter of both budgets."""
+        lines: dict[str, list[dict[str, Any]]] = {}
+        for line in data.splitlines()[1:]:
+            row = json.loads(line)
+            if "line" in row:
+                lines.setdefault(row["run"], []).append(row["line"])
+        for run, theirs in lines.items():
+            self._absorb_run(fd, run, theirs)
+        budget = other._record.budgets[-1] if other._record.budgets else None
+        if budget is not None:
+            mine = self._record.budgets[-1] if self._record.budgets else budget
+            if not self._record.budgets or mine.stricter(budget) != mine:
+                self._append(fd, [{"budget": mine.stricter(budget).to_json()}])
 
     def _absorb_run(self, fd: int, run: str, lines: Sequence[dict[str, Any]]) -> None:
         hashes = [line["hash"] for line in lines]
