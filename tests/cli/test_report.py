@@ -100,6 +100,9 @@ def test_a_run_projected_to_itself_costs_what_it_costs(tacit, private_run, tmp_p
     asked = ("--projected-cohort", "10", "--projected-population", header.population)
     tacit.says(private_run, "--out", tmp_path / "page.html", *asked)
     found = json.loads((tmp_path / "page.json").read_text())
+    row = tacit.json(private_run, "--out", tmp_path / "page.html", *asked)
+    assert row["projected_claim"] == found["projected"]["sentence"]
+    assert row["claim"] == found["claim"]["sentence"]
     assert found["projected"]["epsilon"] == found["claim"]["epsilon"]
     assert found["projected"]["excluded"] == found["claim"]["excluded"]
 

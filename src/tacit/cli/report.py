@@ -102,6 +102,7 @@ def report(
         )
     target.write(facts)
     claim, warnings = facts["claim"]["sentence"], facts["warnings"]
+    there = facts["projected"]["sentence"] if projection is not None else None
     if as_json:
         row = {
             "run": str(run),
@@ -111,6 +112,7 @@ def report(
             "internal": internal,
             **({"audited": facts["audit"] is not None} if "audit" in facts else {}),
             "claim": claim,
+            **({"projected_claim": there} if there is not None else {}),
             "warnings": warnings,
         }
         json.dump(row, sys.stdout, indent=2, allow_nan=False)
@@ -121,6 +123,8 @@ def report(
     if internal:
         console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
     console.print(claim)
+    if there is not None:
+        console.print(f"Beside it: {there}")
     for warning in warnings:
         label = "Serious: " if warning["severity"] == "serious" else "Note: "
         console.print(label + warning["text"])
