@@ -12,17 +12,21 @@ import pytest
 
 from tacit import learning, people, run_tokenizers
 from tacit.cli.main import main
+from tacit.corpus.ingest import ingest_records
+from tacit.corpus.options import UserOptions
 from tacit.learning import Shape, Terms, Users
 from tacit.nlu.training import Session as NluSession
 from tacit.nlu.training import train as train_nlu
 from tacit.privacy.ledger import Ledger
+from tacit.run import Run
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.session import Session
+from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import train
 from tests.nlu.small import of_method, small
-from tests.train.small import WORDS, experiment, make_corpus, make_tokenizer
+from tests.train.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
 from tests.train.test_resume import Died, dies
 
 GRID = {"sharers": [2.0], "example_probs": [1.0], "per_cell": 3, "max_share": 0.9, "words": 3}
@@ -59,6 +63,8 @@ TRAINED: dict[str, dict] = {
     },
     "canaries": {"audit": {"canaries": GRID}},
     "clients": {"audit": {"canary_clients": 20}},
+    "pretrained": {"model": {"pretrain": {"source": "PUBLIC"}}},
+    "oracle": {"tokenizer": {"source": "ORACLE", "accept_oracle": True}},
     "out of budget": {"rounds": 6, "privacy": {"budget_epsilon": 2.5}},
 }
 NLU: dict[str, Callable] = {
@@ -79,7 +85,10 @@ NLU: dict[str, Callable] = {
         seed=None, data={"source": str(said(own))}, privacy={"budget_epsilon": 3.0}
     ),
 }
-EXPORTED = ("private", "simulated", "plain", "switched", "adaptive", "branch", "same", "beside")
+EXPORTED = (
+    *("private", "simulated", "plain", "switched", "adaptive"),
+    *("branch", "same", "beside", "started"),
+)
 
 
 def make_folder(path: Path) -> Path:
@@ -88,6 +97,8 @@ def make_folder(path: Path) -> Path:
     make_corpus(path / "corpus")
     make_tokenizer(path)
     (path / "candidates.txt").write_text(" ".join(WORDS) + "\n")
+    (path / "public.txt").write_text("a red dog sleeps\na blue cat eats\n" * 20)
+    build.word_level(WORDS, provenance=provenance.ORACLE).save(path / "oracle" / "tokenizer.json")
     return path
 
 
@@ -97,7 +108,8 @@ def private(own: Path, **changes):
 
 def trained(kind: str) -> Callable[[Path, Path], None]:
     def make(own: Path, path: Path) -> None:
-        train(private(own, **TRAINED[kind]), path)
+        given = json.dumps(TRAINED[kind]).replace("PUBLIC", str(own / "public.txt"))
+        train(private(own, **json.loads(given.replace("ORACLE", str(own / "oracle")))), path)
 
     return make
 
@@ -143,22 +155,21 @@ def beside(own: Path, path: Path) -> None:
     with_tokenizer(own, path, learnt(own, "1/2"), "2/2")
 
 
-def elsewhere(own: Path, path: Path) -> None:
+def make_others(own: Path) -> None:
+    """A corpus of other people."""
     if not (own / "others").exists():
-        from tacit.corpus.ingest import ingest_records
-        from tacit.corpus.options import UserOptions
-        from tests.train.small import texts_of
-
         records = [(f"somebody else {n}", texts_of(n + 1000)) for n in range(60)]
         options = UserOptions(test_fraction=0.3, held_out_fraction=0.0)
         ingest_records(records, own / "others", count=60, options=options)
+
+
+def elsewhere(own: Path, path: Path) -> None:
+    make_others(own)
     with_tokenizer(own, path, learnt(own, "", "others"), "")
 
 
 def sampled(own: Path, path: Path) -> None:
     """With a tokenizer that a model of the same people was asked for."""
-    from tacit.run import Run
-
     parent, made = own / "asked", own / "sampled words"
     if not made.exists():
         run = train(private(own), parent)
@@ -188,6 +199,16 @@ def charged_again(own: Path, path: Path) -> None:
 
 def key_kept(own: Path, path: Path) -> None:
     train(private(own), path, keep_key=True)
+
+
+def started(own: Path, path: Path) -> None:
+    """From the bundle of a model that other people's text is in."""
+    others, bundle = own / "run of others", own / "bundle of others"
+    if not bundle.exists():
+        make_others(own)
+        train(private(own, corpus={"source": str(own / "others")}), others)
+        tacit("export", others, "--out", bundle)
+    train(private(own, model={"start": str(bundle / "model.safetensors")}), path)
 
 
 def nlu(kind: str) -> Callable[[Path, Path], None]:
@@ -240,6 +261,7 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "beside": beside,
     "elsewhere": elsewhere,
     "sampled": sampled,
+    "started": started,
     "charged again": charged_again,
     "key kept": key_kept,
     "killed before its first round": dying(Session, "cohort", 1, after=False),

@@ -129,6 +129,12 @@ def at(place: int, **values: object) -> Callable[[Path], None]:
 
 
 LESS_NOISE = text("experiment.toml", "noise_multiplier = 1.0", "noise_multiplier = 0.1")
+
+
+def cost(**values: object) -> Callable[[Path], None]:
+    return lambda run: forged(run, lambda lines: lines[0]["prior_costs"][0].update(values))
+
+
 FREE = {"kind": "post-processing", "reason": "nothing"}
 LEDGER, RESULT, README = "ledger.jsonl", "result.json", "README.md"
 
@@ -261,6 +267,21 @@ TAMPERINGS = {
         "nlu people", header(excluded=[]), ("does not exclude people: protection is per utterance",)
     ),
     "whose text it was": Tampering("private", header(people="ab" * 8), ("people is abab",)),
+    "a public input": Tampering("private", header(public_inputs=[]), ("list the dictionary",)),
+    "the public text of a beginning": Tampering(
+        "pretrained", header(public_inputs=[]), ("list the pre-training text",)
+    ),
+    "whose weights it began with": Tampering(
+        "started", header(prior_costs=[]), ("safetensors", "trained on text of people")
+    ),
+    "an oracle": Tampering("oracle", at(1, event=FREE), (LEDGER, "tokenizer voids")),
+    "the part": Tampering("beside", header(part="1/2"), ("part is 1/2",)),
+    "the part, as it were of others": Tampering(
+        "beside", header(part="1/2"), ("who may be the same",)
+    ),
+    "who paid": Tampering("same", cost(whom="elsewhere"), ("it is of this",)),
+    "who paid beside": Tampering("same", cost(whom="beside"), ("who may be the same",)),
+    "what others paid": Tampering("beside", cost(releases=[]), ("other releases",)),
     "a prior cost": Tampering("beside", header(prior_costs=[]), ("tokenizer", "cost")),
     # Files.
     "the experiment": Tampering(

@@ -11,8 +11,9 @@ from tacit.nlu.experiment import PRIVATE, NluExperiment
 from tacit.nlu.plan import releases
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
-from tacit.privacy.events import Adjacency, Composition
+from tacit.privacy.events import Adjacency, Composition, NonPrivate
 from tacit.runs.experiment import Experiment
+from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Evidence
 
 
@@ -37,7 +38,7 @@ def header(evidence: Evidence) -> Iterator[str]:
     for words in _left_out(experiment):
         if words not in stated.excluded:
             yield f"{evidence.ledger.path}: its header does not exclude {words}"
-    for what in _public(experiment):
+    for what in _public(evidence, experiment):
         if what not in [one.what for one in stated.public_inputs]:
             yield f"{evidence.ledger.path}: its header does not list the {what} as declared public"
 
@@ -61,6 +62,7 @@ def _of_language_model(evidence: Evidence, experiment: Experiment) -> dict[str, 
     return {
         "unit": "user",
         "people": experiment.corpus.identity if is_about_people else "",
+        "part": experiment.corpus.part,
         "counted": "rounds",
         "population": plan.population,
         "population_is_counted": plan.population_is_counted,
@@ -133,17 +135,31 @@ def _left_out(experiment: Experiment | NluExperiment) -> Iterator[str]:
         yield CANARIES
 
 
-def _public(experiment: Experiment | NluExperiment) -> Iterator[str]:
+def _public(evidence: Evidence, experiment: Experiment | NluExperiment) -> Iterator[str]:
     """What is declared public by being named in an experiment."""
     if isinstance(experiment, NluExperiment):
+        if experiment.model.vocabulary != ORACLE and not experiment.model.pretrained:
+            yield "dictionary"
         if experiment.model.vectors:
             yield "word vectors"
         if experiment.model.pretrained:
             yield "trained weights"
         return
+    if _has_public_words(evidence):
+        yield "dictionary"
+    if experiment.model.start:
+        yield "starting weights"
     if experiment.model.pretrain is not None:
         yield "pre-training text"
     if isinstance(experiment.model.public_output_bias, str):
         yield "word frequencies"
     if experiment.plan.clip_norm_from:
         yield "text behind the clip norm"
+
+
+def _has_public_words(evidence: Evidence) -> bool:
+    """Whether the first tokenizer is neither from people's text nor paid for by anybody."""
+    ledger = evidence.ledger
+    first = next((entry for entry in ledger.entries if entry.kind == "tokenizer"), None)
+    is_void = first is not None and isinstance(first.event, NonPrivate)
+    return not is_void and all(cost.what != "tokenizer" for cost in ledger.header.prior_costs)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from tacit import run_tokenizers
 from tacit.audit import coins
+from tacit.debts import COUNTED, are_disjoint
+from tacit.models import weights
 from tacit.nlu.experiment import NluExperiment
+from tacit.privacy.guarantee import of_others
 from tacit.privacy.inputs import PriorCost
 from tacit.runs.experiment import Experiment
 from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
@@ -30,6 +33,21 @@ def models(evidence: Evidence) -> Iterator[str]:
     yield from evidence.damaged_checkpoints
     if not evidence.directory.checkpoints.rounds():
         yield f"{evidence.directory.checkpoints.folder} has no checkpoint"
+
+
+def origins(evidence: Evidence) -> Iterator[str]:
+    """Whoever's text is in the weights is in the header: the run's people, or of its start."""
+    experiment, header = evidence.experiment, evidence.ledger.header
+    if not isinstance(experiment, Experiment):
+        return
+    known = {experiment.corpus.identity, header.people}
+    known |= {cost.people for cost in header.prior_costs if cost.what == "starting weights"}
+    for people in weights.trained_on(evidence.model_file):
+        if people not in known:
+            yield (
+                f"{evidence.model_file} was trained on text of people {people}, whom the ledger's"
+                " header does not name"
+            )
 
 
 def tokenizers(evidence: Evidence) -> Iterator[str]:
@@ -102,6 +120,10 @@ def _is_sampled(evidence: Evidence, words: Tokenizer) -> bool:
 def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path) -> Iterator[str]:
     if (history.header.part, history.header.people) != (cost.part, cost.people):
         yield f"{ledger} is about other people than the ledger's header says of the tokenizer"
+    yield from _whom(evidence, history, cost)
+    counted = (COUNTED,) if history.header.population_is_counted else ()
+    if cost.excluded != (*of_others(history.header.prior_costs), *counted):
+        yield f"{evidence.ledger.path}: its header excludes others than {ledger} does"
     if history.ledger.head != cost.head:
         yield f"{ledger} does not end where the ledger's header says"
     if history.ledger.composition() != cost.releases:
@@ -116,6 +138,21 @@ def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path
         inherited = evidence.ledger.entries[: parent.head.entries]
         if inherited != history.ledger.entries[: parent.head.entries]:
             yield f"{evidence.ledger.path} inherits other charges than {ledger} has"
+
+
+def _whom(evidence: Evidence, history: History, cost: PriorCost) -> Iterator[str]:
+    """Whom the tokenizer has cost something, by people and parts.
+
+    Groups of people may turn out to be one later, so that other ids alone say nothing.
+    """
+    own, theirs, file = evidence.ledger.header, history.header, evidence.ledger.path
+    is_one = own.split == theirs.split and own.people == theirs.people
+    if cost.whom == "beside" and not (is_one and are_disjoint(own.part, theirs.part)):
+        yield f"{file}: its header says that others paid for the tokenizer, who may be the same"
+    if cost.whom == "elsewhere" and is_one:
+        yield f"{file}: its header says that the tokenizer is of another corpus, and it is of this"
+    if cost.whom == "same" and own.parent is None:
+        yield f"{file}: it does not inherit what the tokenizer has cost the same people"
 
 
 def canaries(evidence: Evidence) -> Iterator[str]:

@@ -81,6 +81,7 @@ CHECKS = (
         (
             digests.files,
             digests.models,
+            digests.origins,
             digests.tokenizers,
             digests.origin,
             digests.canaries,
