@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.engines.serial import SerialEngine
 from tacit.federated.local_sgd import local_sgd_for
+from tacit.nlu.opening import data_of
 from tacit.privacy.ledger import Ledger
 from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoints
@@ -18,6 +20,8 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.releases import Releases
 from tacit.session import Session
 from tacit.train import train
+from tests.nlu.small import small
+from tests.nlu.writing import json_lines, write
 from tests.train.small import experiment, files_of, make_corpus, make_folder, texts_of
 
 
@@ -77,13 +81,23 @@ def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    "kills", [5, pytest.param(50, marks=pytest.mark.slow)], ids=["5-kills", "50-kills"]
+    ("kind", "kills"),
+    [
+        ("seeded", 5),
+        ("secret", 5),
+        ("nlu", 1),
+        *(pytest.param(kind, 50, marks=pytest.mark.slow) for kind in ("seeded", "secret", "nlu")),
+    ],
 )
-def test_a_run_killed_at_random_moments_ends_with_the_same_bits(kills, folder, finished, tmp_path):
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(kind, kills, folder, tmp_path):
     """SIGKILL, at moments that no code has a say in."""
     script = Path(__file__).with_name("killer.py")
+    made = data_of(small(data={"source": "generated:utterances=120"}))
+    said = [*made.train, *made.valid, *made.test]
+    rows = [(" ".join(one.tokens), " ".join(one.tags), one.intent) for one in said]
+    write(folder / "spoken.jsonl", json_lines(rows))
     done = subprocess.run(
-        [sys.executable, script, folder, tmp_path / "run", str(kills)],
+        [sys.executable, script, kind, folder, tmp_path / "run", str(kills)],
         capture_output=True,
         text=True,
         timeout=540,
@@ -94,7 +108,12 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(kills, folder, f
     assert report["kills"] == kills
     assert report["undercounts"] == 0
     assert report["kills_during_rounds"] > 0
-    assert files_of(tmp_path / "run") == finished[1]
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
+    people = [*(tmp_path / "run-state").glob("people/*/ledger.jsonl")]
+    if kind == "seeded":
+        return
+    [known] = PeopleLedger(people[0].parent).runs().values()
+    assert known.hashes == list(Ledger.read(tmp_path / "run" / "ledger.jsonl").hashes)
 
 
 def interrupted(folder, run, monkeypatch):
