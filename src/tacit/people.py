@@ -68,27 +68,16 @@ class People:
         return cls(corpus, members)
 
     def ledger(self) -> PeopleLedger | None:
-        """The ledger of these people; None where there is nobody.
-
-        What a corpus that was brought from another installation says of them is taken over.
-        """
-        if not self.corpus.about_people:
-            return None
-        known = ledger_of(self.corpus.identity)
-        copy = ledger_copy(self.corpus)
-        if copy is not None and copy.is_file():
-            known.learn_from(copy)
-        return known
+        """The ledger of these people; None where there is nobody."""
+        return ledger_for(self.corpus) if self.corpus.about_people else None
 
     def leave_copy(self) -> None:
         """Let the corpus carry what is known of its people, in case it is moved elsewhere.
 
         A corpus that cannot be written to, or a full disk, costs no more than that.
         """
-        copy, known = ledger_copy(self.corpus), self.ledger()
-        if copy is not None and known is not None:
-            with suppress(OSError):
-                known.leave_copy(copy)
+        with suppress(OSError, ValueError):  # the end of a run must come to its key
+            leave_copy(self.corpus)
 
     def witness(self, ledger: Ledger) -> None:
         """Let the people's ledger know of every charge, or refuse a run that it knows better."""
@@ -165,6 +154,24 @@ def is_same(one: str, other: str) -> bool:
 def ledger_of(people: str) -> PeopleLedger:
     """The ledger of a group of people in this installation."""
     return PeopleLedger(known_people.folder(people))
+
+
+def ledger_for(corpus: UserCorpus) -> PeopleLedger:
+    """The ledger of a corpus's people.
+
+    What a corpus that was brought from another installation says of them is taken over.
+    """
+    known, copy = ledger_of(corpus.identity), ledger_copy(corpus)
+    if copy is not None and copy.is_file():
+        known.learn_from(copy)
+    return known
+
+
+def leave_copy(corpus: UserCorpus) -> None:
+    """Let a corpus on the disk carry a copy of its people's ledger."""
+    copy = ledger_copy(corpus)
+    if copy is not None and corpus.about_people:
+        ledger_for(corpus).leave_copy(copy)
 
 
 def ledger_copy(corpus: UserCorpus) -> Path | None:

@@ -147,6 +147,20 @@ def test_the_budget_follows_the_people_to_another_ingest_and_a_copy(tacit, own):
         assert found["budget"]["epsilon"] == 8.0
 
 
+def test_a_corpus_carries_its_budget_to_another_installation(tacit, own, tmp_path, monkeypatch):
+    tacit.says("budget", own / "corpus", "--epsilon", "8", "--delta", "1e-3")
+    train(experiment(own, seed=None, rounds=2), own / "one")
+    before = tacit.json("budget", own / "corpus")
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
+    assert tacit.json("budget", own / "corpus") == before
+    higher = tacit.json("budget", own / "corpus", "--epsilon", "9", "--delta", "1e-3")
+    assert higher["budget"]["epsilon"] == 9.0
+    train(experiment(own, seed=None, rounds=2), own / "two")
+    after = tacit.json("budget", own / "corpus")
+    assert after["budget"]["epsilon"] == 9.0
+    assert after["spent"] > before["spent"]
+
+
 def utterances(path):
     """A set of utterances of the same people as the small corpus has."""
     rows = [

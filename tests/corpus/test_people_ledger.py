@@ -928,6 +928,61 @@ def test_of_two_budgets_the_stricter_holds_after_a_merger(tmp_path: Path) -> Non
         assert PeopleLedger(kept).budget == expected == one.stricter(two)
 
 
+# Copies that a corpus carries to another installation
+
+
+def test_another_installation_takes_over_what_a_copy_knows(tmp_path: Path) -> None:
+    here, there = folder_of(tmp_path / "here", GROUP), folder_of(tmp_path / "there", GROUP)
+    copy = tmp_path / "corpus" / FILE_NAME
+    PeopleLedger(here).leave_copy(copy)
+    assert not copy.exists()  # nothing is known yet
+    rounds(here, "one", 2)
+    PeopleLedger(here).declare(BUDGET)
+    PeopleLedger(here).leave_copy(copy)
+    rounds(there, "two", 3)
+    for _ in range(2):
+        PeopleLedger(there).learn_from(copy)
+        assert PeopleLedger(there).spent(USER) == Composition.of([(ROUND, 5)])
+        assert PeopleLedger(there).budgets == (BUDGET,)
+    # And back again, with what came in between.
+    PeopleLedger(there).leave_copy(copy)
+    PeopleLedger(here).learn_from(copy)
+    assert PeopleLedger(here).spent(USER) == Composition.of([(ROUND, 5)])
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_old_copy_does_not_take_back_a_budget_that_was_raised(tmp_path: Path) -> None:
+    here, there = folder_of(tmp_path / "here", GROUP), folder_of(tmp_path / "there", GROUP)
+    copy = tmp_path / "corpus" / FILE_NAME
+    higher = dataclasses.replace(BUDGET, epsilon=3.0)
+    PeopleLedger(here).declare(BUDGET)
+    PeopleLedger(here).leave_copy(copy)
+    PeopleLedger(here).declare(higher)
+    PeopleLedger(here).learn_from(copy)  # its own, from before
+    assert PeopleLedger(here).budget == higher
+    PeopleLedger(there).learn_from(copy)
+    assert PeopleLedger(there).budget == BUDGET
+    PeopleLedger(there).declare(higher)
+    PeopleLedger(there).learn_from(copy)  # of another installation, and known already
+    assert PeopleLedger(there).budget == higher
+
+
+def test_a_copy_that_was_changed_is_refused_and_a_torn_one_is_read_as_far_as_it_goes(
+    tmp_path: Path,
+) -> None:
+    here, there = folder_of(tmp_path / "here", GROUP), folder_of(tmp_path / "there", GROUP)
+    copy = tmp_path / "corpus" / FILE_NAME
+    rounds(here, "one", 2)
+    PeopleLedger(here).leave_copy(copy)
+    whole = copy.read_bytes()
+    copy.write_bytes(whole + b'{"half')
+    PeopleLedger(there).learn_from(copy)
+    assert PeopleLedger(there).spent(USER) == Composition.of([(ROUND, 2)])
+    copy.write_bytes(whole.replace(b'"noise_multiplier":1.0', b'"noise_multiplier":8.0'))
+    with pytest.raises(LedgerError, match="cannot be trusted at line"):
+        PeopleLedger(there).learn_from(copy)
+
+
 def test_a_figure_under_a_budget_is_never_below_what_was_released(group: Path) -> None:
     assert epsilon_of(Composition(), 1e-6) == 0
     assert not fits(Composition.of([NonPrivate("no noise")]), 1e9, 1e-6)

@@ -182,10 +182,8 @@ def budget(
 
     `tacit corpus budget corpora/chats`
     """
-    from tacit.cli.corpus_budget import people_of, print_account
-    from tacit.corpus.accounts import account_of
+    from tacit.cli.corpus_budget import declare, print_account
     from tacit.corpus.people_ledger import PeoplesBudget
-    from tacit.people import ledger_of
     from tacit.privacy.events import Adjacency
 
     if (epsilon is None) != (delta is None):
@@ -197,10 +195,7 @@ def budget(
     wanted = None
     if epsilon is not None and delta is not None:
         wanted = PeoplesBudget(epsilon, delta, unit, Adjacency(adjacency))
-    ledger = ledger_of(people_of(corpus))
-    if wanted is not None:
-        ledger.declare(wanted)
-    account = account_of(ledger)
+    account = declare(corpus, wanted)
     if as_json:
         json.dump(account.as_row(), sys.stdout, indent=2, allow_nan=False)
         print()

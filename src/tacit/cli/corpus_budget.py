@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,23 +13,36 @@ from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.corpus.accounts import Account
+    from tacit.corpus.people_ledger import PeoplesBudget
 
 
-def people_of(corpus: str) -> str:
-    """The id of the people of a corpus, or of those who said the utterances of a set."""
+def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
+    """The account of the people of a corpus, or of those who said the utterances of a set.
+
+    With a budget it is declared first, and a corpus carries it along.
+    """
+    from tacit.corpus.accounts import account_of
     from tacit.corpus.builtin import is_builtin, load_corpus
     from tacit.corpus.layout import META
+    from tacit.people import leave_copy, ledger_for, ledger_of
 
-    path = Path(corpus)
+    path, found = Path(corpus), None
     if is_builtin(corpus) or not path.exists() or (path / META).exists():
         found = load_corpus(corpus)
         if not found.about_people:
             raise ValueError(f"{corpus} holds made-up text, which nobody needs a budget for")
-        return found.identity
-    from tacit.nlu.declarations import recognise
-    from tacit.nlu.layouts import load_nlu
+        ledger = ledger_for(found)
+    else:
+        from tacit.nlu.declarations import recognise
+        from tacit.nlu.layouts import load_nlu
 
-    return recognise(load_nlu(corpus, unseen_intents="keep"))
+        ledger = ledger_of(recognise(load_nlu(corpus, unseen_intents="keep")))
+    if wanted is not None:
+        ledger.declare(wanted)
+        if found is not None:
+            with suppress(OSError):  # a corpus that cannot be written to
+                leave_copy(found)
+    return account_of(ledger)
 
 
 def print_account(account: Account) -> None:

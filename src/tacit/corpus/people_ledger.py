@@ -2,8 +2,9 @@
 
 It lies in the installation's state folder (`corpus.people`), so that it outlives run directories
 and corpora.  A line of it holds a line of a run's own ledger, whole, so that every run's ledger
-can be read back from here; or a budget for all runs together; or, as the last line of all, the
-group into which these people were merged.
+can be read back from here; or a budget for all runs together; or the head of another installation's
+ledger that was taken over; or, as the last line of all, the group that these people were merged
+into.
 
 Guarantee: a charge is in this file, synced, before the noise of its release is drawn.  The file is
 hash-chained and only ever grows: what is cut off again was never answered for, because its charge
@@ -103,6 +104,7 @@ class _Record:
     runs: dict[str, Known] = field(default_factory=dict)  # by run id, in the order they began
     budgets: list[PeoplesBudget] = field(default_factory=list)
     merged_into: str | None = None
+    learnt: set[str] = field(default_factory=set)  # heads of copies that were taken over
 
 
 class PeopleLedger:
@@ -193,6 +195,8 @@ class PeopleLedger:
                 self._record.budgets.append(PeoplesBudget.from_json(budget))
             case {"merged_into": str(other)}:
                 self._record.merged_into = other
+            case {"learnt": str(head)}:
+                self._record.learnt.add(head)
             case {"run": str(run), "line": dict(line)}:
                 self._take_line(run, line)
             case _:
@@ -397,7 +401,7 @@ class PeopleLedger:
         if other.path == self.path:  # merged before
             return
         with other._locked() as others, self._locked() as fd:
-            self._take_over(fd, other, _read_from(others, 0))
+            self._take_over(fd, other, _read_from(others, 0)[: other._record.size])
             other._append(others, [{"merged_into": self.path.parent.name}])
 
     def learn_from(self, copy: Path) -> None:
@@ -405,20 +409,27 @@ class PeopleLedger:
 
         A corpus that is brought from another installation carries such a copy (`leave_copy`).
         """
-        data = copy.read_bytes()
+        other = PeopleLedger(copy.parent)
+        head, size = other._record.head, other._record.size
         with self._locked() as fd:
-            if data.splitlines(keepends=True)[-1:] != [self._record.last]:
-                self._take_over(fd, PeopleLedger(copy.parent), data)
+            data = copy.read_bytes()[:size]
+            # A copy that was left here, and one that was read before, has nothing new: above all
+            # no budget, which may have been raised since.
+            if head in self._record.learnt or _read_from(fd, 0).startswith(data):
+                return
+            self._take_over(fd, other, data)
+            self._append(fd, [{"learnt": head}])
 
     def leave_copy(self, copy: Path) -> None:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
         self._read()
         if self._record.lines:
             copy.parent.mkdir(mode=0o700, exist_ok=True)
-            replace_durably(copy, self.path.read_bytes())
+            # Up to here nothing will ever change, though others may be appending.
+            replace_durably(copy, self.path.read_bytes()[: self._record.size])
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
-        """All runs of another ledger, and the stricter of both budgets."""
+        """All runs in the verified lines of another ledger, and the stricter of both budgets."""
         lines: dict[str, list[dict[str, Any]]] = {}
         for line in data.splitlines()[1:]:
             row = json.loads(line)
@@ -426,11 +437,11 @@ class PeopleLedger:
                 lines.setdefault(row["run"], []).append(row["line"])
         for run, theirs in lines.items():
             self._absorb_run(fd, run, theirs)
-        budget = other._record.budgets[-1] if other._record.budgets else None
-        if budget is not None:
-            mine = self._record.budgets[-1] if self._record.budgets else budget
-            if not self._record.budgets or mine.stricter(budget) != mine:
-                self._append(fd, [{"budget": mine.stricter(budget).to_json()}])
+        if other._record.budgets:
+            budget, mine = other._record.budgets[-1], self._record.budgets[-1:]
+            both = mine[0].stricter(budget) if mine else budget
+            if [both] != mine:
+                self._append(fd, [{"budget": both.to_json()}])
 
     def _absorb_run(self, fd: int, run: str, lines: Sequence[dict[str, Any]]) -> None:
         hashes = [line["hash"] for line in lines]
