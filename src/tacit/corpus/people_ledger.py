@@ -409,16 +409,21 @@ class PeopleLedger:
 
         A corpus that is brought from another installation carries such a copy (`leave_copy`).
         """
+        self._read()
+        data = copy.read_bytes()
+        data = data[: data.rfind(b"\n") + 1]
+        # A copy that was left here has nothing new: above all no budget, which may have been raised
+        # since.  Most are that, and then need not be read line by line.
+        if not data or (self._record.lines and self.path.read_bytes().startswith(data)):
+            return
         other = PeopleLedger(copy.parent)
         head, size = other._record.head, other._record.size
+        if not data[:size].endswith(other._record.last):
+            raise LedgerError(f"the ledger {copy} was exchanged while it was read; try again")
         with self._locked() as fd:
-            data = copy.read_bytes()[:size]
-            # A copy that was left here, and one that was read before, has nothing new: above all
-            # no budget, which may have been raised since.
-            if head in self._record.learnt or _read_from(fd, 0).startswith(data):
-                return
-            self._take_over(fd, other, data)
-            self._append(fd, [{"learnt": head}])
+            if head not in self._record.learnt:
+                self._take_over(fd, other, data[:size])
+                self._append(fd, [{"learnt": head}])
 
     def leave_copy(self, copy: Path) -> None:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
