@@ -18,7 +18,6 @@ from tacit.audit import coins
 from tacit.audit.canary_clients import CanaryClients, free_coordinates
 from tacit.central import pretrain as pretraining
 from tacit.central.public_text import read_public_text
-from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.federated import server as servers
@@ -234,11 +233,6 @@ def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: s
     logs = np.log(counts / counts.sum())
     with torch.no_grad():
         bias.copy_(torch.from_numpy(logs - logs.mean()))
-
-
-def has_synthetic_users(experiment: Experiment) -> bool:
-    """Whether the users stand for nobody, so that no claim about people may be made."""
-    return experiment.corpus.view == "iid" or not load_corpus(experiment.corpus.source).about_people
 
 
 def corpus_folder(corpus: UserCorpus) -> Path | None:

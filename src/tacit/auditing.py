@@ -231,7 +231,7 @@ def _header(run: Run) -> dict[str, Any]:
         "accounted_epsilon": _finite(epsilon),
         "delta": claimed.delta,
         "accountant": claimed.accountant,
-        "synthetic_users": assembly.has_synthetic_users(run.experiment),
+        "synthetic_users": not run.ledger.header.about_people,
     }
 
 

@@ -188,16 +188,17 @@ def test_facts_of_a_claim_are_a_function_of_the_ledger_and_survive_json(made):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_rounds_of_different_cohorts_are_all_projected_to_the_one_asked_for(tmp_path):
-    """10 and 20 of 100 users: at 40 of 100 their noise is four times and twice as large."""
+def test_rounds_of_different_cohorts_grow_in_proportion(tmp_path):
+    """10 and 20 of 100 users: where the largest cohort is 40, both have twice the noise."""
     header = Header("11", "user", 100, 1e-3, adjacency=Adjacency.ADD_REMOVE)
     rounds = [PoissonGaussian(0.1, 1.0), PoissonGaussian(0.2, 1.0)]
-    ledger = made_ledger(tmp_path, header, [], rounds)
-    there = Guarantee.of(ledger).projected(Projection(40, 100))
+    actual = Guarantee.of(made_ledger(tmp_path, header, [], rounds))
+    there = actual.projected(Projection(40, 100))
     assert [part.event for part in there.parts] == [
-        PoissonGaussian(0.4, 4.0),
+        PoissonGaussian(0.2, 2.0),
         PoissonGaussian(0.4, 2.0),
     ]
+    assert actual.projected(Projection(20, 100)).epsilon == actual.epsilon
 
 
 @pytest.mark.parametrize(

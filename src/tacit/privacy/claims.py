@@ -90,9 +90,9 @@ def _sentence(of: Guarantee) -> str:
     if not of.parts:
         return f"Nothing was released yet: no {header.counted.removesuffix('s')} has been run."
     released = "; then ".join(_described(header, of.parts))
-    if not math.isfinite(of.value):
-        return f"No guarantee: {of.accountant} gives no finite epsilon for {released}."
     label = f" ({PROJECTED})" if of.is_projected else ""
+    if not math.isfinite(of.value):
+        return f"No guarantee{label}: {of.accountant} gives no finite epsilon for {released}."
     excluded = f"; excluded: {'; '.join(of.excluded)}" if of.excluded else ""
     public = [str(one) for one in header.public_inputs]
     declared = f"; declared public: {'; '.join(public)}" if public else ""

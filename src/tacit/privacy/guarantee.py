@@ -164,9 +164,10 @@ class Guarantee:
         A model's accuracy depends on the noise on the average update, sigma, and hardly on the
         cohort (McMahan et al. 2018, section 3).  With a fixed denominator sigma is zS/C where C
         users take part on average, so that the same sigma at C' users is a noise multiplier of
-        z C'/C.  Releases from everybody cost what they cost.  All that the claim says besides, and
-        all that it leaves out, stays; at the run's own cohort, population and delta the figures
-        are the actual ones.
+        z C'/C.  Where rounds had different cohorts, the largest becomes C' and the others grow in
+        proportion.  Releases from everybody cost what they cost.  All that the claim says besides,
+        and all that it leaves out, stays; at the run's own (largest) cohort, population and delta
+        the figures are the actual ones.
         """
         header = self.header
         parts = [replace(part, event=self._enlarged(part, to)) for part in self.parts]
@@ -190,12 +191,17 @@ class Guarantee:
                 "a projection needs noisy rounds with Poisson sampling, the fixed denominator and"
                 " a clip norm that does not adapt"
             )
-        own = event.sampling_prob * self.header.population
+        own = self._largest_sampling_prob * self.header.population
         if math.isclose(own, to.cohort, rel_tol=1e-12):
             own = to.cohort  # q K is C but for its last bit
-        same = own == to.cohort and to.population == self.header.population
-        q = event.sampling_prob if same else to.cohort / to.population
-        return PoissonGaussian(q, event.noise_multiplier * (to.cohort / own))
+        larger = to.cohort / own
+        q = min(event.sampling_prob * larger * (self.header.population / to.population), 1.0)
+        return PoissonGaussian(q, event.noise_multiplier * larger)
+
+    @property
+    def _largest_sampling_prob(self) -> float:
+        events = (part.event for part in self.parts)
+        return max(event.sampling_prob for event in events if isinstance(event, PoissonGaussian))
 
     def as_row(self) -> dict[str, object]:
         """Under the names that scripts rely on; an infinite epsilon is null."""
