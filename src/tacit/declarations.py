@@ -133,7 +133,8 @@ def declared(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
     if corpus is not None and path.is_file():
         refuse_private(f"the {what} {name}", path, _lines(what, path), corpus)
     tokenizer = path / FILE_NAME if path.is_dir() else path
-    if corpus is not None and tokenizer.name == FILE_NAME and tokenizer.is_file():
+    is_tokenizer = what == "dictionary" and tokenizer.name == FILE_NAME and tokenizer.is_file()
+    if corpus is not None and is_tokenizer:
         origin = LearntTokenizer.load(tokenizer).tokenizer.provenance
         refuse_private_origin(f"the {what} {name}", origin, corpus)
     return PublicInput(what, path.resolve().name, digest_of(path))

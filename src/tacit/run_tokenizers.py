@@ -16,10 +16,17 @@ from pathlib import Path
 
 from tacit.runs import files
 from tacit.runs.directory import RunDirectory
-from tacit.tokenizers.folder import WORDS, History, LearntTokenizer, read_words, write_words
+from tacit.tokenizers.folder import (
+    OF_A_RUN,
+    WORDS,
+    History,
+    LearntTokenizer,
+    read_words,
+    write_words,
+)
 from tacit.tokenizers.tokenizer import Tokenizer
 
-PREFIX = "tokenizer."
+PREFIX = OF_A_RUN
 
 
 def begin(directory: RunDirectory, learnt: LearntTokenizer, *, switches: bool) -> None:

@@ -13,15 +13,18 @@ import pytest
 
 from tacit import learning, personalization
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.ingest import ingest_records
+from tacit.corpus.options import UserOptions
 from tacit.models import weights
 from tacit.opening import created
 from tacit.privacy.ledger import Ledger
 from tacit.run import Run
+from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
 from tacit.stored_model import StoredModel
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
-from tests.train.small import WORDS, experiment, make_folder
+from tests.train.small import WORDS, experiment, make_folder, texts_of
 
 
 @pytest.fixture
@@ -289,3 +292,19 @@ def test_a_bundle_without_its_last_line_is_refused(tacit, command, private_run, 
     ledger = bundle / "ledger.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
     assert "names no exported files" in command("predict").refused(bundle, "the")
+
+
+def test_a_bundle_is_a_start_for_other_people_and_its_cost_is_listed(tacit, private_run, tmp_path):
+    bundle = tmp_path / "bundle"
+    tacit.says(private_run, "--out", bundle)
+    own = tmp_path / "own"
+    own.mkdir()
+    people = [(f"somebody else {n}", texts_of(n + 500)) for n in range(60)]
+    options = UserOptions(test_fraction=0.3, held_out_fraction=0.0)
+    ingest_records(people, own / "corpus", count=60, options=options)
+    wanted = experiment(own, seed=None, rounds=1, model={"start": str(bundle)})
+    run = train(wanted.changed(tokenizer={"source": str(bundle)}), own / "run")
+    [cost] = run.ledger.header.prior_costs
+    assert (cost.what, cost.whom) == ("starting weights", "elsewhere")
+    assert cost.releases == Bundle.open(bundle).ledger.composition()
+    assert "the users of other corpora on whose text the starting model" in run.guarantee().claim

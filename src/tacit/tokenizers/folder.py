@@ -25,6 +25,7 @@ from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 LEDGER, WORDS = "ledger.jsonl", "words.tsv.gz"
+OF_A_RUN = "tokenizer."  # what the files of a tokenizer begin with where a model is beside it
 TOKENIZER = "tokenizer"  # the kind of a ledger's entry about one
 
 
@@ -143,7 +144,10 @@ class LearntTokenizer:
         """From its folder, or from tokenizer.json in it; a history of another one is refused."""
         path = Path(path)
         folder, tokenizer = path if path.is_dir() else path.parent, Tokenizer.load(path)
-        history = History.read(folder)
+        history = None
+        if cls(tokenizer).needs_history:  # in a run or a bundle it has a name of its own
+            is_named = (folder / f"{OF_A_RUN}{LEDGER}").is_file()
+            history = History.read(folder, OF_A_RUN if is_named else "")
         if history is not None and history.tokenizer != tokenizer.fingerprint:
             raise ValueError(f"{folder / LEDGER} is about another tokenizer than the one beside it")
         return cls(tokenizer, read_words(folder / WORDS), history)
