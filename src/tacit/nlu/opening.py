@@ -100,6 +100,10 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
     gradients = gradients_of(experiment, model, utterances, units_of(experiment, data))
     people = "" if is_generated(experiment) else recognise(without_reference(experiment))
     header = header_of(experiment, data, people, key, asked)
+    if people:  # what their budget could not cover at all is refused before any work
+        first = range(plan.epoch_steps(experiment, len(gradients)))
+        charges = plan.method_of(experiment, LayerScaling.none((1,)), len(gradients)).charges(first)
+        ledger_of(people).refuse_hopeless(header, [event for _, event in charges])
     stored = StoredModel(model, start.encoder, labels, (people or data.identity,))
 
     def fill(made: NluDirectory) -> None:
