@@ -193,11 +193,17 @@ def test_the_budget_is_one_for_language_models_and_for_intents(tacit, own):
     (row,) = found["runs"]
     assert row["run_id"] == run.ledger.header.run_id
     assert found["spent"] == row["epsilon"] > 0
-    # A budget that is nearly spent ends the next training of intents before its first epoch.
+    # A budget that covers no whole epoch refuses a training of intents before any work.
     limit = 1.01 * found["spent"]
     tacit.says("budget", source, "--epsilon", limit, "--delta", "1e-3", "--unit", "record")
+    with pytest.raises(ValueError, match="ends this run: the next release would bring all runs"):
+        train_nlu(of_utterances(source), own / "again")
+    assert not (own / "again").exists()
+    # One that covers some of its epochs ends it between two.
+    limit = 1.3 * found["spent"]
+    tacit.says("budget", source, "--epsilon", limit, "--delta", "1e-3", "--unit", "record")
     stopped = train_nlu(of_utterances(source), own / "again")
-    assert stopped.epoch == 0
+    assert 0 < stopped.epoch < 3
     result = json.loads((own / "again" / "result.json").read_text())
     assert "the budget of these people" in result["ending"]
     assert tacit.json("budget", source)["spent"] <= limit
