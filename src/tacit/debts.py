@@ -113,7 +113,7 @@ def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> De
         people=header.people,
         part=header.part,
         releases=history.ledger.composition(),
-        head=history.ledger.head,
+        head=history.released,
         excluded=(*of_others(header.prior_costs), *counted),
     )
     return Debt(

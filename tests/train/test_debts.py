@@ -276,3 +276,11 @@ def test_parts_of_two_ingests_with_other_salts_are_not_taken_for_disjoint(own, t
     run = train(wanted.changed(corpus={"source": str(tmp_path / "again")}), own / "run")
     assert run.ledger.header.prior_costs[0].whom == "same"
     assert [entry.kind for entry in run.ledger.entries[:2]] == ["words", "tokenizer"]
+
+
+def test_what_one_half_paid_for_a_tokenizer_is_in_the_joint_figure_once(own):
+    folder = hitters(own, "1/2", seed=None)
+    wanted = with_tokenizer(own, folder, "2/2", plan={"cohort": 5}).changed(seed=None)
+    for name in ("one", "two"):
+        train(wanted, own / name)
+    assert dict(spent_on(own).costly())[PureDP(30.0)] == 1

@@ -84,6 +84,11 @@ class History:
         return self.ledger.entries[-1].plan_hash
 
     @property
+    def released(self) -> Head:
+        """The head before the tokenizer's own entry: where the ledger of those releases was."""
+        return Head(len(self.ledger.entries) - 1, self.ledger.hashes[-2])
+
+    @property
     def is_private(self) -> bool:
         return self.ledger.composition().is_private
 

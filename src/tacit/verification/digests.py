@@ -124,7 +124,7 @@ def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path
     counted = (COUNTED,) if history.header.population_is_counted else ()
     if cost.excluded != (*of_others(history.header.prior_costs), *counted):
         yield f"{evidence.ledger.path}: its header excludes others than {ledger} does"
-    if history.ledger.head != cost.head:
+    if history.released != cost.head:
         yield f"{ledger} does not end where the ledger's header says"
     if history.ledger.composition() != cost.releases:
         yield f"{ledger} has other releases than the ledger's header says"
