@@ -9,6 +9,7 @@ from tacit.corpus import census, layout, people
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.ingest import ingest, ingest_records
 from tacit.corpus.options import UserOptions
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import write
 
@@ -95,7 +96,11 @@ def test_a_generated_corpus_is_about_nobody_in_memory_and_on_disk(tmp_path):
     assert ingest_records(generated.records(), tmp_path / "c").about_people
 
 
-def test_an_ingest_that_fails_late_remembers_nobody(path, tmp_path, monkeypatch):
+def test_an_ingest_that_fails_late_leaves_no_corpus_and_people_who_have_spent_nothing(
+    path, tmp_path, monkeypatch
+):
+    """The other way round, a kill in between would leave a corpus of forgotten people."""
+
     def fails(*arguments):
         raise KeyboardInterrupt
 
@@ -103,7 +108,10 @@ def test_an_ingest_that_fails_late_remembers_nobody(path, tmp_path, monkeypatch)
         patch.setattr("tacit.corpus.ingest.move_in", fails)
         with pytest.raises(KeyboardInterrupt):
             ingest(path, tmp_path / "a")
-    assert not ingest(path, tmp_path / "b").info()["known_people"]
+    assert not (tmp_path / "a").exists()
+    made = ingest(path, tmp_path / "b")
+    assert made.info()["known_people"]
+    assert not PeopleLedger(people.folder(made.identity)).runs()
 
 
 def test_a_corpus_whose_people_could_not_be_remembered_is_not_left(path, tmp_path, monkeypatch):
@@ -116,7 +124,7 @@ def test_a_corpus_whose_people_could_not_be_remembered_is_not_left(path, tmp_pat
     assert not (tmp_path / "made").exists()
 
 
-def test_people_are_recognised_before_the_corpus_is_put_in_place(path, tmp_path, monkeypatch):
+def test_people_are_remembered_before_the_corpus_is_put_in_place(path, tmp_path, monkeypatch):
     seen = []
     find, register = census.people.find, census.people.register
     out = tmp_path / "a"
@@ -127,7 +135,7 @@ def test_people_are_recognised_before_the_corpus_is_put_in_place(path, tmp_path,
         census.people, "register", lambda *a, **k: seen.append(out.exists()) or register(*a, **k)
     )
     ingest(path, out)
-    assert seen == [False, True]
+    assert seen == [False, False]
 
 
 @pytest.mark.parametrize("name", [layout.USERS, layout.TEXTS, layout.LINES])

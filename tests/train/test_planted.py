@@ -105,7 +105,7 @@ def test_too_many_sharers_are_refused(folder, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-CLIENTS = {"canary_clients": 30, "seed": 4}
+CLIENTS = {"canary_clients": 30}
 
 
 def test_canary_clients_leave_their_trace_and_nobody_else_does(folder, tmp_path):
