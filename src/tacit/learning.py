@@ -6,7 +6,7 @@ sampled              from what a run's model says: post-processing, which costs 
 heavy hitters        from words that users report under local differential privacy
 partition selection  from noisy counts of users' words, those above a threshold
 
-The last two release something about people: it is in a ledger, and in the register of the corpus,
+The last two release something about people: it is in a ledger, and in that of the people,
 before any noise is drawn.
 """
 
@@ -174,7 +174,7 @@ def _released(
     terms: Terms,
     public_inputs: tuple[PublicInput, ...] = (),
 ) -> LearntTokenizer:
-    """Charge, learn, and say what it was; the ledger and the register come before the noise."""
+    """Charge, learn, and say what it was; both ledgers come before the noise."""
     key = RunKey.generate() if terms.seed is None else RunKey.from_seed(terms.seed)
     check_users(users.source, terms.population_of(users), bytes(KEY_SIZE))  # before any charge
     public = canonical_json([facts, users.corpus.identity, users.part, terms.population_of(users)])

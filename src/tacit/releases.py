@@ -34,7 +34,7 @@ def open_release(path: Path | str) -> OpenRelease:
     path = Path(path)
     if is_bundle(path):
         bundle = Bundle.open(path)
-        return OpenRelease(bundle, bundle.ledger, "the digests of its last line", None)
+        return OpenRelease(bundle, bundle.ledger, "its last line", None)
     if NluDirectory(path).experiment_file.is_file():
         nlu = NluRun.open(path)
         against = f"the checkpoint of epoch {nlu.epoch}"

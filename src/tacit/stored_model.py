@@ -71,12 +71,11 @@ class StoredModel:
             raise ValueError(f"{self.path} is no run, so say on which text: add --corpus CORPUS")
         else:
             found = self.run.corpus()
-            own, source = self.run.experiment.corpus.identity, self.run.experiment.corpus.source
-            if found.identity != own:
-                # Its test users may be people whom the run was trained on.
+            if found.commitment != self.run.ledger.header.data:
+                # Of the same people perhaps, but its test users may be those who were trained on.
                 raise ValueError(
-                    f"{source} is another corpus than the one that {self.path} was trained on;"
-                    " add --corpus to measure on it all the same"
+                    f"{self.run.experiment.corpus.source} is another corpus than the one that"
+                    f" {self.path} was trained on; add --corpus to measure on it all the same"
                 )
         if len(found.test) == 0:
             raise ValueError(f"the corpus {named or self.path} has no test users to measure on")

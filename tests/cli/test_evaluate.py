@@ -14,7 +14,7 @@ from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.held_out import held_out_sequences
 from tacit.run import Run
 from tacit.train import train
-from tests.train.small import experiment, make_folder
+from tests.train.small import experiment, make_folder, texts_of
 
 FIGURES = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "tokens"]
 
@@ -106,6 +106,17 @@ def test_another_corpus_in_the_place_of_the_run_s_own_is_refused(tacit, private_
     ingest_records(people, own / "corpus", count=60, options=UserOptions(test_fraction=0.3))
     assert "is another corpus than the one" in tacit.refused(own / "run")
     assert json.dumps(tacit.json(own / "run", "--corpus", own / "corpus"))
+
+
+def test_another_split_of_the_same_people_is_another_corpus(tacit, tmp_path):
+    """Those who are tested on now may be those who were trained on then."""
+    own = make_folder(tmp_path / "own")
+    train(experiment(own, seed=None, rounds=1), own / "run")
+    shutil.rmtree(own / "corpus")
+    records = [(f"user {n}", texts_of(n)) for n in range(60)]
+    options = UserOptions(test_fraction=0.6, held_out_fraction=0.0)
+    ingest_records(records, own / "corpus", count=60, options=options)
+    assert "is another corpus than the one" in tacit.refused(own / "run")
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def as_row(run: Run, name: str) -> dict[str, Any]:
         "private": math.isfinite(found.value),
         "simulation": header.simulation,
         "synthetic_users": not header.about_people,
-        "corpus": run.experiment.corpus.identity,
+        "corpus": header.data,
         "view": run.experiment.corpus.view,
         "tokenizer": run.tokenizer.fingerprint,
         "test_tokens": run.experiment.evaluation.max_tokens,

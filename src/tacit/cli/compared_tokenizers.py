@@ -60,7 +60,7 @@ def corpus_of(found: Sequence[Place], named: str | None) -> UserCorpus:
     from tacit.corpus.builtin import load_corpus
 
     if named is None:
-        runs = {place.run.experiment.corpus.identity: place for place in found if place.run}
+        runs = {place.run.ledger.header.data: place for place in found if place.run}
         if not runs:
             raise ValueError("none of the places is a run, so say on which text: add --corpus C")
         if len(runs) > 1:

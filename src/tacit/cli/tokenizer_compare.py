@@ -239,9 +239,7 @@ def _drawn(runs: Mapping[str, Run], path: Path) -> list[str]:
     notes = [
         f"The curves of {', '.join(curves)} are in {path}, on the texts of each run's metrics."
     ]
-    chosen = {
-        (r.experiment.corpus.identity, r.experiment.evaluation.max_tokens) for r in runs.values()
-    }
+    chosen = {(r.ledger.header.data, r.experiment.evaluation.max_tokens) for r in runs.values()}
     if len(chosen) > 1:
         notes.append("They are of different texts, so that the curves do not compare.")
     return notes

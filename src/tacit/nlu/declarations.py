@@ -48,11 +48,16 @@ def header_of(
         counted="steps" if training.method in PRIVATE else "epochs",
         accountant=asked,
         people=people,
-        data=key.hmac(b"utterances", data.fingerprint.encode()).hex(),
+        data=commitment(data, key),
         experiment=hashlib.sha256(toml).hexdigest(),
         excluded=tuple(_excluded(experiment)),
         public_inputs=tuple(dict.fromkeys(_public_inputs(experiment, data))),
     )
+
+
+def commitment(data: NLUData, key: RunKey) -> str:
+    """For public files: it changes with any utterance, and says nothing without the key."""
+    return key.hmac(b"utterances", data.fingerprint.encode()).hex()
 
 
 def _adjacency(experiment: NluExperiment) -> Adjacency | None:

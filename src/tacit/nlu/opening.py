@@ -16,7 +16,7 @@ from tacit.models.understanding import UnderstandingModel
 from tacit.nlu import model_files, plan, scaling
 from tacit.nlu.attack_candidates import AttackRoles, attack_roles
 from tacit.nlu.data import NLUData, Utterance
-from tacit.nlu.declarations import header_of, recognise
+from tacit.nlu.declarations import commitment, header_of, recognise
 from tacit.nlu.directory import NluDirectory
 from tacit.nlu.encoding import EncodedUtterances, Encoder, Labels, encode
 from tacit.nlu.experiment import PRIVATE, NluExperiment
@@ -134,13 +134,19 @@ def resumed(experiment: NluExperiment | None, run: str | Path) -> Opened:
         if not result.get("key_kept"):
             directory.destroy_key()  # in case the end was cut short
         raise ValueError(f"the run {directory.path} is complete after {result['epochs']} epochs")
-    directory.refuse_edited(Ledger.header_at(directory.ledger_file))
+    header = Ledger.header_at(directory.ledger_file)
+    directory.refuse_edited(header)
     there = directory.experiment()
     data = data_of(there)
     if data.identity != there.data.identity:
         raise ValueError(
             f"{there.data.source} is not the set that {directory.path} was started on, so the run"
             " cannot go on with it"
+        )
+    if not directory.key_is_gone and commitment(data, directory.key()) != header.data:
+        raise ValueError(
+            f"the utterances of {there.data.source} are not as they were when {directory.path} was"
+            " started on them; train anew in another directory"
         )
     if experiment is not None:
         wanted = plan.resolved(experiment, data)

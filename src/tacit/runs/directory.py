@@ -100,7 +100,7 @@ class RunDirectory:
         if hashlib.sha256(data).hexdigest() != header.experiment:
             raise LedgerError(
                 f"{self.experiment_file} was changed since the run began: the ledger has another"
-                " digest of it; put it back as it was, or branch from the run with --from"
+                " digest of it; put it back as it was"
             )
 
     def key(self) -> RunKey:
