@@ -5,16 +5,16 @@ next line is `# exits with 2`, to be refused.  `$ make ...` has to name targets 
 Other commands and all output are for the reader only, as is a block tagged `console no-test`.
 """
 
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.forked import tacit
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -72,16 +72,8 @@ def test_commands_in_the_documentation_work(block, tmp_path, subtests):
 
 
 def run_tacit(command: Command, directory: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tacit.cli.main", *command.words[1:]],
-        cwd=directory,
-        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == command.exit_code, done.stdout + done.stderr
+    done = tacit(list(command.words[1:]), directory)
+    assert done.code == command.exit_code, done.output
 
 
 def make_goals(command: Command) -> list[str]:
