@@ -164,7 +164,7 @@ def test_variants_are_compared_in_one_table_and_not_trained_twice(tacit, tmp_pat
 
 
 def test_variants_are_timed_in_turns_and_leave_nothing(tacit, tmp_path):
-    text = small(noise={"decay": "none", "decay_rate": None}, training={"workers": 2}).to_toml()
+    text = small(noise={"decay": "none", "decay_rate": None}).to_toml()
     text += "\n[variants.sgd]\ntraining = { method = 'sgd' }\nnoise = { noise_multiplier = 0.0 }\n"
     text += "\n[variants.private]\n[variants.ghost]\ntraining = { method = 'dp-sgd' }\n"
     ways = write(tmp_path / "ways.toml", text)

@@ -549,7 +549,7 @@ def _attempts(run):
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_epoch_repeated_with_another_outcome_is_charged_again_and_drawn_afresh(
     workers, tmp_path, monkeypatch
 ):
