@@ -143,7 +143,7 @@ def test_norms_of_tokens_that_cancel_are_not_underestimated(T, sides, tiny, seed
     found = Products(torch.from_numpy(d)[None], torch.from_numpy(x)[None]).squares().item()
     assert found >= truth * (1 - np.longdouble(2) ** -52)
     if tiny >= 1e-5:
-        assert found == pytest.approx(float(truth), rel=0.01)
+        assert found == pytest.approx(float(truth), rel=0.02)
 
 
 def test_norms_in_float32_would_be_underestimated():
