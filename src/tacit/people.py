@@ -22,7 +22,7 @@ from tacit.audit.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.audit.planting import Planted, Planting, count_planted
 from tacit.corpus import installation
 from tacit.corpus import people as known_people
-from tacit.corpus.builtin import load_corpus
+from tacit.corpus.builtin import is_cached, load_corpus
 from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.store import Corpus
@@ -176,7 +176,9 @@ def leave_copy(corpus: UserCorpus) -> None:
 
 def ledger_copy(corpus: UserCorpus) -> Path | None:
     """Where a corpus on the disk carries a copy of its people's ledger."""
-    return corpus.path / "people" / FILE_NAME if isinstance(corpus, Corpus) else None
+    if not isinstance(corpus, Corpus) or is_cached(corpus):
+        return None
+    return corpus.path / "people" / FILE_NAME
 
 
 def known_ledger(people: str) -> PeopleLedger | None:

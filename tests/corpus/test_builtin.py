@@ -12,6 +12,7 @@ from tacit.corpus.builtin import load_corpus, raw_records, synthetic_options
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.store import Corpus
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions, spelled
+from tacit.people import ledger_copy
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +160,9 @@ def test_an_ingested_synthetic_corpus_has_the_same_texts_and_splits(tmp_path):
             two.texts(i) for i in range(len(two))
         )
     assert corpus.info()["test_users"] == made.info()["test_users"]
+
+
+def test_a_built_in_corpus_in_the_cache_carries_no_ledger_of_its_people():
+    """The cache is one for all installations of a user: tests and demos must not meet in it."""
+    assert builtin.is_cached(builtin.chitchat())
+    assert ledger_copy(builtin.chitchat()) is None

@@ -143,6 +143,11 @@ def _cached(path: Path) -> Corpus:
     return Corpus.open(path)
 
 
+def is_cached(corpus: Corpus) -> bool:
+    """Whether a corpus is a built-in one in the user's cache, which nobody moves anywhere."""
+    return corpus.path.resolve().is_relative_to(_cache_folder().resolve())
+
+
 def _cache_folder() -> Path:
     given = os.environ.get("TACIT_CACHE")
     if given:
