@@ -240,4 +240,8 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{k.replace('_', ' ')} {_shown(v)}" for k, v in value.items())
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
