@@ -25,6 +25,7 @@ from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.tokenizer import FILE_NAME
 
 CLIENTS = "the number of the audit's canary clients, which is part of the population's"
+USED_OF_A_FOLDER = {"dictionary": FILE_NAME, "starting weights": "model.safetensors"}
 CANARIES = "how often each canary was planted, which is published"
 
 
@@ -130,14 +131,15 @@ def declared(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
     path = Path(name)
     if not path.exists():
         raise ValueError(f"there is no {what} at {name}: name a public text or a file")
+    called = path.resolve().name
+    if path.is_dir() and (used := USED_OF_A_FOLDER.get(what)):
+        path = path / used  # a run or a bundle holds more, and some of that is private
     if corpus is not None and path.is_file():
         refuse_private(f"the {what} {name}", path, _lines(what, path), corpus)
-    tokenizer = path / FILE_NAME if path.is_dir() else path
-    is_tokenizer = what == "dictionary" and tokenizer.name == FILE_NAME and tokenizer.is_file()
-    if corpus is not None and is_tokenizer:
-        origin = LearntTokenizer.load(tokenizer).tokenizer.provenance
-        refuse_private_origin(f"the {what} {name}", origin, corpus)
-    return PublicInput(what, path.resolve().name, digest_of(path))
+        if path.name == FILE_NAME:
+            origin = LearntTokenizer.load(path).tokenizer.provenance
+            refuse_private_origin(f"the {what} {name}", origin, corpus)
+    return PublicInput(what, called, digest_of(path))
 
 
 def digest_of(path: Path) -> str:
