@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tacit.cli.main import main
+from tacit.federated.kernel import chosen_kernel
 from tacit.run import Run
 
 # Tests that run in the background may have been told to ignore Ctrl-C.
@@ -75,7 +76,9 @@ def quick(tmp_path_factory):
         patch.setenv("TACIT_STATE", str(folder / "state"))
         patch.setenv("TACIT_KERNEL", "torch")  # two rounds are not worth a compilation
         patch.setenv("COLUMNS", "80")
+        chosen_kernel.cache_clear()
         code, out, err = demo("--quick", "--out", folder / "out")
+        chosen_kernel.cache_clear()  # what this process chose is not for the tests after it
         yield folder / "out", code, out, err
 
 
