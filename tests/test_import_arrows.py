@@ -37,6 +37,7 @@ PARTS_OF_TRAIN = (
     "run",
     "switching",
     "session",
+    "going_on",
     "opening",
     "stored_model",
     "personalization",

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from tacit import assembly, plans, run_tokenizers, switching
+from tacit import assembly, plans, run_tokenizers
 from tacit.assembly import Tell
-from tacit.audit.canary_clients import WithCanaryClients
-from tacit.audit.coins import COMMITTED, coins_key, commitment
-from tacit.corpus.source import UserCorpus
 from tacit.debts import Debt, debt_of
 from tacit.declarations import declared_public, header_of
-from tacit.engines.engine import Engine
-from tacit.engines.serial import SerialEngine
-from tacit.evaluation.held_out import held_out_texts
-from tacit.federated.cohort import CachedUsers, Task, Users
-from tacit.federated.local_sgd import local_sgd_for
+from tacit.going_on import EngineChoice, epsilon_of, own_factory, session_of
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.schedules import ClipState
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.people import People, bind_planted, is_same, record_planted
+from tacit.people import People, is_same
 from tacit.plans import Inherited
-from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
@@ -34,13 +23,8 @@ from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.experiment import Experiment
-from tacit.session import HeldOut, Session
-from tacit.switching import switched
-from tacit.tokenizers.cache import TokenCache
+from tacit.session import Session
 from tacit.tokenizers.folder import LearntTokenizer
-
-# An engine, or what makes one for the model that the run turns out to have.
-EngineChoice = Engine | Callable[[LanguageModel], Engine]
 
 
 def created(
@@ -79,7 +63,7 @@ def created(
     trained_on = (people.corpus.identity, *start.trained_on)
 
     def fill(made: RunDirectory) -> None:
-        with _first_ledger(made.ledger_file, header, debt, _epsilon_of(experiment)) as ledger:
+        with _first_ledger(made.ledger_file, header, debt, epsilon_of(experiment)) as ledger:
             ledger.append(
                 kind="tokenizer",
                 round=0,
@@ -105,7 +89,7 @@ def created(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, people, engine, tell)
+    return session_of(directory, experiment, people, engine, tell)
 
 
 def resumed(
@@ -141,7 +125,7 @@ def resumed(
             f" on it; branch from the run with --from {directory.path}@ROUND --run OTHER"
         )
     _refuse_another(experiment, directory, there, people)
-    return _session(directory, there, people, engine, tell)
+    return session_of(directory, there, people, engine, tell)
 
 
 def _refuse_another(
@@ -151,7 +135,7 @@ def _refuse_another(
     if experiment is None:
         return
     file = directory.checkpoints.read().model_file
-    model = weights.load(file, own_factory=_own(there))
+    model = weights.load(file, own_factory=own_factory(there))
     inherited = _inherited(Ledger.read(directory.ledger_file, torn_is_left_out=True))
     wanted = _resolved(experiment, people, model, inherited)
     there.refuse_another(wanted, directory.path, "branch from it with --from")
@@ -208,7 +192,7 @@ def branched(
     tokenizer = run_tokenizers.by_fingerprint(origin, before.tokenizer)
     words = run_tokenizers.words_behind(origin, before.tokenizer)
     learnt = LearntTokenizer(tokenizer, words, run_tokenizers.history(origin))
-    model = weights.load(before.model_file, own_factory=_own(there))
+    model = weights.load(before.model_file, own_factory=own_factory(there))
     released = Composition.of(entry.event for entry in old.entries[: before.head.entries])
     experiment = _resolved(experiment, people, model, Inherited(round, released))
     if experiment.server.optimizer != there.server.optimizer:
@@ -238,7 +222,7 @@ def branched(
             f"{header.run_id}-{round}",
             run_id=header.run_id,
             round=round,
-            epsilon_of=_epsilon_of(experiment),
+            epsilon_of=epsilon_of(experiment),
             declared=header,
         )
         head = ledger.head
@@ -258,118 +242,7 @@ def branched(
         )
 
     directory = RunDirectory.create(path, fill)
-    return _session(directory, experiment, people, engine, tell)
-
-
-def _session(
-    directory: RunDirectory,
-    experiment: Experiment,
-    people: People,
-    engine: EngineChoice | None,
-    tell: Tell | None,
-) -> Session:
-    """Everything that the rounds need, from the last checkpoint, in the tokenizer they are for.
-
-    The run is locked, and its charges compared with what its people's ledger knows of it, before
-    anything is written.
-    """
-    if any(phase.tokenizer for phase in experiment.phases) and not _makes_engines(engine):
-        raise ValueError(
-            "an engine is made for a model of one vocabulary, and the experiment switches it: give"
-            " a function that makes an engine for a model"
-        )
-    last = directory.checkpoints.read()
-    ledger = Ledger.open(
-        directory.ledger_file, last.head, epsilon_of=_epsilon_of(experiment), repair_torn_tail=True
-    )
-    try:
-        ledger.lock()
-        people.witness(ledger)
-        return _opened(directory, experiment, people, ledger, last, engine, tell)
-    except BaseException:
-        ledger.close()
-        raise
-
-
-def _opened(
-    directory: RunDirectory,
-    experiment: Experiment,
-    people: People,
-    ledger: Ledger,
-    last: Checkpoint,
-    engine: EngineChoice | None,
-    tell: Tell | None,
-) -> Session:
-    directory.forget_after(last.round)
-    tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
-    model = weights.load(
-        last.model_file, vocab_size=tokenizer.vocab_size, own_factory=_own(experiment)
-    )
-    optimizer = last.optimizer
-    switch = switched(
-        directory, experiment, people.corpus, last.round, tokenizer, model, optimizer, tell
-    )
-    if switch is not None:
-        tokenizer, model, optimizer = switch.tokenizer, switch.model, switch.optimizer
-    trained_on = people.view(experiment, tokenizer)
-    cache = TokenCache.open_or_build(
-        trained_on,
-        tokenizer,
-        _cache_folder(people.corpus, directory),
-        max_tokens_per_user=experiment.corpus.max_tokens_per_user,
-        progress=(lambda done, of: tell("tokenizing", done, of)) if tell else None,
-    )
-    if planting := people.planting(experiment, tokenizer):
-        record_planted(directory, planting, cache)
-        bind_planted(directory, ledger)
-    users: Users = CachedUsers(cache, trained_on)
-    key = directory.key()
-    if experiment.audit.canary_clients is not None:
-        coins = coins_key(directory, key)
-        _commit_to(coins, ledger)
-        clients = assembly.canary_clients(experiment, model, coins)
-        assert clients is not None
-        users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
-    update = assembly.user_update(experiment)
-    each = plans.round_plans(experiment, plans.layers_of(model))
-    if switch is not None:
-        switching.record(ledger, last.round, switch)
-        run_tokenizers.use(directory, tokenizer)
-    texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
-    return Session(
-        directory=directory,
-        experiment=experiment,
-        people=people,
-        tasks=tuple(Task(plan, update, tokenizer.bos, users) for plan in each),
-        server=assembly.server_optimizer(experiment),
-        model=model,
-        held_out=HeldOut(texts, tokenizer.bos, tokenizer.unk),
-        engine=_engine(engine, model),
-        ledger=ledger,
-        key=key,
-        trained_on=weights.trained_on(last.model_file),
-        tokenizer=tokenizer.fingerprint,
-        weights=to_vector(model),
-        optimizer=optimizer,
-        clip_state=ClipState(last.clip_norms, last.clip_round),
-        round=last.round,
-        end=experiment.next_switch(last.round),
-        just_switched=switch is not None,
-    )
-
-
-def _commit_to(coins: bytes, ledger: Ledger) -> None:
-    """The audit's coins in the ledger before training, so that they cannot be tossed again."""
-    branch = ledger.header.branch
-    if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
-        return
-    ledger.append(
-        kind=COMMITTED,
-        round=ledger.header.first_round,
-        attempt=0,
-        event=PostProcessing("a commitment to which canary clients take part"),
-        plan_hash=commitment(coins),
-    )
+    return session_of(directory, experiment, people, engine, tell)
 
 
 def _verified(people: People, tell: Tell | None) -> People:
@@ -384,16 +257,6 @@ def _adjacency(each: Sequence[RoundPlan], before: Composition) -> Adjacency | No
     """The one adjacency of all that is released; None where nothing is."""
     events = [plan.event() for plan in each]
     return before.followed_by(Composition.of(events)).adjacency
-
-
-def _makes_engines(chosen: EngineChoice | None) -> bool:
-    return chosen is None or callable(chosen)
-
-
-def _engine(chosen: EngineChoice | None, model: LanguageModel) -> Engine:
-    if chosen is None:
-        return SerialEngine(local_sgd_for(model))
-    return chosen(model) if callable(chosen) else chosen
 
 
 def _resolved(
@@ -416,23 +279,6 @@ def _inherited(ledger: Ledger) -> Inherited:
         return Inherited()
     events = (entry.event for entry in ledger.entries[: header.parent.head.entries])
     return Inherited(header.first_round, Composition.of(events))
-
-
-def _epsilon_of(experiment: Experiment) -> EpsilonOf:
-    """What the budget is measured by."""
-    assert experiment.privacy.accountant is not None
-    accountant = accountant_named(experiment.privacy.accountant)
-
-    def epsilon(composition: Composition, delta: float) -> float:
-        return accountant.epsilon(composition, delta)
-
-    return epsilon
-
-
-def _cache_folder(corpus: UserCorpus, directory: RunDirectory) -> Path:
-    """Beside the corpus, or in the run's private folder where that cannot be written to."""
-    folder = assembly.corpus_folder(corpus)
-    return folder if folder is not None and os.access(folder, os.W_OK) else directory.private
 
 
 def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf) -> Ledger:
@@ -459,8 +305,3 @@ def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, k
     switches = any(phase.tokenizer for phase in experiment.phases)
     run_tokenizers.begin(made, learnt, switches=switches)
     key.save(made.key_file)
-
-
-def _own(experiment: Experiment) -> str | None:
-    name = experiment.model.name
-    return name if ":" in name else None

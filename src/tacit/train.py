@@ -19,7 +19,8 @@ from tacit.assembly import Tell
 from tacit.engines.place import Place
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
-from tacit.opening import EngineChoice, branched, created, ended_without_result, resumed
+from tacit.going_on import EngineChoice
+from tacit.opening import branched, created, ended_without_result, resumed
 from tacit.privacy.ledger import BudgetExceeded
 from tacit.run import Run
 from tacit.runs.directory import RunDirectory

@@ -23,7 +23,7 @@ from tacit.privacy.claims import format_delta, format_epsilon
 if TYPE_CHECKING:
     from tacit.cli.board import Board
     from tacit.cli.requested import Request
-    from tacit.opening import EngineChoice
+    from tacit.going_on import EngineChoice
     from tacit.session import Progress
 
 EXAMPLES = """
