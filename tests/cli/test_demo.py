@@ -67,6 +67,14 @@ def memorized(out: str) -> dict[str, tuple[int, int]]:
     return {name: (int(rs), int(bs)) for name, rs, bs in re.findall(line, out, re.MULTILINE)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kernel_of_its_own():
+    """What a demo chooses, with a cache of its own, is not for the tests before and after it."""
+    chosen_kernel.cache_clear()
+    yield
+    chosen_kernel.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """A smoke test with a cache and a memory of people of its own."""
@@ -76,9 +84,7 @@ def quick(tmp_path_factory):
         patch.setenv("TACIT_STATE", str(folder / "state"))
         patch.setenv("TACIT_KERNEL", "torch")  # two rounds are not worth a compilation
         patch.setenv("COLUMNS", "80")
-        chosen_kernel.cache_clear()
         code, out, err = demo("--quick", "--out", folder / "out")
-        chosen_kernel.cache_clear()  # what this process chose is not for the tests after it
         yield folder / "out", code, out, err
 
 
