@@ -269,6 +269,7 @@ def test_a_run_that_dies_goes_on_and_ends_with_the_same_bits(
     same_files(run.path, finished["edp-sgd"].path)
 
 
+@pytest.mark.slow
 def test_a_worker_more_changes_the_noise_but_no_charge(finished, tmp_path):
     two = train(of_method("edp-sgd", training={"workers": 2}), tmp_path / "two")
     assert two.ledger.composition() == finished["edp-sgd"].ledger.composition()

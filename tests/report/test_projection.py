@@ -129,7 +129,7 @@ def ledgers(draw, accountants=(None, "pld", "rdp", "moments")):
         return Made(made_ledger(Path(folder), header, words, rounds, more), float(cohort))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(ledgers())
 def test_projected_to_itself_a_run_has_its_actual_epsilon_by_every_accountant(made):
     actual, there = made.guarantee, made.guarantee.projected(made.own)
@@ -143,7 +143,7 @@ def test_projected_to_itself_a_run_has_its_actual_epsilon_by_every_accountant(ma
     assert actual.projected(without).epsilon == actual.epsilon  # and its delta is the default
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(ledgers(), st.integers(1, 50), st.integers(1, 1000), st.sampled_from([None, 1e-6]))
 def test_a_projected_claim_is_labelled_and_keeps_what_the_actual_one_says(made, times, more, delta):
     actual = made.guarantee
@@ -167,7 +167,7 @@ def test_a_projected_claim_is_labelled_and_keeps_what_the_actual_one_says(made, 
     assert len(kept) == is_other  # the number of people that was counted is not theirs
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(ledgers(), st.floats(1.0, 20.0))
 def test_more_people_a_round_never_cost_more_at_the_same_noise_on_the_average(made, times):
     actual, population = made.guarantee, made.ledger.header.population
@@ -178,7 +178,7 @@ def test_more_people_a_round_never_cost_more_at_the_same_noise_on_the_average(ma
         assert epsilon <= actual.epsilon[name] * (1 + 1e-3) + 1e-9  # accountants round up
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(ledgers())
 def test_facts_of_a_claim_are_a_function_of_the_ledger_and_survive_json(made):
     facts = claim_facts(made.guarantee, made.ledger)

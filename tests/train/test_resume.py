@@ -85,7 +85,7 @@ def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path
     [
         ("seeded", 5),
         ("secret", 5),
-        ("nlu", 2),
+        pytest.param("nlu", 5, marks=pytest.mark.slow),
         *(pytest.param(kind, 50, marks=pytest.mark.slow) for kind in ("seeded", "secret", "nlu")),
     ],
 )
