@@ -28,6 +28,7 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.people import ledger_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
+from tacit.privacy.guarantee import default_delta
 from tacit.privacy.inputs import PublicInput
 from tacit.privacy.ledger import Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
@@ -87,7 +88,7 @@ class Terms:
         return self.population or len(users.source)
 
     def delta_of(self, users: Users) -> float:
-        return self.delta or float(self.population_of(users)) ** -1.1
+        return self.delta or default_delta(self.population_of(users))
 
 
 def public(source: str, shape: Shape) -> LearntTokenizer:

@@ -187,11 +187,6 @@ def known_ledger(people: str) -> PeopleLedger | None:
     return PeopleLedger(there) if (there / FILE_NAME).is_file() else None
 
 
-def merge_ledgers(kept: str, other: str) -> None:
-    """What was spent on people who turned out to be the same is spent on them all."""
-    ledger_of(kept).absorb(ledger_of(other))
-
-
 def remark_on_others(ledger: Ledger) -> str:
     """What else was trained on the same people's text, as sentences; a remark never raises."""
     if not ledger.header.people:

@@ -17,6 +17,7 @@ from tacit.models.vectors import layer_sizes
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Adjacency, Composition
+from tacit.privacy.guarantee import default_delta
 from tacit.runs.experiment import Experiment, Plan
 
 
@@ -53,7 +54,7 @@ def resolved(
             f"plan.cohort of {experiment.plan.cohort:g} users a round is more than the"
             f" {min(users, K):,} training users; lower it with --set plan.cohort=..."
         )
-    delta = experiment.privacy.delta or float(K) ** -1.1
+    delta = experiment.privacy.delta or default_delta(K)
     if not 0 < delta < 1 / K:
         raise ValueError(
             f"privacy.delta must be below 1/population = {1 / K:.3g}, or one user in the population"

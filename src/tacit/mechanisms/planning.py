@@ -24,6 +24,7 @@ from tacit.privacy import calibration, checks
 from tacit.privacy.accountant import Accountant
 from tacit.privacy.accountants import accountant_named, default_accountant, sound_accountants
 from tacit.privacy.events import Composition, Event
+from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment
 
 SAMPLINGS = ("poisson", "truncated", "fixed")
@@ -52,7 +53,7 @@ class Question:
     @property
     def chosen_delta(self) -> float:
         """The given delta, or the papers' K^-1.1."""
-        return self.delta if self.delta is not None else float(self.population) ** -1.1
+        return self.delta if self.delta is not None else default_delta(self.population)
 
     @property
     def asked(self) -> Literal["epsilon", "noise_multiplier", "rounds", "cohort"]:

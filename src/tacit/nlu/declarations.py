@@ -111,8 +111,6 @@ def _text(utterance: Utterance) -> str:
 
 def recognise(data: NLUData, *, new_people: bool = False) -> str:
     """The id of the people who said these utterances, known by their ids or by what they said."""
-    from tacit.people import merge_ledgers
-
     utterances = [one for part in PARTS for one in getattr(data, part)]
     records, users = known_people.sketch_maker(), known_people.sketch_maker()
     records.add({hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances})
@@ -121,4 +119,4 @@ def recognise(data: NLUData, *, new_people: bool = False) -> str:
     if any(one.user is not None for one in utterances):
         sketches.append(users.finish())
     found = known_people.find(sketches, new_people=new_people)
-    return known_people.register(found, sketches, on_merge=merge_ledgers).people
+    return known_people.register(found, sketches).people

@@ -18,6 +18,7 @@ from tacit.nlu.scaling import release_of
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_releases
 from tacit.privacy.events import Composition
+from tacit.privacy.guarantee import default_delta
 
 NOISE = "noise.noise_multiplier"
 TARGET = "privacy.target_epsilon"
@@ -72,7 +73,7 @@ def resolved(experiment: NluExperiment, data: NLUData) -> NluExperiment:
             f"training.batch_size of {training.batch_size:,} is more than the {units:,} training"
             f" {training.unit}s; lower it"
         )
-    delta = privacy.delta or float(K) ** -1.1
+    delta = privacy.delta or default_delta(K)
     if not (delta < 1 / K or privacy.accept_large_delta) and training.method in PRIVATE:
         raise ValueError(
             f"privacy.delta must be below 1/population = {1 / K:.3g}, or one {training.unit} may be"
