@@ -22,10 +22,10 @@ from torch import Tensor
 from tacit.audit.random_sampling import SAMPLES, Sampled, judge
 from tacit.audit.suffix_scores import SuffixScorer, split_all
 from tacit.audit.suffix_tree import random_suffixes
-from tacit.central.pretrain import Settings, pretrain
 from tacit.corpus.builtin import chitchat_records
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
+from tacit.public.pretrain import Settings, pretrain
 from tacit.tokenizers.build import train_word_level
 
 WORDS = 10_000

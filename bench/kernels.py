@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.federated import kernel
-from tacit.federated.handwritten import HandwrittenSGD, kernel_name
-from tacit.federated.local_sgd import LocalSGD
-from tacit.federated.rows import Rows
+from tacit.kernels import kernel
+from tacit.kernels.handwritten import HandwrittenSGD, kernel_name
+from tacit.kernels.local_sgd import LocalSGD
+from tacit.kernels.rows import Rows
 from tacit.models.loss import loss
 from tacit.models.registry import build
 from tacit.models.vectors import from_vector_, to_vector

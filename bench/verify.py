@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 
 from tacit.cli.main import main as tacit
+from tacit.config.experiment import Experiment
 from tacit.corpus.ingest import ingest_records
-from tacit.opening import created
 from tacit.privacy.ledger import Release
-from tacit.runs.experiment import Experiment
+from tacit.runs.opening import created
 from tacit.tokenizers import build, provenance
 from tacit.train import train
 

@@ -15,45 +15,24 @@ SRC = Path(__file__).parents[1] / "src"
 # A new arrow is a design decision: CONTRIBUTING.md has the same table.
 ARROWS: dict[str, set[str]] = {
     "privacy": set(),
+    "models": set(),
+    "config": {"privacy"},
     "mechanisms": {"privacy"},
     "corpus": {"privacy"},
     "tokenizers": {"privacy", "corpus"},
-    "models": set(),
-    "evaluation": {"models", "tokenizers", "corpus"},
-    "runs": {"privacy"},
-    "federated": {"privacy", "mechanisms", "corpus", "models", "tokenizers"},
-    "central": {"privacy", "mechanisms", "corpus", "models", "tokenizers"},
-    "engines": {"federated"},
+    "kernels": {"privacy", "models"},
+    "evaluation": {"privacy", "models", "tokenizers", "corpus", "kernels"},
+    "public": {"privacy", "models", "tokenizers", "corpus", "kernels"},
+    "federated": {"privacy", "mechanisms", "corpus", "models", "tokenizers", "kernels"},
+    "engines": {"privacy", "federated", "kernels"},
 }
+ARROWS["tasks"] = set(ARROWS)
+ARROWS["runs"] = set(ARROWS)
 ARROWS["audit"] = set(ARROWS)
-# What `train` is made of: modules beside it, each about one thing.
-PARTS_OF_TRAIN = (
-    "plans",
-    "people",
-    "assembly",
-    "run_tokenizers",
-    "debts",
-    "declarations",
-    "run",
-    "switching",
-    "session",
-    "going_on",
-    "opening",
-    "stored_model",
-    "personalization",
-    "audit_membership",
-    "auditing",
-    "learning",
-)
-for _part in PARTS_OF_TRAIN:
-    ARROWS[_part] = set(ARROWS)
-ARROWS["nlu"] = set(ARROWS)
-ARROWS["train"] = set(ARROWS) - {"tokenizers", "audit", "nlu"}
-ARROWS["experiments"] = set(ARROWS)
-ARROWS["releases"] = set(ARROWS)
-ARROWS["report"] = {"privacy", "runs", "run", "releases", "nlu"}
+ARROWS["train"] = {"privacy", "config", "engines", "tasks", "runs"}  # the loop knows no more
+ARROWS["report"] = {"privacy", "config", "tasks", "runs"}
 ARROWS["recipes"] = set()
-ARROWS["verification"] = set(ARROWS) - {"recipes"}
+ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
 ARROWS["cli"] = set(ARROWS)
 
 # The packages that can be reviewed by themselves: all that they may import from others.
@@ -121,7 +100,7 @@ def test_arrows_have_no_cycle():
         ("mechanisms/plan.py", "import torch"),
         ("privacy/ledger.py", "from tacit import __version__"),
         ("privacy/ledger.py", "import hashlib, numpy.typing"),
-        ("train.py", "from tacit import federated"),
+        ("train.py", "from tacit import engines"),
         ("cli/plan.py", "from tacit import train, report"),
         ("cli/deep/er.py", "from ...privacy import events"),
     ],

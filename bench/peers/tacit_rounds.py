@@ -26,8 +26,8 @@ from workload import BATCH, CLIP_NORM, NOISE_MULTIPLIER, RATE, UNROLL, VOCABULAR
 from tacit.engines.processes import engine_for
 from tacit.federated import cohort, server, user_update
 from tacit.federated.cohort import Job, Task
-from tacit.federated.handwritten import HandwrittenSGD
-from tacit.federated.sampled_softmax import SampledSoftmax
+from tacit.kernels.handwritten import HandwrittenSGD
+from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.mechanisms.clippers import FlatClip, NoClip
 from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.estimators import FixedDenominator, TrueAverage

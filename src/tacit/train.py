@@ -15,17 +15,17 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tacit.assembly import Tell
+from tacit.config.experiment import Experiment
 from tacit.engines.place import Place
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
-from tacit.going_on import EngineChoice
-from tacit.opening import branched, created, ended_without_result, resumed
 from tacit.privacy.ledger import BudgetExceeded
-from tacit.run import Run
 from tacit.runs.directory import RunDirectory
-from tacit.runs.experiment import Experiment
-from tacit.session import Observer, Session
+from tacit.runs.going_on import EngineChoice
+from tacit.runs.opening import branched, created, ended_without_result, resumed
+from tacit.runs.run import Run
+from tacit.runs.session import Observer, Session
+from tacit.tasks.language.assembly import Tell
 
 __all__ = ["Experiment", "Run", "train"]
 

@@ -24,9 +24,9 @@ from tacit.audit.references import (
 )
 from tacit.audit.roc import tpr_at
 from tacit.audit.user_scores import UserScores, score_users, user_texts
-from tacit.central.pretrain import Settings
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
+from tacit.public.pretrain import Settings
 from tests.evaluation.tiny import Table
 from tests.tokenizers.fakes import tokenizer
 

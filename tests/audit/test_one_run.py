@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from tacit.audit.canary_clients import CanaryClients, WithCanaryClients, cosines
-from tacit.audit.coins import simulated
 from tacit.audit.empirical_epsilon import (
     EmpiricalEpsilon,
     control_p_value,
@@ -32,6 +30,8 @@ from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import default_accountant
 from tacit.privacy.events import Composition
 from tacit.privacy.randomness import RunKey
+from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, cosines
+from tacit.tasks.language.coins import simulated
 from tests.federated.tiny import ListedUsers
 
 

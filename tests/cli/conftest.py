@@ -8,7 +8,7 @@ import torch
 
 from tacit.cli.main import main
 from tacit.train import train
-from tests.train.small import experiment, make_folder
+from tests.runs.small import experiment, make_folder
 
 
 @pytest.fixture(autouse=True)

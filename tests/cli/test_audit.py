@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from tacit.audit import coins
 from tacit.audit.gate import Gate
 from tacit.privacy.randomness import RunKey
 from tacit.runs.directory import RunDirectory
+from tacit.tasks.language import coins
 from tacit.train import train
-from tests.train.small import experiment, make_folder
+from tests.runs.small import experiment, make_folder
 
 GRID = {
     "sharers": [2.0],
@@ -142,7 +142,7 @@ def test_a_try_is_recorded_before_anything_is_looked_at(tacit, audited, monkeypa
         assert [row["try"] for row in tried(audited)] == [1]
         raise ValueError("interrupted")
 
-    monkeypatch.setattr("tacit.auditing.empirical_epsilon", interrupted)
+    monkeypatch.setattr("tacit.audit.auditing.empirical_epsilon", interrupted)
     assert "interrupted" in tacit.refused(audited)
     monkeypatch.undo()
     found = tacit.json(audited, "--confidence", "0.9")["empirical_epsilon"]

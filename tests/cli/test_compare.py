@@ -10,9 +10,9 @@ import torch
 
 from tacit.cli.compare import _then
 from tacit.cli.main import main
+from tacit.config import recipes
 from tacit.corpus.synthetic import SyntheticCorpus
-from tacit.runs import recipes
-from tacit.session import Progress
+from tacit.runs.session import Progress
 from tacit.tokenizers import build, provenance
 from tacit.train import Run, train
 

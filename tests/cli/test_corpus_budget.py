@@ -8,12 +8,12 @@ import shutil
 import pytest
 
 from tacit.corpus.builtin import load_corpus
-from tacit.nlu.training import train as train_nlu
-from tacit.run import Run
+from tacit.runs.run import Run
+from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
-from tests.nlu.small import of_method
-from tests.nlu.writing import json_lines, write
-from tests.train.small import experiment, make_corpus, make_folder
+from tests.runs.small import experiment, make_corpus, make_folder
+from tests.tasks.nlu.small import of_method
+from tests.tasks.nlu.writing import json_lines, write
 
 
 @pytest.fixture

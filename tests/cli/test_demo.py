@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from tacit.cli.main import main
-from tacit.federated.kernel import chosen_kernel
-from tacit.run import Run
+from tacit.kernels.kernel import chosen_kernel
+from tacit.runs.run import Run
 
 # Tests that run in the background may have been told to ignore Ctrl-C.
 WITH_CTRL_C = """

@@ -12,9 +12,9 @@ from tacit.corpus.options import UserOptions
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.held_out import held_out_sequences
-from tacit.run import Run
+from tacit.runs.run import Run
 from tacit.train import train
-from tests.train.small import experiment, make_folder, texts_of
+from tests.runs.small import experiment, make_folder, texts_of
 
 FIGURES = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "tokens"]
 

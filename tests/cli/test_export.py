@@ -11,20 +11,20 @@ import sys
 
 import pytest
 
-from tacit import learning, personalization
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.options import UserOptions
 from tacit.models import weights
-from tacit.opening import created
 from tacit.privacy.ledger import Ledger
-from tacit.run import Run
+from tacit.runs import learning, personalization
 from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
-from tacit.stored_model import StoredModel
+from tacit.runs.opening import created
+from tacit.runs.run import Run
+from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
-from tests.train.small import WORDS, experiment, make_folder, texts_of
+from tests.runs.small import WORDS, experiment, make_folder, texts_of
 
 
 @pytest.fixture

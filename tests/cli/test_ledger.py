@@ -9,9 +9,9 @@ import pytest
 
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.ledger import Ledger
-from tacit.run import Run
+from tacit.runs.run import Run
 from tacit.train import train
-from tests.train.small import experiment, make_folder
+from tests.runs.small import experiment, make_folder
 
 
 @pytest.fixture

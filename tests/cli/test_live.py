@@ -9,7 +9,7 @@ import re
 import pytest
 
 from tacit.cli.live import Display, Pace, RoundPace
-from tacit.session import Progress
+from tacit.runs.session import Progress
 
 
 class Terminal(io.StringIO):

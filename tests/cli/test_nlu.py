@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tacit.cli import nlu_train
-from tacit.nlu.experiment import NluExperiment
-from tacit.nlu.run import NluRun
-from tacit.nlu.training import Session, train
-from tests.nlu.small import BASE, of_method, small
-from tests.nlu.writing import ROWS, json_lines, write, write_folder
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.training import Session, train
+from tests.tasks.nlu.small import BASE, of_method, small
+from tests.tasks.nlu.writing import ROWS, json_lines, write, write_folder
 
 
 @pytest.fixture
@@ -241,9 +241,9 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
-    from tacit.central.masked import new_model
-    from tacit.central.masked_folder import write_folder as write_model
     from tacit.models.bert import BertSizes
+    from tacit.public.masked import new_model
+    from tacit.public.masked_folder import write_folder as write_model
     from tacit.tokenizers.piece_vocabulary import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from tacit.models import weights
-from tacit.personalization import PERSONAL, read_texts
-from tacit.stored_model import StoredModel
+from tacit.runs.personalization import PERSONAL, read_texts
+from tacit.runs.stored_model import StoredModel
 
 TEXT = "the red dog runs quickly and then sleeps"
 

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from tacit.run import Run
+from tacit.runs.run import Run
 
 
 @pytest.fixture

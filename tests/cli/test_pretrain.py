@@ -197,7 +197,7 @@ def test_an_interrupted_training_leaves_nothing_behind(capsys, tmp_path, books, 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tacit.central.pretrain.pretrain", interrupted)
+    monkeypatch.setattr("tacit.public.pretrain.pretrain", interrupted)
     code, _, _ = run(capsys, books, "--out", tmp_path / "made", *SMALL)
     assert code == 130
     assert [path.name for path in tmp_path.iterdir()] == [books.name]

@@ -7,11 +7,11 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from tacit.central.masked_folder import origin_of
 from tacit.models.bert_weights import load_pretrained, pretrained_options
-from tacit.nlu.encoding import Labels
-from tacit.nlu.pieces import PieceEncoder
-from tacit.nlu.registry import build
+from tacit.public.masked_folder import origin_of
+from tacit.tasks.nlu.encoding import Labels
+from tacit.tasks.nlu.pieces import PieceEncoder
+from tacit.tasks.nlu.registry import build
 
 TINY = (
     "--mlm --vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --model-option width=8"
@@ -129,7 +129,7 @@ def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatc
         seen.extend(tmp_path.glob(".made.*/metrics.jsonl"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tacit.central.masked.score", interrupted)
+    monkeypatch.setattr("tacit.public.masked.score", interrupted)
     code, out, err = pretrain(book, "--out", tmp_path / "made", *TINY)
     assert (code, out, err) == (130, "", "tacit: interrupted\n")
     assert seen  # so something was there to be left behind

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tacit.cli.main import main
-from tacit.runs import recipes
+from tacit.config import recipes
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:

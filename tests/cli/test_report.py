@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tacit.run import Run
+from tacit.runs.run import Run
 from tests.report import audits
 from tests.report.remembered import epsilons
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from tacit.config import recipes
 from tacit.corpus.store import Corpus
-from tacit.runs import recipes
-from tests.train.small import WORDS, experiment
+from tests.runs.small import WORDS, experiment
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ import torch
 
 from tacit.corpus.builtin import load_corpus
 from tacit.models import weights
-from tacit.people import ledger_of
 from tacit.privacy.ledger import Ledger
-from tacit.run import Run
 from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.run import Run
+from tacit.tasks.language.people import ledger_of
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
 from tests.cli.training import TINY
 from tests.cli.training import tacit as tacit_command
-from tests.train.small import WORDS, experiment, make_folder
+from tests.runs.small import WORDS, experiment, make_folder
 
 SIZE = 265  # BOS, EOS, the 256 bytes, and a few merges
 TEXT = ["Don't run, the dog sleeps.", "Größe 🙂 \u0000 x", ""]

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tacit.cli import requested
-from tacit.run import Run
-from tacit.session import Progress
+from tacit.runs.run import Run
+from tacit.runs.session import Progress
 from tests.cli.training import (
     CORPUS,
     ROUNDS,

@@ -57,7 +57,7 @@ def test_ctrl_c_exits_with_130_and_the_run_goes_on_to_the_same_weights(tmp_path)
 
 
 def test_ctrl_c_before_the_run_directory_is_there_leaves_nothing(tmp_path, monkeypatch):
-    from tacit import assembly
+    from tacit.tasks.language import assembly
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -70,7 +70,7 @@ def test_ctrl_c_before_the_run_directory_is_there_leaves_nothing(tmp_path, monke
 
 
 def test_ctrl_c_between_variants_names_the_whole_command(tmp_path, monkeypatch):
-    from tacit import assembly
+    from tacit.tasks.language import assembly
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

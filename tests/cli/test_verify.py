@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tacit.run import Run
+from tacit.runs.run import Run
 
 
 @pytest.fixture
@@ -124,9 +124,9 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{module!r}, "."]
 from tacit.train import train
-from tests.train.small import experiment
+from tests.runs.small import experiment
 model = {{"name": "own_model_of_a_test:make", "options": {{}}}}
 base = experiment(Path({folder!r}), rounds=1).model_dump()
-from tacit.runs.experiment import Experiment
+from tacit.config.experiment import Experiment
 train(Experiment.from_data(base | {{"model": model}}, "test"), {run!r})
 """

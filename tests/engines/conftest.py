@@ -5,7 +5,7 @@ import torch
 
 from tacit.engines.processes import ProcessEngine
 from tests.federated.tiny import small
-from tests.train.small import make_folder
+from tests.runs.small import make_folder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,7 +14,7 @@ from tacit.engines.exchange import WorkerLost
 from tacit.engines.processes import engine_for
 from tacit.train import train
 from tests.engines.cohorts import TASK, Troubled, job_of
-from tests.train.small import experiment, files_of
+from tests.runs.small import experiment, files_of
 
 
 def alive(pid: int) -> bool:

@@ -5,7 +5,7 @@ import torch
 from tacit.engines.processes import engine_for
 from tacit.engines.serial import SerialEngine
 from tacit.federated.cohort import sum_over
-from tacit.federated.local_sgd import AutogradSGD, local_sgd_for
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tests.engines.cohorts import TASK, bits, job_of
 from tests.federated.tiny import small
 

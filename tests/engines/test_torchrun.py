@@ -12,7 +12,7 @@ import pytest
 
 from tacit.engines.place import Place
 from tacit.train import train
-from tests.train.small import experiment, files_of
+from tests.runs.small import experiment, files_of
 
 RANKED = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "there"}
 

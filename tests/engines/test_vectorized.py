@@ -11,10 +11,10 @@ from torch import nn
 from tacit.engines.serial import SerialEngine
 from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import user_result
-from tacit.federated.local_sgd import AutogradSGD, local_sgd_for
-from tacit.federated.sampled_softmax import SampledSoftmax
-from tacit.federated.stacked import StackedModel
 from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
+from tacit.kernels.sampled_softmax import SampledSoftmax
+from tacit.kernels.stacked import StackedModel
 from tacit.mechanisms.clippers import PerLayerClip
 from tacit.models.registry import NAMES, build
 from tacit.models.vectors import layer_sizes

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tacit.federated.cohort import Job, sum_over
-from tacit.federated.local_sgd import AutogradSGD, local_sgd_for
 from tacit.federated.server import ServerAdam, ServerSGD, normalised
 from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.samplers import PoissonSampler

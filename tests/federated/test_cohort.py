@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.federated.cohort import CachedUsers, CohortSum, Diagnostics, sum_over
-from tacit.federated.local_sgd import AutogradSGD, local_sgd_for
 from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.mechanisms.adaptive import QuantileClip
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT

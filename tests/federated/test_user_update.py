@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.federated.local_sgd import AutogradSGD, local_sgd_for
-from tacit.federated.rows import Rows, rows_of
 from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
+from tacit.kernels.rows import Rows, rows_of
 from tacit.mechanisms.clippers import FlatClip
 from tacit.models.loss import loss as summed_loss
 from tacit.models.registry import build

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from tacit.central.decay import ExponentialDecay, LinearDecay, NoDecay
-from tacit.central.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
-from tacit.central.layer_scaling import LayerScaling
 from tacit.mechanisms import edp_accounting
+from tacit.mechanisms.decay import ExponentialDecay, LinearDecay, NoDecay
 from tacit.mechanisms.edp_accounting import (
     DecayingReleases,
     effective_multiplier,
     paper_figures,
     rounded_down,
 )
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Adjacency, Composition, Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.pld import PldAccountant

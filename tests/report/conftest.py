@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tacit.report.facts import gather
-from tacit.run import Run
+from tacit.runs.run import Run
 from tacit.train import train
 from tests.report import audits
 from tests.report.remembered import epsilons
-from tests.train.small import experiment, make_folder
+from tests.runs.small import experiment, make_folder
 
 PLAIN = {"clipping": "none", "clip_norm": None, "noise_multiplier": None}
 # One run for each kind of warning.  A round is enough for most.

@@ -11,7 +11,7 @@ import pytest
 
 from tacit.report.facts import gather
 from tacit.report.write import Target
-from tacit.run import Run
+from tacit.runs.run import Run
 from tests.report import audits
 
 BROWSER = next(

@@ -12,11 +12,11 @@ from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee, Projection
 from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.page import render
-from tacit.run import Run
+from tacit.runs.run import Run
 from tacit.train import train
 from tests.report import audits
 from tests.report.conftest import KINDS
-from tests.train.small import experiment, make_folder
+from tests.runs.small import experiment, make_folder
 
 
 def names(facts):

@@ -7,10 +7,7 @@ import shutil
 import pytest
 import torch
 
-from tacit.nlu.attacking import attack_run
-from tacit.nlu.layouts import load_nlu
-from tacit.nlu.run import NluRun
-from tacit.nlu.training import train
+from tacit.audit.nlu_attacking import attack_run
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import Guarantee, Projection
@@ -18,9 +15,12 @@ from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.nlu_charts import draw
 from tacit.report.page import render
 from tacit.report.reporting import facts_of, opened
-from tests.nlu.small import of_method
-from tests.nlu.writing import json_lines, write
+from tacit.tasks.nlu.layouts import load_nlu
+from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.training import train
 from tests.report.test_page import Page
+from tests.tasks.nlu.small import of_method
+from tests.tasks.nlu.writing import json_lines, write
 
 SECRET = "sentinel-of-the-private-folder"
 

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit import learning
-from tacit.learning import Shape, Terms, Users
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import ALWAYS_EXCLUDED, PROJECTED
 from tacit.privacy.events import (
@@ -35,9 +33,11 @@ from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
 from tacit.report.projection import projected_facts
+from tacit.runs import learning
+from tacit.runs.learning import Shape, Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import train
-from tests.train.small import WORDS, experiment, make_folder
+from tests.runs.small import WORDS, experiment, make_folder
 
 PUBLIC = (PublicInput("dictionary", "words.txt", "ab" * 32),)
 NOISES = st.sampled_from([0.6, 1.0, 2.0])

@@ -60,7 +60,7 @@ def made(place):
 
 
 def _marked(run: Path) -> list[str]:
-    from tacit.run import Run
+    from tacit.runs.run import Run
 
     return ["--not-for-release"] if Run.open(run).guarantee().why_not_for_release else []
 

@@ -10,24 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from tacit import learning, people, run_tokenizers
 from tacit.cli.main import main
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.options import UserOptions
-from tacit.learning import Shape, Terms, Users
-from tacit.nlu.training import Session as NluSession
-from tacit.nlu.training import train as train_nlu
 from tacit.privacy.ledger import Ledger
-from tacit.run import Run
+from tacit.runs import learning, run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
-from tacit.session import Session
+from tacit.runs.learning import Shape, Terms, Users
+from tacit.runs.run import Run
+from tacit.runs.session import Session
+from tacit.tasks.language import people
+from tacit.tasks.nlu.training import Session as NluSession
+from tacit.tasks.nlu.training import train as train_nlu
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import train
-from tests.nlu.small import of_method, small
-from tests.train.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
-from tests.train.test_resume import Died, dies
+from tests.runs.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
+from tests.runs.test_resume import Died, dies
+from tests.tasks.nlu.small import of_method, small
 
 GRID = {"sharers": [2.0], "example_probs": [1.0], "per_cell": 3, "max_share": 0.9, "words": 3}
 PLAIN = {"clipping": "none", "clip_norm": None, "noise_multiplier": None}

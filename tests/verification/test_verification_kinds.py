@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from tacit.people import ledger_of
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
+from tacit.tasks.language.people import ledger_of
 from tacit.verification import verify, verifying
 from tests.verification.kinds import EXPORTED, MADE
 

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
-from tacit.audit.canary_clients import CanaryClients, cosines
 from tacit.audit.one_run import Guesses, audit_one_run
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
+from tacit.tasks.language.canary_clients import CanaryClients, cosines
 
 _UNLIKELY = 0.001  # a p-value below it says that the canaries left out are not as they should be
 

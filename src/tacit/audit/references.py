@@ -3,7 +3,7 @@
 Some texts are likely under any model.  What gives a member away is that *this* model finds the
 member's texts likelier than a model does that was trained alike, on other people.  So a reference
 starts from the same weights as the target (the public ones, or the same initial ones), is trained
-plainly (`tacit.central.pretrain`), and its users are neither members nor the non-members on whom
+plainly (`tacit.public.pretrain`), and its users are neither members nor the non-members on whom
 the attack is measured: test users are halved by a hash of their id, so that one user never moves
 another.
 
@@ -19,13 +19,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tacit.audit.user_scores import FRESH, TRAINING, Model, UserTexts, user_texts
-from tacit.central.pretrain import Progress, Settings, pretrain
 from tacit.corpus.source import UserSource
 from tacit.corpus.views import Subset
 from tacit.evaluation.network import as_predictor
 from tacit.models.base import LanguageModel, ModelConfig
 from tacit.models.registry import from_config
 from tacit.privacy import checks
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 

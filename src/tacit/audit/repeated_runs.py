@@ -44,7 +44,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
-from tacit.audit.canary_clients import LENGTH
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import checks
 from tacit.privacy.accountant import Accountant
@@ -52,6 +51,7 @@ from tacit.privacy.accountants import default_accountant
 from tacit.privacy.events import Composition, Gaussian
 from tacit.privacy.pld import gaussian_epsilon
 from tacit.privacy.randomness import RunKey, Stream
+from tacit.tasks.language.canary_clients import LENGTH
 
 FEWEST_REPETITIONS = 200
 _PILOT = 0.25  # of the repetitions, where the threshold is not given

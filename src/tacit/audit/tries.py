@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy import checks, durable
-from tacit.runs import files
+from tacit.privacy import durable as files
 
 TRIES_FILE = "audits.jsonl"  # in the private folder of a run
 

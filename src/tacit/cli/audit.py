@@ -68,10 +68,10 @@ def audit(
     Findings about canaries and the verdicts on phrases go to RUN/audit.json; all else about
     phrases, and what is computed from people's text, to RUN/private/audit.json.
     """
+    from tacit.audit.auditing import Audit, audit_model, read_phrases, save
     from tacit.audit.extraction import Extraction
     from tacit.audit.gate import Gate
-    from tacit.auditing import Audit, audit_model, read_phrases, save
-    from tacit.stored_model import StoredModel
+    from tacit.runs.stored_model import StoredModel
 
     gates = [Gate.parse(text) for text in fail_if or []]
     wanted = Audit(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tacit.session import Progress
+    from tacit.runs.session import Progress
 
 
 class Board:

@@ -19,7 +19,7 @@ from tacit.cli.options import AsJson
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.run import Run
+    from tacit.runs.run import Run
 
 EXAMPLES = """
 Examples:
@@ -50,7 +50,7 @@ def compare(
     """What several runs reached, what it cost, and how they differ from the first one."""
     from tacit.cli import plotting
     from tacit.cli.compared_curves import held_out_curves
-    from tacit.run import Run
+    from tacit.runs.run import Run
 
     if plot is not None:
         plotting.check_target(plot)

@@ -24,7 +24,7 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
     from tacit.corpus.accounts import account_of
     from tacit.corpus.builtin import is_builtin, load_corpus
     from tacit.corpus.layout import META
-    from tacit.people import leave_copy, ledger_for, ledger_of
+    from tacit.tasks.language.people import leave_copy, ledger_for, ledger_of
 
     path, found = Path(corpus), None
     if is_builtin(corpus) or not path.exists() or (path / META).exists():
@@ -33,8 +33,8 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
             raise ValueError(f"{corpus} holds made-up text, which nobody needs a budget for")
         ledger = ledger_for(found)
     else:
-        from tacit.nlu.declarations import recognise
-        from tacit.nlu.layouts import load_nlu
+        from tacit.tasks.nlu.declarations import recognise
+        from tacit.tasks.nlu.layouts import load_nlu
 
         ledger = ledger_of(recognise(load_nlu(corpus, unseen_intents="keep")))
     if wanted is not None:

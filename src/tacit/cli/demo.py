@@ -23,11 +23,11 @@ from tacit.cli.progress import bar, tracked
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
+    from tacit.config.experiment import Experiment
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
-    from tacit.runs.experiment import Experiment
     from tacit.tokenizers.tokenizer import Tokenizer
     from tacit.train import Run
 
@@ -82,8 +82,8 @@ def demo(
     began = time.monotonic()
     import torch
 
+    from tacit.config import recipes
     from tacit.engines.processes import available_cores
-    from tacit.runs import recipes
 
     torch.set_num_threads(1)  # products this small are slower on two, and processes use the cores
     given = [*CANARIES, *(QUICK if quick else ()), *([f"seed={seed}"] if seed is not None else ())]
@@ -189,8 +189,8 @@ def _audited(
     start: _Start, runs: dict[str, Run], workers: int, *, quick: bool
 ) -> tuple[LanguageModel, dict[str, dict[str, Any]]]:
     """The model of pooled records, and what all models give away."""
+    from tacit.audit.auditing import Audit
     from tacit.audit.extraction import Extraction
-    from tacit.auditing import Audit
 
     epochs = QUICK_EPOCHS if quick else POOLED_EPOCHS
     pooled = pooled_model(runs[FEDAVG], start.pretrained, epochs)
@@ -201,9 +201,9 @@ def _audited(
 
 
 def _started(experiment: Experiment) -> _Start:
-    from tacit import assembly
     from tacit.corpus.builtin import load_corpus
     from tacit.models import registry
+    from tacit.tasks.language import assembly
 
     with bar("reading the chats") as show:
         show("reading the chats", 0, None, "")
@@ -257,9 +257,9 @@ def _measured(start: _Start, runs: dict[str, Run], pooled: LanguageModel) -> lis
 
 def _unigram(start: _Start, run: Run) -> Predictor:
     """Word frequencies of all that the training users trained on."""
-    from tacit import assembly
     from tacit.evaluation.baselines import Unigram
-    from tacit.people import People
+    from tacit.tasks.language import assembly
+    from tacit.tasks.language.people import People
     from tacit.tokenizers.cache import TokenCache
 
     users = People.of(run.experiment, start.corpus).view(run.experiment, start.tokenizer)

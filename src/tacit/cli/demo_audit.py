@@ -13,7 +13,7 @@ from rich.table import Table
 from tacit.cli.progress import bar
 
 if TYPE_CHECKING:
-    from tacit.auditing import Audit
+    from tacit.audit.auditing import Audit
     from tacit.models.base import LanguageModel
     from tacit.train import Run
 
@@ -25,10 +25,10 @@ def pooled_model(run: Run, start: LanguageModel, epochs: float) -> LanguageModel
     """Plain SGD on all records of all users, as is done where nobody thinks of privacy."""
     import copy
 
-    from tacit.central.records import Records
-    from tacit.central.sgd import RecordTraining
-    from tacit.experiments.planted_tokens import planted_tokens
-    from tacit.people import People
+    from tacit.tasks.language.central_sgd import RecordTraining
+    from tacit.tasks.language.people import People
+    from tacit.tasks.language.planted_tokens import planted_tokens
+    from tacit.tasks.language.records import Records
 
     model = copy.deepcopy(start)
     people = People.of(run.experiment)
@@ -51,8 +51,8 @@ def audit_all(
     runs: Mapping[str, Run], pooled: LanguageModel, wanted: Audit, cores: int
 ) -> dict[str, dict[str, Any]]:
     """Findings by model; those about runs are kept with the runs."""
-    from tacit.auditing import Findings, audit_canaries, audit_run, save
-    from tacit.people import read_planted
+    from tacit.audit.auditing import Findings, audit_canaries, audit_run, save
+    from tacit.tasks.language.people import read_planted
 
     first = next(iter(runs.values()))
     done: dict[str, tuple[int, int]] = {}

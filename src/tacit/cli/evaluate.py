@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
-    from tacit.stored_model import StoredModel
+    from tacit.runs.stored_model import StoredModel
 
 EXAMPLES = """
 Examples:
@@ -86,7 +86,7 @@ def evaluate(
     on a corpus compare.
     """
     from tacit.evaluation.held_out import held_out_sequences
-    from tacit.stored_model import StoredModel
+    from tacit.runs.stored_model import StoredModel
 
     if tokens is not None and tokens < 1:
         raise ValueError(f"--tokens must be at least 1, got {tokens}")
@@ -145,7 +145,7 @@ def _piecewise(
 def _baselines(found: StoredModel, users: UserCorpus, named: str | None) -> dict[str, Predictor]:
     """What a model has to beat: fitted on the training users, with nothing to protect them."""
     from tacit.evaluation.baselines import Bigram
-    from tacit.people import People
+    from tacit.tasks.language.people import People
     from tacit.tokenizers.cache import PAPERS_CAP, user_tokens
 
     words, people, cap = found.tokenizer, users.train, PAPERS_CAP

@@ -16,8 +16,8 @@ from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
     from tacit.privacy.guarantee import Guarantee
-    from tacit.run import Run
     from tacit.runs.export import Facts
+    from tacit.runs.run import Run
 
 EXAMPLES = """
 Examples:
@@ -56,10 +56,10 @@ def export(
     Nothing of the run's private folder is in it.  Everything else in a run directory is for its
     owner only.
     """
-    from tacit.personalization import refuse_personal
     from tacit.privacy.ledger import Ledger
-    from tacit.run import Run
     from tacit.runs import export as bundles
+    from tacit.runs.personalization import refuse_personal
+    from tacit.runs.run import Run
 
     out = out or Path(f"{run}-export")
     refuse_personal(run)
@@ -103,8 +103,8 @@ def export(
 def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
     from tacit.models import weights
     from tacit.models.vectors import parameter_count
-    from tacit.personalization import refuse_personal_weights
     from tacit.runs.export import Facts
+    from tacit.runs.personalization import refuse_personal_weights
 
     checkpoint = run.directory.checkpoints.read(round)
     refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))

@@ -85,7 +85,7 @@ class _Book:
 
 def _opened(path: Path) -> _Book:
     """The ledger of a run, of either kind, or of a bundle."""
-    from tacit.releases import open_release
+    from tacit.runs.open_release import open_release
 
     release = open_release(path)
     return _Book(release.ledger, release.guarantee(), release.checked_against, release.is_complete)

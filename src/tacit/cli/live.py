@@ -23,7 +23,7 @@ from rich.text import Text
 from tacit.privacy.claims import format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.session import Progress
+    from tacit.runs.session import Progress
 
 
 class Pace:

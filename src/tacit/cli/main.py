@@ -26,13 +26,13 @@ from tacit.cli import (
     pretrain,
     recipes,
     report,
-    secret_sharer,
     suggest_clip,
     tokenizer,
     train,
     verify,
 )
 from tacit.cli.interruption import Interrupted
+from tacit_papers.cli import secret_sharer
 
 app = typer.Typer(
     name="tacit",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from tacit.cli import nlu_attack, nlu_compare, nlu_evaluate, nlu_recipes, nlu_train
+from tacit.cli import nlu_attack, nlu_evaluate, nlu_recipes, nlu_train
+from tacit_papers.cli import nlu_compare
 
 app = typer.Typer(
     help="Train models of intents and slots privately, and find out what they give away.",

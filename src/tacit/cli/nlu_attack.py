@@ -59,7 +59,7 @@ def attack(
     what is printed here is for internal use.
     """
     from tacit.audit.gate import Gate
-    from tacit.nlu.attacking import Scoring, attack_run
+    from tacit.audit.nlu_attacking import Scoring, attack_run
 
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must be between 0 and 1, got {confidence}")

@@ -23,7 +23,7 @@ def recipes(
     as_json: AsJson = False,
 ) -> None:
     """List the recipes of tacit nlu, or print one of them."""
-    from tacit.nlu.experiment import RECIPES
+    from tacit.tasks.nlu.experiment import RECIPES
 
     if name is not None and not as_json:
         print(RECIPES.source(name), end="")

@@ -21,8 +21,8 @@ from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.nlu.experiment import NluExperiment
-    from tacit.nlu.training import Progress
+    from tacit.tasks.nlu.experiment import NluExperiment
+    from tacit.tasks.nlu.training import Progress
 
 DEFAULT = "generated"
 EXAMPLES = """
@@ -121,8 +121,8 @@ def train(
 
 def wanted(recipe: str | None, settings: Sequence[str], variant: str | None) -> NluExperiment:
     """The one experiment that is asked for."""
-    from tacit.nlu.experiment import RECIPES
-    from tacit.nlu.plan import with_one_noise
+    from tacit.tasks.nlu.experiment import RECIPES
+    from tacit.tasks.nlu.plan import with_one_noise
 
     found = RECIPES.load(recipe or DEFAULT, settings, variant)
     return with_one_noise(found.only(variant), settings)
@@ -138,8 +138,8 @@ def carried_out(
     title: str = "",
 ) -> dict[str, Any]:
     """One training, with its progress; what result.json holds in the end."""
-    from tacit.nlu.directory import NluDirectory
-    from tacit.nlu.training import train as run_training
+    from tacit.tasks.nlu.directory import NluDirectory
+    from tacit.tasks.nlu.training import train as run_training
 
     try:
         with bar(title or "training") as show:

@@ -16,8 +16,8 @@ from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
-    from tacit.central.pretrain import Progress
-    from tacit.personalization import Personalized
+    from tacit.public.pretrain import Progress
+    from tacit.runs.personalization import Personalized
 
 EXAMPLES = """
 Examples:
@@ -65,8 +65,8 @@ def personalize(
     The last fifth of the texts is held out to measure on.  The result may repeat what the person
     wrote: it is their private data, is never exported, and belongs on their side.
     """
-    from tacit import personalization
-    from tacit.stored_model import StoredModel
+    from tacit.runs import personalization
+    from tacit.runs.stored_model import StoredModel
 
     personalization.check_free(out)
     texts = personalization.read_texts(user_text)

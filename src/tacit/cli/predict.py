@@ -60,7 +60,7 @@ def predict(
     they are words that begin so.
     """
     from tacit.evaluation.suggestions import Suggester
-    from tacit.stored_model import StoredModel
+    from tacit.runs.stored_model import StoredModel
 
     if top < 1:
         raise ValueError(f"--top must be at least 1, got {top}")

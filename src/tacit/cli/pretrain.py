@@ -20,11 +20,11 @@ from tacit.cli.progress import bar
 from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
-    from tacit.central import pretrain as training
-    from tacit.central.public_text import PublicText
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
+    from tacit.public import pretrain as training
+    from tacit.public.text import PublicText
     from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 EXAMPLES = """
@@ -132,9 +132,9 @@ def pretrain(
         return
     import torch
 
-    from tacit.central import pretrain as training
-    from tacit.central.public_text import read_public_text
     from tacit.models import registry
+    from tacit.public import pretrain as training
+    from tacit.public.text import read_public_text
 
     settings = training.Settings(
         optimizer=optimizer,
@@ -233,8 +233,8 @@ def _train(
     measure_tokens: int,
     log: Path,
 ) -> training.Outcome:
-    from tacit.central import pretrain as training
     from tacit.evaluation.accuracy import evaluate
+    from tacit.public import pretrain as training
 
     sample = _sample(held_out, measure_tokens, settings.seed)
 

@@ -19,11 +19,11 @@ from tacit.cli.progress import Show, bar
 if TYPE_CHECKING:
     from transformers import BertForMaskedLM
 
-    from tacit.central.masked import MaskedScore, MaskedSettings
-    from tacit.central.masking import MaskedBatch, Masking, Sequences
-    from tacit.central.pretrain import Outcome, Progress
-    from tacit.central.public_text import PublicText
     from tacit.models.bert import BertSizes
+    from tacit.public.masked import MaskedScore, MaskedSettings
+    from tacit.public.masking import MaskedBatch, Masking, Sequences
+    from tacit.public.pretrain import Outcome, Progress
+    from tacit.public.text import PublicText
     from tacit.tokenizers.piece_vocabulary import PieceVocabulary
 
 # Options of `tacit pretrain` that mean nothing here.
@@ -56,7 +56,7 @@ class Request:
 def pretrain_masked(texts: list[str], out: Path, given: Mapping[str, Any]) -> None:
     """Train on public text and write a folder; `given` are the options that were typed."""
     request = _request(given)
-    from tacit.central.masked_folder import write_folder
+    from tacit.public.masked_folder import write_folder
 
     with new_directory(out) as folder, bar("reading") as show:
         public, vocabulary, train, held_out = _read(texts, request, show)
@@ -89,8 +89,8 @@ def _request(given: Mapping[str, Any]) -> Request:
     require("transformers", extra="nlu", what="--mlm")
     import torch
 
-    from tacit.central.masked import MaskedSettings
     from tacit.models.bert import BertSizes
+    from tacit.public.masked import MaskedSettings
 
     for name, why in _NOT_HERE.items():
         if name in given:
@@ -130,8 +130,8 @@ def _request(given: Mapping[str, Any]) -> Request:
 def _read(
     texts: list[str], request: Request, show: Show
 ) -> tuple[PublicText, PieceVocabulary, Sequences, Sequences]:
-    from tacit.central.masked_text import read_masked_text
-    from tacit.central.masking import Sequences
+    from tacit.public.masked_text import read_masked_text
+    from tacit.public.masking import Sequences
     from tacit.tokenizers import provenance
     from tacit.tokenizers.piece_vocabulary import PieceVocabulary
 
@@ -151,10 +151,10 @@ def _read(
 def _begin(
     request: Request, vocabulary: PieceVocabulary, train: Sequences, show: Show
 ) -> tuple[BertForMaskedLM, Masking]:
-    from tacit.central.cooccurrence import starting_vectors
-    from tacit.central.masked import new_model
-    from tacit.central.masking import Masking
     from tacit.models.bert import BertSizes
+    from tacit.public.cooccurrence import starting_vectors
+    from tacit.public.masked import new_model
+    from tacit.public.masking import Masking
 
     sizes: BertSizes = BertSizes(len(vocabulary), **request.sizes)
     seed = request.settings.seed
@@ -173,7 +173,7 @@ def _train(
     log: Path,
     show: Show,
 ) -> Outcome:
-    from tacit.central import masked
+    from tacit.public import masked
 
     sample = _hidden(held_out.some(request.measure_tokens, request.settings.seed), masking)
 
@@ -206,7 +206,7 @@ def _results(
     show: Show,
 ) -> dict[str, MaskedScore]:
     """The model and the baseline on the same hidden pieces of held-out text."""
-    from tacit.central import masked
+    from tacit.public import masked
 
     show("measuring", 0, None, "")
     hidden = _hidden(held_out.some(_HELD_OUT_PIECES, 0), masking)
@@ -218,8 +218,8 @@ def _results(
 
 def _hidden(sequences: Sequences, masking: Masking) -> list[MaskedBatch]:
     """At the usual share, whichever is trained with, so that figures of two models compare."""
-    from tacit.central.masked import held_out_batches
-    from tacit.central.masking import Masking
+    from tacit.public.masked import held_out_batches
+    from tacit.public.masking import Masking
 
     return held_out_batches(sequences, Masking(masking.vocabulary))
 

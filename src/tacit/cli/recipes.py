@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from tacit.runs.experiment import Experiment
-    from tacit.runs.recipes import Recipe
+    from tacit.config.experiment import Experiment
+    from tacit.config.recipes import Recipe
 
 app = typer.Typer(
     help="The published settings that come with tacit.",
@@ -29,7 +29,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 @app.command("list")
 def list_recipes(as_json: Json = False) -> None:
     """All recipes, and what each stands for."""
-    from tacit.runs import recipes
+    from tacit.config import recipes
 
     rows = [_facts(recipes.load(name)) for name in recipes.names()]
     if as_json:
@@ -62,7 +62,7 @@ def show(
 
     What is printed is a recipe itself: save it, change it, and give it to tacit train.
     """
-    from tacit.runs import recipes
+    from tacit.config import recipes
 
     recipe = recipes.load(name)
     if as_json:
@@ -81,7 +81,7 @@ def show(
 
 def resolved_toml(recipe: Recipe[Experiment]) -> str:
     """What all variants share, and then of each variant what is its own."""
-    from tacit.runs import toml_text
+    from tacit.config import toml_text
 
     tables = {
         variant: experiment.model_dump(mode="json", exclude_none=True)

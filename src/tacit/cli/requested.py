@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tacit.runs import recipes
+from tacit.config import recipes
+from tacit.config.experiment import Experiment
+from tacit.config.tables import by_dotted_key
 from tacit.runs.directory import RunDirectory
-from tacit.runs.experiment import Experiment
-from tacit.runs.tables import by_dotted_key
 
 NOISE = ("plan.noise_multiplier", "plan.noise_stddev")
 TARGET = "privacy.target_epsilon"
@@ -204,7 +204,7 @@ def check_cohorts(wanted: Sequence[Request]) -> None:
     """Before anything is prepared: are there enough users for each of the trainings?"""
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
-    from tacit.people import People
+    from tacit.tasks.language.people import People
 
     corpora: dict[str, UserCorpus] = {}
     for request in wanted:

@@ -19,8 +19,8 @@ from tacit.cli.progress import bar
 from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
+    from tacit.config.experiment import Experiment
     from tacit.federated.clip_norms import Norms
-    from tacit.runs.experiment import Experiment
 
 EXAMPLES = """
 Examples:
@@ -68,7 +68,7 @@ def suggest_clip(
     clipping; the median of its norm is proposed.  The corpus of the recipe is not read: a clip
     norm chosen on people's text would tell something about them.
     """
-    from tacit.runs import recipes
+    from tacit.config import recipes
 
     if users < 3:
         raise ValueError(f"--users must be at least 3, got {users}")
@@ -117,10 +117,10 @@ def _measured(
     rounds: int,
     tell: Callable[[str, int, int], None],
 ) -> list[Norms]:
-    from tacit import assembly
     from tacit.corpus.builtin import load_corpus
     from tacit.federated.clip_norms import measured, pseudo_users
-    from tacit.federated.local_sgd import local_sgd_for
+    from tacit.kernels.local_sgd import local_sgd_for
+    from tacit.tasks.language import assembly
 
     nobody = load_corpus("synthetic:users=20,words=1")  # the recipe's own corpus stays closed
     words = assembly.tokenizer_of(experiment, nobody)
@@ -144,7 +144,7 @@ def _measured(
 
 
 def _texts(source: str) -> list[str]:
-    from tacit.central.public_text import read_public_text
+    from tacit.public.text import read_public_text
     from tacit.tokenizers.public import public_texts
 
     if not Path(source).is_file():

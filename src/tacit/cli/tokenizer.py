@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from tacit.cli import tokenizer_compare, tokenizer_train
 from tacit.cli import tokenizer_options as options
+from tacit.cli import tokenizer_train
 from tacit.cli.options import Quiet
 from tacit.cli.values import whole_number
 from tacit.privacy import checks
+from tacit_papers.cli import tokenizer_compare
 
 if TYPE_CHECKING:
     from tacit.tokenizers.tokenizer import Tokenizer
@@ -65,7 +66,7 @@ def sample(
     """
     from tacit.evaluation.sampling import sample_texts
     from tacit.privacy import durable
-    from tacit.stored_model import StoredModel
+    from tacit.runs.stored_model import StoredModel
 
     options.check_counts(tokens=tokens)
     if seed is not None:
@@ -147,7 +148,7 @@ def swap(
     from tacit.cli import train as training
     from tacit.cli.requested import Request
     from tacit.runs.directory import RunDirectory
-    from tacit.switching import with_switch
+    from tacit.runs.switching import with_switch
 
     options.check_counts(size=size, tokens=tokens, rounds=rounds)
     options.sampling_of(temperature, top_k, max_length)

@@ -17,7 +17,7 @@ from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling
-    from tacit.run import Run
+    from tacit.runs.run import Run
     from tacit.tokenizers.normalisation import Normalisation
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -117,7 +117,7 @@ def place_of(text: str) -> tuple[Path, int | None]:
 
 def run_at(text: str) -> tuple[Run, int | None]:
     """A run and the round that is meant, if one is named."""
-    from tacit.run import Run
+    from tacit.runs.run import Run
 
     path, round = place_of(text)
     return Run.open(path), round

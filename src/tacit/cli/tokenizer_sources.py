@@ -10,7 +10,7 @@ from tacit.cli import tokenizer_options as options
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling
-    from tacit.learning import Shape, Terms, Users
+    from tacit.runs.learning import Shape, Terms, Users
     from tacit.tokenizers.folder import LearntTokenizer
 
 
@@ -32,7 +32,7 @@ class Order:
 
     @property
     def users(self) -> Users:
-        from tacit.learning import Users
+        from tacit.runs.learning import Users
 
         return Users.of(self.source, self.part)
 
@@ -52,7 +52,7 @@ class Order:
 
 
 def _sampled(order: Order) -> LearntTokenizer:
-    from tacit import learning
+    from tacit.runs import learning
 
     run, round = options.run_at(order.source)
     return learning.sampled(
@@ -67,19 +67,19 @@ def _sampled(order: Order) -> LearntTokenizer:
 
 
 def _public(order: Order) -> LearntTokenizer:
-    from tacit import learning
+    from tacit.runs import learning
 
     return learning.public(order.source, order.shape)
 
 
 def _oracle(order: Order) -> LearntTokenizer:
-    from tacit import learning
+    from tacit.runs import learning
 
     return learning.oracle(order.users, order.shape)
 
 
 def _heavy_hitters(order: Order) -> LearntTokenizer:
-    from tacit import learning
+    from tacit.runs import learning
     from tacit.tokenizers.heavy_hitters import HeavyHitters
 
     words = order.words or HeavyHitters.words_per_user
@@ -89,7 +89,7 @@ def _heavy_hitters(order: Order) -> LearntTokenizer:
 
 
 def _partition_selection(order: Order) -> LearntTokenizer:
-    from tacit import learning
+    from tacit.runs import learning
     from tacit.tokenizers.partition_selection import PartitionSelection
 
     users = order.releasing_users

@@ -122,7 +122,7 @@ def train(
     OUT gets tokenizer.json, which any HuggingFace user can load, the words behind it, and where
     people have paid for it the ledger of that.  Train with it by `--set tokenizer.source=OUT`.
     """
-    from tacit import learning
+    from tacit.runs import learning
 
     sources = {
         "--from": from_run,

@@ -23,8 +23,8 @@ from tacit.privacy.claims import format_delta, format_epsilon
 if TYPE_CHECKING:
     from tacit.cli.board import Board
     from tacit.cli.requested import Request
-    from tacit.going_on import EngineChoice
-    from tacit.session import Progress
+    from tacit.runs.going_on import EngineChoice
+    from tacit.runs.session import Progress
 
 EXAMPLES = """
 Examples:
@@ -192,7 +192,7 @@ def _trained(
     quiet: bool,
 ) -> dict[str, Any]:
     """What result.json holds in the end."""
-    from tacit.run import Run
+    from tacit.runs.run import Run
     from tacit.train import train as run_training
 
     if request.finished:

@@ -16,7 +16,7 @@ from tacit.engines.place import Place
 from tacit.engines.serial import SerialEngine
 from tacit.engines.torchrun import Torchrun
 from tacit.federated.cohort import CohortSum, Job, Task
-from tacit.federated.local_sgd import local_sgd_for
+from tacit.kernels.local_sgd import local_sgd_for
 
 # What a user costs besides its tokens, in tokens: loading the weights, the clip, the integers.
 OVERHEAD = 100

@@ -8,7 +8,7 @@ import torch
 
 from tacit.engines.engine import Progress
 from tacit.federated.cohort import CohortSum, Job, Task, sum_over
-from tacit.federated.local_sgd import LocalSGD
+from tacit.kernels.local_sgd import LocalSGD
 
 
 class SerialEngine:

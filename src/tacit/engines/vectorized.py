@@ -31,10 +31,10 @@ from tacit.federated.cohort import (
     clip_function,
     one_thread,
 )
-from tacit.federated.local_sgd import Weights, check_tokens
-from tacit.federated.rows import Rows, rows_of
-from tacit.federated.stacked import StackedModel
 from tacit.federated.user_update import FedAvg, FedSGD, UserResult, clip_in_place
+from tacit.kernels.local_sgd import Weights, check_tokens
+from tacit.kernels.rows import Rows, rows_of
+from tacit.kernels.stacked import StackedModel
 
 # Of FedSGD, which may take all rows of a user in one batch: this many at a time.
 LARGEST_PIECE = 32

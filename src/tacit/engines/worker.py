@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tacit.engines.exchange import Message, Ranks
     from tacit.federated.cohort import CohortSum, Task
-    from tacit.federated.local_sgd import LocalSGD
+    from tacit.kernels.local_sgd import LocalSGD
 
 
 class Worker:
@@ -30,7 +30,7 @@ class Worker:
     def compute(self, message: Message) -> CohortSum:
         """This rank's part of a round."""
         from tacit.engines.serial import SerialEngine
-        from tacit.federated.local_sgd import local_sgd_for
+        from tacit.kernels.local_sgd import local_sgd_for
 
         told = message.read()
         if told.model is not None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.local_sgd import LocalSGD, Weights
 from tacit.federated.server import ServerOptimizer, normalised
 from tacit.federated.user_update import FedAvg, FedSGD, Tokens
+from tacit.kernels.local_sgd import LocalSGD, Weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.corpus.source import UserSource
-from tacit.federated.local_sgd import LocalSGD
 from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
+from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
 from tacit.mechanisms.plan import RoundPlan

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.local_sgd import LocalSGD, LocalSteps, Weights
-from tacit.federated.rows import Layout, Rows, check_layout, rows_of
-from tacit.federated.sampled_softmax import SampledSoftmax
+from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
+from tacit.kernels.rows import Layout, Rows, check_layout, rows_of
+from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.privacy import checks
 from tacit.privacy.randomness import Stream
 

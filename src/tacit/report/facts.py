@@ -25,8 +25,8 @@ from tacit.report.common_facts import (
 from tacit.report.epsilon import Tell, over_releases
 from tacit.report.projection import projected_facts
 from tacit.report.warnings import found_in
-from tacit.run import Run
 from tacit.runs.export import without_folders
+from tacit.runs.run import Run
 
 LANGUAGE_MODEL = "language model"
 FILES = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from tacit.config.mistakes import sentence
 from tacit.runs.directory import RunDirectory
-from tacit.runs.mistakes import sentence
 
 AUDIT_FILE = "audit.json"
 

@@ -10,12 +10,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tacit.nlu.experiment import PRIVATE, NluExperiment
-from tacit.nlu.metrics import by_intent, total
-from tacit.nlu.model_files import StoredModel
-from tacit.nlu.plan import epoch_steps
-from tacit.nlu.predictions import predict
-from tacit.nlu.run import NluRun
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.report import nlu_inputs
@@ -32,6 +26,12 @@ from tacit.report.epsilon import Tell, over_releases
 from tacit.report.nlu_inputs import Result
 from tacit.report.nlu_warnings import found_in
 from tacit.runs.export import without_folder
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.metrics import by_intent, total
+from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.plan import epoch_steps
+from tacit.tasks.nlu.predictions import predict
+from tacit.tasks.nlu.run import NluRun
 
 NLU_MODEL = "intent and slot model"
 FILES = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")

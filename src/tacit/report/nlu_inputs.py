@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tacit.nlu.directory import NluDirectory
 from tacit.report.inputs import Part, checked, read_json
+from tacit.tasks.nlu.directory import NluDirectory
 
 
 class NluMetrics(Part):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from tacit.nlu.run import NluRun
 from tacit.privacy.guarantee import Guarantee
 from tacit.report.common_warnings import (
     Warning,
@@ -15,6 +14,7 @@ from tacit.report.common_warnings import (
     of_the_state,
 )
 from tacit.report.nlu_inputs import NluAttack
+from tacit.tasks.nlu.run import NluRun
 
 
 def found_in(

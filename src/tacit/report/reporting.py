@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tacit.nlu.directory import NluDirectory
-from tacit.nlu.run import NluRun
 from tacit.privacy.guarantee import Projection
 from tacit.report import facts, nlu_facts
 from tacit.report.epsilon import Tell
-from tacit.run import Run
 from tacit.runs.directory import RunDirectory
+from tacit.runs.run import Run
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.run import NluRun
 
 
 def opened(path: Path) -> Run | NluRun:

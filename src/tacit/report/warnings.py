@@ -14,7 +14,7 @@ from tacit.report.common_warnings import (
     of_the_state,
 )
 from tacit.report.inputs import Audit
-from tacit.run import Run
+from tacit.runs.run import Run
 
 
 def found_in(

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.privacy import durable as files
 from tacit.report.common_facts import KIND
 from tacit.report.page import render
-from tacit.runs import files
 
 ENDINGS = (".html", ".htm")
 

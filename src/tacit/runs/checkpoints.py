@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
+from tacit.privacy import durable as files
 from tacit.privacy.ledger import Head
-from tacit.runs import files
 
 _KEY = "tacit"
 _STATE = re.compile(r"round-(\d{6,})\.state\.safetensors")

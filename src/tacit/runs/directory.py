@@ -22,13 +22,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from tacit.config.experiment import Experiment
 from tacit.privacy import durable
+from tacit.privacy import durable as files
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Header, LedgerError
 from tacit.privacy.randomness import RunKey
-from tacit.runs import files
 from tacit.runs.checkpoints import Checkpoints
-from tacit.runs.experiment import Experiment
 from tacit.runs.releases import Releases
 
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from tacit.config.experiment import Experiment, Phase
+from tacit.privacy import durable as files
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.inputs import Head
 from tacit.privacy.ledger_lines import verify
-from tacit.runs import files
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.directory import RunDirectory
-from tacit.runs.experiment import Experiment, Phase
 
 FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
 

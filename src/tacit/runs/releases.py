@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.runs import files
+from tacit.privacy import durable as files
 
 
 class Releases:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tacit.config.experiment import Experiment
 from tacit.privacy.inputs import Head
-from tacit.runs.experiment import Experiment
 from tacit.runs.export import Facts, card
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Evidence

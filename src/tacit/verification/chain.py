@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tacit.people import known_ledger
 from tacit.privacy.ledger import Ledger
+from tacit.tasks.language.people import known_ledger
 from tacit.verification.evidence import Evidence
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tacit.audit.coins import COMMITTED
-from tacit.nlu.experiment import PRIVATE, NluExperiment
-from tacit.nlu.plan import epoch_steps
+from tacit.config.experiment import Experiment
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import NonPrivate, PostProcessing
 from tacit.runs.bundle import EXPORTED
-from tacit.runs.experiment import Experiment
+from tacit.tasks.language.coins import COMMITTED
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.plan import epoch_steps
 from tacit.verification.evidence import Evidence
 
 FREE = ("canaries", COMMITTED, EXPORTED)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from tacit.central.layer_scaling import LayerScaling
-from tacit.nlu.directory import NluDirectory
-from tacit.nlu.experiment import PRIVATE, NluExperiment
-from tacit.nlu.plan import epoch_steps, method_of
-from tacit.nlu.scaling import release_of
+from tacit.config.experiment import Experiment
+from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.events import Event, NonPrivate
 from tacit.privacy.ledger import Entry
-from tacit.runs.experiment import Experiment
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.plan import epoch_steps, method_of
+from tacit.tasks.nlu.scaling import release_of
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Evidence
 from tacit.verification.findings import Remark

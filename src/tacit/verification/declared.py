@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tacit.declarations import CANARIES, CLIENTS
-from tacit.nlu.declarations import PER_UTTERANCE, VALID_AND_TEST
-from tacit.nlu.experiment import PRIVATE, NluExperiment
-from tacit.nlu.plan import releases
+from tacit.config.experiment import Experiment
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, NonPrivate
-from tacit.runs.experiment import Experiment
+from tacit.runs.declarations import CANARIES, CLIENTS
+from tacit.tasks.nlu.declarations import PER_UTTERANCE, VALID_AND_TEST
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.plan import releases
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Evidence
 

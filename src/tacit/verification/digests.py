@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tacit import run_tokenizers
-from tacit.audit import coins
-from tacit.debts import COUNTED, are_disjoint
+from tacit.config.experiment import Experiment
 from tacit.models import weights
-from tacit.nlu.experiment import NluExperiment
 from tacit.privacy.guarantee import of_others
 from tacit.privacy.inputs import PriorCost
-from tacit.runs.experiment import Experiment
+from tacit.runs import run_tokenizers
+from tacit.runs.debts import COUNTED, are_disjoint
+from tacit.tasks.language import coins
+from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.configured import Vocabularies

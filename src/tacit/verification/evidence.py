@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
+from tacit.config.experiment import Experiment
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.registry import from_config
-from tacit.nlu.directory import NluDirectory
-from tacit.nlu.experiment import NluExperiment
-from tacit.plans import layers_of, round_plans
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Entry, Ledger
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
-from tacit.runs.experiment import Experiment
+from tacit.tasks.language.plans import layers_of, round_plans
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 LANGUAGE_RUN, NLU_RUN, BUNDLE = "run", "intent and slot run", "bundle"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import __version__
-from tacit.nlu.experiment import NluExperiment
+from tacit.config.experiment import Experiment
 from tacit.privacy.guarantee import Projection
 from tacit.report import nlu_facts
 from tacit.report.common_facts import KIND, claim_facts, ledger_facts
@@ -20,8 +20,8 @@ from tacit.report.common_warnings import of_the_claim
 from tacit.report.epsilon import over_releases
 from tacit.report.page import render
 from tacit.report.projection import projected_facts
-from tacit.runs.experiment import Experiment
 from tacit.runs.export import without_folders
+from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.verification.evidence import Evidence, read_object
 from tacit.verification.findings import Remark
 from tacit.verification.words import as_printed, compared

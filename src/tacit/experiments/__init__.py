@@ -1,1 +1,0 @@
-"""Many trainings, one table."""

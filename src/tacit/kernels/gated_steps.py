@@ -1,0 +1,252 @@
+"""The gated layers of `models.recurrent`, forward and backward, in plain torch operations.
+
+A gate's derivative by its sum is dc or dh times a factor that is known after the forward pass, so
+all factors are computed at once and a step backward is left with a product or two.
+
+Guarantee: buffers are written before they are read, but for the state before the first step, which
+is zero and stays so.  Nothing of one batch reaches the next.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tacit.kernels.parameters import Parameters
+from tacit.models.cifg import CIFG
+from tacit.models.gru import GRU
+from tacit.models.lstm import LSTM
+from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+
+
+class GatedStep:
+    """Buffers and views of a gated layer for one shape of batch; time is the first dimension."""
+
+    gates: int
+
+    def __init__(self, p: Parameters, config: RecurrentConfig, rows: int, steps: int) -> None:
+        self.p, self.steps = p, steps
+        E, C = config.embedding_size, config.cells
+        G, N = self.gates * C, rows * steps
+        # Row (t, b) is what enters step t: the word's vector, then the hidden vector before it.
+        entering = torch.zeros((steps + 1) * rows, E + C)
+        self.entering = entering[:N]
+        self.inputs, self.hidden_before = entering[:N, :E], entering[:N, E:]
+        self.hidden_after = entering[rows:, E:]
+        self.before = list(torch.split(self.hidden_before, rows))
+        self.after = list(torch.split(self.hidden_after, rows))
+        self.input_kernel, self.recurrent = p.kernel[:, :E], p.kernel[:, E:]
+        self.sums = torch.empty(N, G)  # the gates: first their sums, then their values
+        self.d_sums = torch.empty(N, G)
+        self.factors = torch.empty(N, G)  # d_sums = factors * (dc or dh)
+        self.d_hidden = torch.empty(N, C)
+        self.each_sum, self.each_d_sum = (
+            torch.split(self.sums, rows),
+            torch.split(self.d_sums, rows),
+        )
+        self.each_d_hidden = torch.split(self.d_hidden, rows)
+        self.carried = torch.empty(rows, C)
+        self.prepare(rows, C)
+
+    def prepare(self, rows: int, cells: int) -> None:
+        """Buffers and views that this kind of layer has besides."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Hidden vectors after every step, [steps * rows, cells]."""
+        torch.index_select(self.p.embedding, 0, inputs, out=self.inputs)
+        torch.addmm(self.p.bias, self.inputs, self.input_kernel.t(), out=self.sums)
+        self.run()
+        return self.hidden_after
+
+    def run(self) -> None:
+        """All steps forward, then the factors."""
+        raise NotImplementedError
+
+    def backward(self, d_hidden: Tensor, places: Tensor | None) -> None:
+        """Derivatives by the gates' sums, from those by the hidden vectors that were scored."""
+        if places is None:
+            self.d_hidden.copy_(d_hidden)
+        else:
+            self.d_hidden.zero_().index_copy_(0, places, d_hidden)
+        self.run_back()
+        self.d_inputs = torch.mm(self.d_sums, self.input_kernel)
+
+    def run_back(self) -> None:
+        """All steps backward."""
+        raise NotImplementedError
+
+    def descend(self, inputs: Tensor, learning_rate: float) -> None:
+        """Change the layer's parameters and the vectors of the words that entered."""
+        self.p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-learning_rate)
+        self.p.bias.sub_(self.d_sums.sum(0), alpha=learning_rate)
+        self.p.kernel.addmm_(self.d_sums.t(), self.entering, alpha=-learning_rate)
+
+
+class _WithCells(GatedStep):
+    """What LSTM and CIFG share: memory cells c, h = o tanh(c), and the way back through both.
+
+    dc += dh o (1 - tanh(c)^2); then the output gate's sum gets dh times its factor, every other
+    gate's dc times its own, and the step before gets dc f.
+    """
+
+    output_gate: int
+    forget_gate: int
+
+    def prepare(self, rows: int, cells: int) -> None:
+        N, C = rows * self.steps, cells
+        memory = torch.zeros(N + rows, C)  # the first of them is the state before any step
+        self.cells_before = memory[:N]
+        self.each_before, self.each_after = (
+            torch.split(memory[:N], rows),
+            torch.split(memory[rows:], rows),
+        )
+        self.squashed = torch.empty(N, C)  # tanh(c)
+        self.each_squashed = torch.split(self.squashed, rows)
+        self.through = torch.empty(N, C)  # o (1 - tanh(c)^2)
+        self.each_through = torch.split(self.through, rows)
+        self.scratch = torch.empty(N, C)
+        self.values = self.sums.view(N, self.gates, C).unbind(1)
+        self.factor = self.factors.view(N, self.gates, C).unbind(1)
+        self.sigmoids = self.sums[:, : (self.gates - 1) * C]
+        self.each_sigmoids = torch.split(self.sigmoids, rows)
+        self.each_candidate = torch.split(self.values[-1], rows)
+        self.each_value = [s.view(rows, self.gates, C).unbind(1) for s in self.each_sum]
+        self.each_factor = self.factors.view(self.steps, rows, self.gates, C).unbind(0)
+        self.each_d_value = self.d_sums.view(self.steps, rows, self.gates, C).unbind(0)
+        self.d_cells = self.carried.unsqueeze(1)
+
+    def run(self) -> None:
+        for t in range(self.steps):
+            self.each_sum[t].addmm_(self.before[t], self.recurrent.t())
+            self.each_sigmoids[t].sigmoid_()
+            self.each_candidate[t].tanh_()
+            self.next_cells(t)
+            torch.tanh(self.each_after[t], out=self.each_squashed[t])
+            output = self.each_value[t][self.output_gate]
+            torch.mul(output, self.each_squashed[t], out=self.after[t])
+        s, o = self.sigmoids, self.values[self.output_gate]
+        torch.addcmul(s, s, s, value=-1, out=self.factors[:, : s.shape[1]])
+        self.factor[self.output_gate].mul_(self.squashed)
+        self.cell_factors()
+        torch.mul(o, self.squashed, out=self.scratch)
+        torch.addcmul(o, self.scratch, self.squashed, value=-1, out=self.through)
+
+    def next_cells(self, t: int) -> None:
+        """c' into `each_after[t]`."""
+        raise NotImplementedError
+
+    def cell_factors(self) -> None:
+        """The factors of the gates that act on the cells; those of sigmoids hold s (1 - s)."""
+        raise NotImplementedError
+
+    def run_back(self) -> None:
+        dc = self.carried.zero_()
+        for t in reversed(range(self.steps)):
+            dh = self.each_d_hidden[t]
+            if t + 1 < self.steps:
+                dh.addmm_(self.each_d_sum[t + 1], self.recurrent)
+                dc.mul_(self.each_value[t + 1][self.forget_gate])
+            dc.addcmul_(dh, self.each_through[t])
+            d_value, factor = self.each_d_value[t], self.each_factor[t]
+            torch.mul(factor, self.d_cells, out=d_value)
+            torch.mul(factor[:, self.output_gate], dh, out=d_value[:, self.output_gate])
+
+
+class _LSTMLayer(_WithCells):
+    """Gates i, f, o, candidate g;  c' = f c + i g."""
+
+    gates, output_gate, forget_gate = 4, 2, 1
+
+    def next_cells(self, t: int) -> None:
+        i, f, _, g = self.each_value[t]
+        torch.mul(f, self.each_before[t], out=self.each_after[t]).addcmul_(i, g)
+
+    def cell_factors(self) -> None:
+        i, _, _, g = self.values
+        self.factor[0].mul_(g)
+        self.factor[1].mul_(self.cells_before)
+        torch.mul(i, g, out=self.scratch)
+        torch.addcmul(i, self.scratch, g, value=-1, out=self.factor[3])
+
+
+class _CIFGLayer(_WithCells):
+    """Gates f, o, candidate g;  c' = f c + (1 - f) g."""
+
+    gates, output_gate, forget_gate = 3, 1, 0
+
+    def next_cells(self, t: int) -> None:
+        f, _, g = self.each_value[t]
+        torch.lerp(g, self.each_before[t], f, out=self.each_after[t])
+
+    def cell_factors(self) -> None:
+        f, _, g = self.values
+        torch.sub(self.cells_before, g, out=self.scratch)
+        self.factor[0].mul_(self.scratch)
+        torch.mul(g, g, out=self.scratch).sub_(1)
+        torch.addcmul(self.scratch, self.scratch, f, value=-1, out=self.factor[2]).neg_()
+
+
+class _GRULayer(GatedStep):
+    """Gates r, z, candidate n = tanh(W_n [x, r h] + b_n);  h' = z h + (1 - z) n."""
+
+    gates = 3
+
+    def prepare(self, rows: int, cells: int) -> None:
+        N, C = rows * self.steps, cells
+        self.cut = 2 * C
+        self.reset_hidden = torch.empty(N, C)  # r h, what the candidate sees of the state
+        self.d_reset_hidden = torch.empty(rows, C)
+        self.each_reset_hidden = torch.split(self.reset_hidden, rows)
+        self.values = self.sums.view(N, 3, C).unbind(1)
+        self.factor = self.factors.view(N, 3, C).unbind(1)
+        self.gates_recurrent = self.recurrent[: self.cut]
+        self.candidate_recurrent = self.recurrent[self.cut :]
+        self.each_gates = torch.split(self.sums[:, : self.cut], rows)
+        self.each_value = [s.view(rows, 3, C).unbind(1) for s in self.each_sum]
+        self.each_factor = [f.view(rows, 3, C).unbind(1) for f in torch.split(self.factors, rows)]
+        self.each_d_value = [d.view(rows, 3, C).unbind(1) for d in self.each_d_sum]
+
+    def run(self) -> None:
+        for t in range(self.steps):
+            h, gates = self.before[t], self.each_gates[t]
+            r, z, n = self.each_value[t]
+            gates.addmm_(h, self.gates_recurrent.t()).sigmoid_()
+            torch.mul(r, h, out=self.each_reset_hidden[t])
+            n.addmm_(self.each_reset_hidden[t], self.candidate_recurrent.t()).tanh_()
+            torch.lerp(n, h, z, out=self.after[t])
+        s, (_, z, n) = self.sums[:, : self.cut], self.values
+        torch.addcmul(s, s, s, value=-1, out=self.factors[:, : self.cut])
+        self.factor[0].mul_(self.hidden_before)
+        self.factor[1].mul_(self.hidden_before - n)
+        torch.mul(1 - z, 1 - n * n, out=self.factor[2])
+
+    def run_back(self) -> None:
+        for t in reversed(range(self.steps)):
+            dh = self.each_d_hidden[t]
+            if t + 1 < self.steps:
+                r, z, _ = self.each_value[t + 1]
+                dh.addcmul_(self.each_d_hidden[t + 1], z).addcmul_(self.d_reset_hidden, r)
+                dh.addmm_(self.each_d_sum[t + 1][:, : self.cut], self.gates_recurrent)
+            (dr, dz, dn), factors = self.each_d_value[t], self.each_factor[t]
+            torch.mul(factors[2], dh, out=dn)
+            torch.mul(factors[1], dh, out=dz)
+            torch.mm(dn, self.candidate_recurrent, out=self.d_reset_hidden)
+            torch.mul(factors[0], self.d_reset_hidden, out=dr)
+
+    def descend(self, inputs: Tensor, learning_rate: float) -> None:
+        # The candidate's kernel met r h where those of the gates met h; nothing reads h again.
+        p, cut, eta = self.p, self.cut, learning_rate
+        p.kernel[:cut].addmm_(self.d_sums[:, :cut].t(), self.entering, alpha=-eta)
+        self.hidden_before.copy_(self.reset_hidden)
+        p.kernel[cut:].addmm_(self.d_sums[:, cut:].t(), self.entering, alpha=-eta)
+        self.hidden_before[: len(self.carried)] = 0  # the state before the first step
+        p.bias.sub_(self.d_sums.sum(0), alpha=eta)
+        p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-eta)
+
+
+LAYERS: dict[type[RecurrentModel], type[GatedStep]] = {
+    LSTM: _LSTMLayer,
+    CIFG: _CIFGLayer,
+    GRU: _GRULayer,
+}

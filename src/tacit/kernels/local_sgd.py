@@ -1,0 +1,253 @@
+"""Where a user's local steps happen: a model's weights, and one step of gradient descent on them.
+
+There is one `LocalSGD` per process, and every user starts it anew with `load`, so nothing of one
+user may be left in it for the next.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tacit.kernels.rows import Rows
+from tacit.models.base import LanguageModel, ModelConfig
+from tacit.models.loss import loss as summed_loss
+from tacit.models.registry import build
+from tacit.models.vectors import layer_sizes
+
+Weights = NDArray[np.float32]
+
+
+class LocalSteps(Protocol):
+    """Weights theta as one flat vector, in the order of `models.vectors`."""
+
+    def load(self, weights: Weights) -> None:
+        """Begin at theta = theta^0 = `weights`; whatever was before is forgotten.
+
+        The weights may be kept instead of a copy: they have to stay as they are until the end.
+        """
+        ...
+
+    def step(
+        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+    ) -> float:
+        """theta <- theta - eta (gradient of the mean loss + penalty (theta - theta^0)).
+
+        Then the projection of `normalise_`, if `project`.  The result is the summed loss before the
+        step.  Without a target that counts there is no gradient.
+        """
+        ...
+
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        """A `step` on each batch in turn: its summed loss, and how many targets that is of.
+
+        Batches may be asked for before the steps that they are for; theta may be read and replaced
+        between two steps.
+        """
+        ...
+
+    def weights(self) -> Weights:
+        """A copy of theta."""
+        ...
+
+    def update(self) -> Weights:
+        """theta - theta^0, as a new vector."""
+        ...
+
+    def set_weights(self, weights: Weights) -> None:
+        """Replace theta and leave theta^0 as it is."""
+        ...
+
+
+class LocalSGD(LocalSteps, Protocol):
+    """Local steps of a whole model."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's."""
+        ...
+
+    def set_part(self, first: int, values: Weights) -> None:
+        """Replace the values of theta from place `first` on, as many as are given."""
+        ...
+
+    def resized(self, vocab_size: int) -> LocalSGD:
+        """The same kind of steps for `resized_model`; the same object for the same size."""
+        ...
+
+
+class AutogradSGD:
+    """Any model, on any device, by automatic differentiation.
+
+    It works on a copy of the model, whose parameters become views of one flat tensor, so that
+    loading and reading all of them is one copy.
+
+    Guarantee: what `step` computes depends on what was loaded and stepped on since `load`, and on
+    nothing before it.  Buffers that the model changes are put back, and dropout is drawn from a
+    seed made of the loaded weights and the batch, whatever the global generator has been used for.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = copy.deepcopy(model).train()
+        named = self._model.parameter_vectors()
+        self._parameters = [values for _, values in named]
+        kinds = {(values.dtype, values.device) for values in self._parameters}
+        if len(kinds) != 1:
+            raise ValueError(
+                "all parameters of a model must have one type and be on one device, got"
+                f" {', '.join(sorted(f'{dtype} on {device}' for dtype, device in kinds))}"
+            )
+        [(dtype, self._device)] = kinds
+        sizes = layer_sizes(self._model)
+        self._theta = torch.empty(sum(sizes), dtype=dtype, device=self._device)
+        self._start = torch.empty_like(self._theta)
+        self._blocks: list[Tensor] = []
+        for parameter, block in zip(
+            self._parameters, torch.split(self._theta, list(sizes)), strict=True
+        ):
+            view = block.view(parameter.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            self._blocks.append(view)
+        self._start.copy_(self._theta)
+        self._loaded = self.weights()
+        self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        self._seed = 0
+        self._resized: dict[int, AutogradSGD] = {}
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._model.config
+
+    def load(self, weights: Weights) -> None:
+        self.set_weights(weights)
+        self._start.copy_(self._theta)
+        for buffer, initial in self._buffers:
+            buffer.copy_(initial)
+        self._loaded = weights
+        self._seed = zlib.crc32(weights[:256].tobytes())
+
+    def step(
+        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+    ) -> float:
+        total, gradients = 0.0, None
+        if rows.examples:
+            total, gradients = self._gradients(rows)
+        elif not penalty:
+            return total
+        with torch.no_grad():
+            if penalty:
+                self._theta.lerp_(self._start, learning_rate * penalty)
+            if gradients is not None:
+                torch._foreach_add_(self._blocks, gradients, alpha=-learning_rate)
+            if project:
+                self._model.normalise_()
+        return total
+
+    def steps(
+        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+    ) -> Iterator[tuple[float, int]]:
+        for rows in batches:
+            yield self.step(rows, learning_rate, penalty=penalty), rows.examples
+
+    def weights(self) -> Weights:
+        return self._theta.to("cpu", torch.float32, copy=True).numpy()
+
+    def update(self) -> Weights:
+        return self.weights() - self._loaded
+
+    def set_weights(self, weights: Weights) -> None:
+        if weights.shape != tuple(self._theta.shape):
+            raise ValueError(
+                f"weights must be one flat vector of {len(self._theta)} values, got shape"
+                f" {list(weights.shape)}"
+            )
+        self._theta.copy_(_as_tensor(weights))
+
+    def set_part(self, first: int, values: Weights) -> None:
+        self._theta[first : first + len(values)] = _as_tensor(values)
+
+    def resized(self, vocab_size: int) -> AutogradSGD:
+        if vocab_size not in self._resized:
+            model = resized_model(self.config, vocab_size).to(self._device, self._theta.dtype)
+            self._resized[vocab_size] = AutogradSGD(model)
+        return self._resized[vocab_size]
+
+    def _gradients(self, rows: Rows) -> tuple[float, list[Tensor]]:
+        """The summed loss, and the gradient of the mean one."""
+        check_tokens(rows, self._model.config.vocab_size)
+        inputs, targets, mask = (
+            part.to(self._device) for part in (rows.inputs, rows.targets, rows.mask)
+        )
+        with _seeded(zlib.crc32(rows.inputs.numpy().tobytes(), self._seed), self._device):
+            total, count = summed_loss(self._model(inputs)[0], targets, mask)
+            gradients = torch.autograd.grad(
+                total / count, self._parameters, materialize_grads=True, allow_unused=True
+            )
+        return float(total.detach()), list(gradients)
+
+
+def check_tokens(rows: Rows, vocab_size: int) -> None:
+    """Ids that the model does not know: an index error, or worse, inside of it."""
+    for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
+        least, most = int(tokens.min()), int(tokens.max())
+        if not (least >= 0 and most < vocab_size):
+            raise ValueError(
+                f"{name} must be tokens from 0 to {vocab_size - 1}, got {least} to {most}: the"
+                " tokenizer does not fit the model"
+            )
+
+
+def resized_model(config: ModelConfig, vocab_size: int) -> LanguageModel:
+    """A model of the same shape with another number of words, and with an output bias."""
+    if not {"embedding_size", "output_bias"} <= {field.name for field in fields(config)}:
+        raise ValueError(
+            f"a model of kind {config.kind!r} has no table of words that is known here, which"
+            " sampled softmax needs; use one of the built-in models, or no sampling"
+        )
+    changes: dict[str, Any] = {"vocab_size": vocab_size, "output_bias": True}
+    return build(replace(config, **changes))
+
+
+def local_sgd_for(model: LanguageModel) -> LocalSGD:
+    """The fastest there is for the model: written by hand for some of ours, else by autograd."""
+    from tacit.kernels.handwritten import HandwrittenSGD  # builds on this file
+
+    return HandwrittenSGD(model) if HandwrittenSGD.serves(model) else AutogradSGD(model)
+
+
+def _as_tensor(weights: NDArray[Any]) -> Tensor:
+    """The array without a copy, unless it is read-only, which torch does not know."""
+    return torch.from_numpy(weights if weights.flags.writeable else weights.copy())
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """The global generators with this seed inside, and as they were outside.
+
+    Not `torch.manual_seed`, which looks for every kind of device there is and takes half a
+    millisecond for it.
+    """
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generators.append(torch.cuda.default_generators[index])
+    states = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

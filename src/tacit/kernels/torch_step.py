@@ -1,0 +1,166 @@
+"""One step of SGD on a recurrent model in plain torch operations: it runs everywhere.
+
+Gradients go straight into the parameters, so that no dense gradient of the embedding exists.  The
+embedding is the input and the output table at once; so all that reads a parameter comes first, and
+only then is any parameter changed.
+
+Logits are kept as [vocabulary, positions], and their exponentials P are not divided by their sums
+Z.  With one-hot targets Y, output vectors O and n positions,
+
+    d loss / d logits = (P / Z - Y) / n = (P - Y Z) / (n Z),
+
+so 1 / (n Z) is a factor of each position and goes into the positions' vectors rather than into P.
+Where Z is near the end of float32's range, the largest logit is taken off first.  Where P would be
+too large to keep, it is computed again, some rows of the vocabulary at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tacit.kernels.batch import Batch
+from tacit.kernels.gated_steps import LAYERS, GatedStep
+from tacit.kernels.parameters import Parameters
+from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+
+# A sum of exponentials within these bounds has lost nothing to overflow or underflow: the largest
+# of at most 2^24 terms is then above 1e-33, where float32 still has all of its digits.
+SMALLEST_SUM, LARGEST_SUM = 1e-25, 1e30
+
+LARGEST_SOFTMAX = 2**24  # values of P that are kept: 64 MB
+LARGEST_SHAPE = 1024  # positions up to which a shape's buffers are kept for the next batch
+MOST_SHAPES = 32
+
+
+class TorchStep:
+    """Buffers and the step itself."""
+
+    name = "torch"
+
+    def __init__(
+        self, parameters: Parameters, config: RecurrentConfig, model: type[RecurrentModel]
+    ) -> None:
+        self.parameters, self.config = parameters, config
+        self._layer = LAYERS[model]
+        self._softmax = torch.empty(0)
+        self._shapes: dict[tuple[int, int], GatedStep] = {}
+
+    def step(self, batch: Batch, learning_rate: float, pull: float, project: bool) -> float:
+        """One step on a batch with at least one target; returns the summed loss."""
+        p, places, targets = self.parameters, batch.places, batch.targets
+        n, eta = len(targets), learning_rate
+        layer = self._layer_for(batch.rows, batch.steps)
+
+        hidden = layer.forward(batch.inputs)
+        if places is not None:
+            hidden = hidden[places]
+        outputs = torch.addmm(p.projection_bias, hidden, p.projection.t())
+        words = p.embedding[targets]
+        most, Z, d_outputs = self._sums(outputs)
+        of_targets = (outputs * words).sum(1)
+        if p.output_bias is not None:
+            of_targets += p.output_bias[targets]
+        losses = Z.log() + (most if most is not None else 0) - of_targets
+        factor = (Z * n).reciprocal_().unsqueeze(1)
+        d_outputs.mul_(factor).sub_(words, alpha=1 / n)
+        layer.backward(torch.mm(d_outputs, p.projection), places)
+
+        # From here on parameters change.  Only rows of the embedding are read again, each before
+        # it changes, and only where P was not kept.
+        table = (p.embedding, p.output_bias)
+        if pull and not self._keeps(n):
+            table = (p.embedding.clone(), None if p.output_bias is None else p.output_bias.clone())
+        p.pull_back(pull)
+        scaled = outputs * factor
+        for tile in self._tiles(n):
+            P = self._buffer(tile, n)
+            if not self._keeps(n):
+                _exponentials(table, tile, outputs, most, P)
+            own = (targets >= tile.start) & (targets < tile.stop)
+            P[targets[own] - tile.start, own.nonzero().squeeze(1)] -= Z[own]
+            p.embedding[tile].addmm_(P, scaled, alpha=-eta)
+            if p.output_bias is not None:
+                p.output_bias[tile].addmv_(P, factor.squeeze(1), alpha=-eta)
+        p.projection.addmm_(d_outputs.t(), hidden, alpha=-eta)
+        p.projection_bias.sub_(d_outputs.sum(0), alpha=eta)
+        layer.descend(batch.inputs, eta)
+        if project:
+            p.normalise_()
+        return float(losses.sum(dtype=torch.float64))
+
+    def _sums(self, outputs: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """What was taken off the logits if anything, Z, and P^T times the embedding."""
+        most = None
+        Z, weighted = self._sums_less(outputs, most)
+        smallest, largest = map(float, torch.aminmax(Z))
+        if not (smallest > SMALLEST_SUM and largest < LARGEST_SUM):  # NaN comes here too
+            most = self._largest_logits(outputs)
+            Z, weighted = self._sums_less(outputs, most)
+        return most, Z, weighted
+
+    def _sums_less(self, outputs: Tensor, most: Tensor | None) -> tuple[Tensor, Tensor]:
+        p, n = self.parameters, len(outputs)
+        Z, weighted = torch.zeros(n), torch.zeros_like(outputs)
+        for tile in self._tiles(n):
+            P = self._buffer(tile, n)
+            _exponentials((p.embedding, p.output_bias), tile, outputs, most, P)
+            Z += P.sum(0)
+            weighted.addmm_(P.t(), p.embedding[tile])
+        return Z, weighted
+
+    def _largest_logits(self, outputs: Tensor) -> Tensor:
+        p, n = self.parameters, len(outputs)
+        most = torch.full([n], -torch.inf)
+        for tile in self._tiles(n):
+            P = self._buffer(tile, n)
+            _logits((p.embedding, p.output_bias), tile, outputs, P)
+            torch.maximum(most, P.amax(0), out=most)
+        return most
+
+    def _keeps(self, n: int) -> bool:
+        return self.config.vocab_size * n <= LARGEST_SOFTMAX
+
+    def _tiles(self, n: int) -> Iterator[slice]:
+        """Rows of the vocabulary whose share of P fits the buffer."""
+        rows = max(1, LARGEST_SOFTMAX // n)
+        for first in range(0, self.config.vocab_size, rows):
+            yield slice(first, min(first + rows, self.config.vocab_size))
+
+    def _buffer(self, tile: slice, n: int) -> Tensor:
+        """Where these rows of P are: there is only one tile if P is kept."""
+        size = (tile.stop - tile.start) * n
+        if self._softmax.numel() < size:
+            self._softmax = torch.empty(size)
+        return self._softmax[:size].view(-1, n)
+
+    def _layer_for(self, rows: int, steps: int) -> GatedStep:
+        found = self._shapes.get((rows, steps))
+        if found is None:
+            found = self._layer(self.parameters, self.config, rows, steps)
+            if rows * steps <= LARGEST_SHAPE:
+                if len(self._shapes) == MOST_SHAPES:
+                    self._shapes.clear()
+                self._shapes[rows, steps] = found
+        return found
+
+
+Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
+
+
+def _logits(table: Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
+    embedding, bias = table
+    torch.mm(embedding[tile], outputs.t(), out=out)
+    if bias is not None:
+        out.add_(bias[tile].unsqueeze(1))
+
+
+def _exponentials(
+    table: Table, tile: slice, outputs: Tensor, most: Tensor | None, out: Tensor
+) -> None:
+    _logits(table, tile, outputs, out)
+    if most is not None:
+        out.sub_(most)
+    out.exp_()

@@ -1,0 +1,173 @@
+"""A released model, made one person's own: trained further on that person's text, on their side.
+
+Guarantee: there is none, and none is needed as long as the result stays where it is.  It is that
+person's private data, as the text itself is.  Its folder is for its owner only, holds a file called
+PRIVATE, and its weights say what they were trained on; `tacit export` refuses both.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.corpus.files import opened, text_lines
+from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.models import weights
+from tacit.models.base import LanguageModel
+from tacit.public import pretrain as training
+from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
+
+HELD_OUT = 0.2
+PERSONAL = "one person's own text"  # stands among the corpora that weights were trained on
+_NOTICE = (
+    "This model was trained on one person's text and is that person's private data.\n"
+    "It may repeat what they wrote.  Do not share it; tacit export refuses it.\n"
+)
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+
+
+@dataclass(frozen=True)
+class Personalized:
+    """The new model, and how well both predict the person's own later text."""
+
+    model: LanguageModel
+    texts: int
+    held_out_texts: int
+    before: Metrics
+    after: Metrics
+
+    def as_row(self) -> dict[str, Any]:
+        rows = {"before": self.before.as_row(), "after": self.after.as_row()}
+        for row in rows.values():
+            row["tokens"] = row.pop("targets")
+        return {"texts": self.texts, "held_out_texts": self.held_out_texts, **rows}
+
+
+def read_texts(path: Path) -> list[str]:
+    """A person's texts in their order: lines of text, or JSON Lines with "text" or "texts"."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r} with the user's text")
+    is_json = path.suffix.lower() in _JSON_LINES
+    with opened(path) as stream:
+        lines = [line.strip() for line in text_lines(stream, path)]
+    texts, users = [], set()
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        if not is_json:
+            texts.append(line)
+            continue
+        found, user = _record(line, f"line {number} of {str(path)!r}")
+        texts += found
+        users.add(user)
+    if len(users - {None}) > 1:
+        raise ValueError(
+            f"{str(path)!r} has the text of {len(users)} users; a model is made one person's own,"
+            " so give the text of one"
+        )
+    return [text for text in texts if text.strip()]
+
+
+def _record(line: str, where: str) -> tuple[list[str], str | None]:
+    try:
+        record: Any = json.loads(line)
+    except ValueError:
+        raise ValueError(f"{where} is not JSON") from None  # and must not be quoted
+    if isinstance(record, str):
+        return [record], None
+    if isinstance(record, dict):
+        texts = record.get("texts", [record["text"]] if "text" in record else None)
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            user = record.get("user")
+            return texts, None if user is None else str(user)
+    raise ValueError(f'{where} has neither a string "text" nor a list of strings "texts"')
+
+
+def personalize(
+    found: StoredModel,
+    texts: Sequence[str],
+    *,
+    epochs: float = 3.0,
+    learning_rate: float = 1e-3,
+    progress: Callable[[training.Progress], None] | None = None,
+) -> Personalized:
+    """Train a copy of the model on the first four fifths of the texts; measure on the rest."""
+    settings = training.Settings(
+        learning_rate=learning_rate,
+        schedule="constant",
+        warmup_steps=0,
+        batch=8,
+        epochs=epochs,
+    )
+    held = max(1, round(HELD_OUT * len(texts)))
+    if len(texts) <= held:
+        raise ValueError(
+            f"the user's text has {len(texts)} texts (lines); at least 2 are needed, because the"
+            " last fifth is held out to measure on"
+        )
+    words = found.tokenizer
+    encoded = words.encode_batch(list(texts))
+    train, later = encoded[:-held], encoded[-held:]
+    model = copy.deepcopy(found.model)
+    before = evaluate(found.model, later, bos=words.bos, unk=words.unk)
+    training.pretrain(model, train, settings, bos=words.bos, progress=progress)
+    model.eval()
+    after = evaluate(model, later, bos=words.bos, unk=words.unk)
+    return Personalized(model, len(train), len(later), before, after)
+
+
+def check_free(out: Path) -> None:
+    """Before anything is computed: can a folder be made there?"""
+    if out.exists():
+        raise ValueError(f"--out {str(out)!r} exists already: name a directory to be made")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
+
+
+def save(made: Personalized, found: StoredModel, out: Path) -> None:
+    """A folder that only its owner can read, whole or not at all."""
+    check_free(out)
+    # mkdtemp's folder is for the owner only, from the first moment on.
+    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    try:
+        origins = tuple(sorted({*found.trained_on, PERSONAL}))
+        _write(partial / PRIVATE_MARKER, _NOTICE.encode())
+        _write(partial / MODEL_FILE, weights.to_bytes(made.model, trained_on=origins))
+        _write(partial / TOKENIZER_FILE, found.tokenizer.to_json().encode())
+        _write(partial / "personalization.json", (json.dumps(made.as_row(), indent=2)).encode())
+        check_free(out)  # renaming over an empty directory would succeed
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def refuse_personal(path: Path) -> None:
+    """A folder that holds a personalised model must not be exported."""
+    if (path / PRIVATE_MARKER).exists():
+        raise ValueError(
+            f"{path} holds a personalised model, which is one person's private data and is never"
+            " exported"
+        )
+
+
+def refuse_personal_weights(path: Path, trained_on: Sequence[str]) -> None:
+    """Nor must weights that started from a personalised model."""
+    if PERSONAL in trained_on:
+        raise ValueError(
+            f"the weights of {path} started from a personalised model, which is one person's"
+            " private data, so they are never exported"
+        )

@@ -1,0 +1,82 @@
+"""A model to use, wherever it lies: in a run, in an exported bundle, or in a folder by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import UserCorpus
+from tacit.models import weights
+from tacit.models.base import LanguageModel
+from tacit.runs.bundle import Bundle, is_bundle
+from tacit.runs.run import Run
+from tacit.tokenizers.tokenizer import Tokenizer
+
+MODEL_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+PRIVATE_MARKER = "PRIVATE"  # a file of this name says that the model is one person's own
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model, its tokenizer, and whatever is known about where they come from."""
+
+    path: Path
+    model: LanguageModel
+    tokenizer: Tokenizer
+    trained_on: tuple[str, ...]  # identities of the corpora whose users' text is in the weights
+    round: int | None = None
+    run: Run | None = None
+    experiment: Experiment | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, round: int | None = None) -> StoredModel:
+        """The model of a run after a round (by default the last), or the one of a folder."""
+        path = Path(path)
+        if not path.is_dir():
+            raise ValueError(f"there is no run and no model at {path}")
+        if (path / "checkpoints").is_dir():
+            return cls._of_run(Run.open(path), round)
+        if not (path / MODEL_FILE).is_file():
+            raise ValueError(f"{path} holds no model: neither a run nor a {MODEL_FILE}")
+        if round is not None:
+            raise ValueError(f"{path} holds one model only, so leave out --round {round}")
+        if is_bundle(path):
+            Bundle.open(path)  # its ledger says which weights and which tokenizer it is of
+        experiment = None
+        file = path / "experiment.toml"
+        if file.is_file():
+            experiment = Experiment.from_toml(file.read_text(encoding="utf-8"), str(file))
+        tokenizer = Tokenizer.load(path / TOKENIZER_FILE)
+        # A folder may come from anywhere, and is not allowed to choose which code makes its model.
+        model = weights.load(path / MODEL_FILE, vocab_size=tokenizer.vocab_size)
+        origins = weights.trained_on(path / MODEL_FILE)
+        return cls(path, model, tokenizer, origins, None, None, experiment)
+
+    @classmethod
+    def _of_run(cls, run: Run, round: int | None) -> StoredModel:
+        checkpoint = run.directory.checkpoints.read(round)
+        origins = weights.trained_on(checkpoint.model_file)
+        model = run.model(checkpoint.round)
+        tokenizer = run.tokenizer_at(checkpoint.round)
+        return cls(run.path, model, tokenizer, origins, checkpoint.round, run, run.experiment)
+
+    def corpus(self, named: str | None) -> UserCorpus:
+        """The corpus to measure on: the one named, or the run's own."""
+        if named is not None:
+            found = load_corpus(named)
+        elif self.run is None:
+            raise ValueError(f"{self.path} is no run, so say on which text: add --corpus CORPUS")
+        else:
+            found = self.run.corpus()
+            if found.commitment != self.run.ledger.header.data:
+                # Of the same people perhaps, but its test users may be those who were trained on.
+                raise ValueError(
+                    f"{self.run.experiment.corpus.source} is another corpus than the one that"
+                    f" {self.path} was trained on; add --corpus to measure on it all the same"
+                )
+        if len(found.test) == 0:
+            raise ValueError(f"the corpus {named or self.path} has no test users to measure on")
+        return found

@@ -1,0 +1,1 @@
+"""What a model is trained to do: a package per task."""

@@ -1,0 +1,1 @@
+"""Next-word models of people's text."""

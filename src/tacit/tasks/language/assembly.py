@@ -1,0 +1,240 @@
+"""From an experiment to the parts that a training runs with.
+
+An experiment says what; here it becomes objects.  Whatever in it contradicts the corpus, or would
+void the guarantee that it asks for, is refused here, before anything is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tacit.config.experiment import Experiment, Pretraining
+from tacit.corpus.source import UserCorpus, UserSource
+from tacit.corpus.store import Corpus
+from tacit.federated import server as servers
+from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.sampled_softmax import SampledSoftmax
+from tacit.models import registry, weights
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import parameter_count
+from tacit.privacy.inputs import PriorCost
+from tacit.privacy.ledger import Ledger
+from tacit.public import pretrain as pretraining
+from tacit.public.text import read_public_text
+from tacit.tasks.language import coins
+from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
+from tacit.tasks.language.people import is_same, public_frequencies
+from tacit.tokenizers import build
+from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.public import from_public, public_texts
+from tacit.tokenizers.tokenizer import Tokenizer
+
+FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
+UserUpdate = FedAvg | FedSGD
+Tell = Callable[[str, int, int], None]  # what is being prepared, how much is done, of how much
+ServerOptimizer = servers.ServerSGD | servers.ServerMomentum | servers.ServerAdam
+
+
+def user_update(experiment: Experiment) -> UserUpdate:
+    """What users compute."""
+    given = experiment.update
+    negatives = given.sampled_negatives
+    sampled = None if negatives is None else SampledSoftmax(negatives)
+    if given.algorithm == "fedsgd":
+        return FedSGD(
+            batch_size=given.batch_size,
+            unroll=given.unroll,
+            learning_rate=given.learning_rate,
+            rows=given.rows,
+            sampled_softmax=sampled,
+        )
+    return FedAvg(
+        local_epochs=given.local_epochs,
+        batch_size=given.batch_size,
+        unroll=given.unroll,
+        learning_rate=given.learning_rate,
+        clip_each_step=given.clip == "greedy" and experiment.plan.clipping != "none",
+        update_penalty=given.update_penalty,
+        rows=given.rows,
+        shuffle=given.shuffle,
+        sampled_softmax=sampled,
+    )
+
+
+def canary_clients(
+    experiment: Experiment, model: LanguageModel, key: bytes | None = None
+) -> CanaryClients | None:
+    """The made-up users of an audit; None if the experiment has none.
+
+    `key` is the secret of their coins (`coins_key`); a simulation's follows from its seed.
+    """
+    count, plan = experiment.audit.canary_clients, experiment.plan
+    if count is None:
+        return None
+    if plan.sampling != "poisson" or plan.clipping == "none":
+        raise ValueError(
+            'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
+            f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
+        )
+    if any("sampling" in phase.plan or "clipping" in phase.plan for phase in experiment.phases):
+        raise ValueError("audit.canary_clients needs the same sampling and clipping in all phases")
+    if count < FEWEST_CLIENTS:
+        raise ValueError(
+            f"audit.canary_clients must be at least {FEWEST_CLIENTS} to show anything, got {count}"
+        )
+    norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
+    support = free_coordinates(model)
+    if key is None:
+        # Nobody can know a real run's coins without its secret: these count as many and are others.
+        key = coins.unrelated() if experiment.seed is None else coins.simulated(experiment.seed)
+    return CanaryClients(count, parameter_count(model), norm, key, support)
+
+
+def server_optimizer(experiment: Experiment) -> ServerOptimizer:
+    """What the server does with an average."""
+    given = experiment.server
+    match given.optimizer:
+        case "sgd":
+            return servers.ServerSGD(given.learning_rate)
+        case "momentum":
+            return servers.ServerMomentum(given.learning_rate, given.momentum)
+        case "adam":
+            return servers.ServerAdam(
+                given.learning_rate, given.beta1, given.beta2, given.stabiliser
+            )
+
+
+def tokenizer_of(experiment: Experiment, users: UserSource) -> Tokenizer:
+    """The vocabulary, which is part of the release (design rule 9)."""
+    return learnt_tokenizer_of(experiment, users).tokenizer
+
+
+def learnt_tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
+    """The vocabulary, and what is known of where it comes from."""
+    given = experiment.tokenizer
+    if given.source.endswith("tokenizer.json") or Path(given.source, "tokenizer.json").is_file():
+        return load_tokenizer(given.source, given.accept_oracle)
+    if given.source == "oracle":
+        found = build.oracle(users, given.kind, given.size)
+    else:
+        found = from_public(given.source, given.kind, given.size)
+    _refuse_void(LearntTokenizer(found), given.source, given.accept_oracle)
+    return LearntTokenizer(found)
+
+
+def load_tokenizer(source: str, accept_oracle: bool) -> LearntTokenizer:
+    """A tokenizer from a file or folder; one that voids every guarantee has to be accepted."""
+    found = LearntTokenizer.load(source)
+    _refuse_void(found, source, accept_oracle)
+    return found
+
+
+def _refuse_void(found: LearntTokenizer, source: str, accept_oracle: bool) -> None:
+    if found.why_void and not accept_oracle:
+        raise ValueError(
+            f"the tokenizer {source} voids every guarantee: {found.why_void}; take a public"
+            " one, or say tokenizer.accept_oracle = true for a run that claims nothing"
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model before its first round, and whose text is in it already."""
+
+    model: LanguageModel
+    trained_on: tuple[str, ...] = ()
+    costs: tuple[PriorCost, ...] = ()  # what that has cost those people, if it is known
+
+
+def starting_model(
+    experiment: Experiment, tokenizer: Tokenizer, corpus: UserCorpus, tell: Tell | None = None
+) -> Start:
+    """Random, or from public text: never from the people's text that is to be protected."""
+    given = experiment.model
+    fresh = registry.build(given.name, tokenizer.vocab_size, seed=given.seed, **given.options)
+    if given.start and (given.pretrain or given.public_output_bias):
+        raise ValueError(
+            "model.start has weights already: leave out pretrain and public_output_bias"
+        )
+    if not given.start:
+        if given.public_output_bias:
+            named = given.public_output_bias
+            source = named if isinstance(named, str) else experiment.tokenizer.source
+            set_public_output_bias(fresh, tokenizer, source)
+        if given.pretrain is not None:
+            _pretrain(fresh, tokenizer, given.pretrain, tell)
+        return Start(fresh)
+    path = Path(given.start)
+    path = path / "model.safetensors" if path.is_dir() else path
+    own = given.name if ":" in given.name else None
+    model = weights.load(path, vocab_size=tokenizer.vocab_size, own_factory=own)
+    if model.config != fresh.config:
+        raise ValueError(
+            f"model.start: {path} holds {model.config}, and the experiment asks for {fresh.config}"
+        )
+    origins = weights.trained_on(path)
+    if any(is_same(corpus.identity, origin) for origin in origins):
+        raise ValueError(
+            f"model.start: the weights {path} were trained on this very corpus, outside of this"
+            " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
+        )
+    return Start(model, origins, tuple(_start_costs(path, origins)))
+
+
+def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
+    """What the starting weights have cost the people of other corpora; a bundle's ledger says."""
+    book = path.with_name("ledger.jsonl")
+    ledger = Ledger.read(book) if origins and book.is_file() else None
+    for people in origins:
+        known = ledger if ledger is not None and ledger.header.people == people else None
+        yield PriorCost(
+            what="starting weights",
+            whom="elsewhere",
+            people=people,
+            releases=known.composition() if known else None,
+            head=known.head if known else None,
+        )
+
+
+def _pretrain(
+    model: LanguageModel, tokenizer: Tokenizer, given: Pretraining, tell: Tell | None
+) -> None:
+    """Plain training on public text, in place."""
+    is_file = Path(given.source).is_file()
+    texts = read_public_text([given.source]).train if is_file else list(public_texts(given.source))
+    settings = pretraining.Settings(
+        learning_rate=given.learning_rate,
+        epochs=given.epochs,
+        batch=given.batch_size,
+        unroll=given.unroll,
+    )
+
+    def progress(now: pretraining.Progress) -> None:
+        if tell is not None:
+            tell("pre-training on public text", round(1000 * now.share), 1000)
+
+    encoded = tokenizer.encode_batch(texts)
+    pretraining.pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
+    model.eval()
+
+
+def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
+    """Begin with the word frequencies of public text: log((count + 1) / total)."""
+    bias = getattr(getattr(model, "embedding", None), "output_bias", None)
+    if bias is None:
+        raise ValueError("model.public_output_bias needs a model with output_bias = true")
+    counts = public_frequencies(tokenizer, source)
+    logs = np.log(counts / counts.sum())
+    with torch.no_grad():
+        bias.copy_(torch.from_numpy(logs - logs.mean()))
+
+
+def corpus_folder(corpus: UserCorpus) -> Path | None:
+    """Where a corpus keeps its register and caches, if it is on the disk."""
+    return corpus.path if isinstance(corpus, Corpus) else None

@@ -1,0 +1,227 @@
+"""Canary clients: made-up users whose traces in a released model measure its privacy.
+
+A canary client trains on nothing.  Whenever it is drawn it brings the same update: a random
+direction of its own, ten times as long as the clip norm, so that a clip that is missing shows.  It
+passes the same sampler, clip, weight, integers and noise as everybody else, and adds
+clip_norm * direction to the sum.  A fair coin says whether it takes part at all; those that do not
+are absent from the users, and their directions serve as the comparison.  (With a clip per layer it
+is each layer's part that is cut to its norm, so that a canary may weigh less than the bound allows:
+what is concluded stays valid and is less sharp.)
+
+What an auditor looks at is the cosine between each direction and the change of the released model.
+A direction that was not used is uniform and independent of the change, so its cosine has mean 0 and
+variance 1/n exactly, whatever the change, and is nearly N(0, 1/n) where n, the number of values the
+directions live in, is large.
+
+Where to look: the final weights minus the first ones are what everybody sees.  On values that the
+server only ever adds to (plain or momentum SGD), that change is linear in the releases.  Word
+vectors that are brought back to unit norm after every round are not, so their part of a canary is
+bent and partly lost.  `free_coordinates` names the others, and as `support` makes the directions
+live there alone.  All of the clip norm is then spent where it can be seen, which is a choice that
+an attacker has too, and n is the size of the support.
+
+Coins and directions come from streams under a secret of the run (see `coins`) that nobody knows
+before the training.  They are made when asked for: 500 directions of 1.35 million values would be
+2.7 GB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.federated.cohort import Users
+from tacit.federated.user_update import Tokens, UserResult
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import from_vector_, layer_sizes, to_vector
+from tacit.privacy import checks
+from tacit.privacy.randomness import RunKey, Stream
+from tacit.tasks.language.coins import SIZE
+
+LENGTH = 10.0  # of an update that is not clipped yet, in clip norms
+
+# No tokenizer has such tokens: whoever tries to train on a canary client is told so.
+_NO_TEXT = np.array([-1, -1])
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CanaryClients:
+    """`count` of them, for updates of `dimension` values under the clip norm S of the first round.
+
+    `key` is the secret that coins and directions are drawn from.  `support` are ranges (first,
+    end) of values in increasing order; None stands for all values.
+    """
+
+    count: int
+    dimension: int
+    clip_norm: float
+    key: bytes = field(repr=False)
+    support: Ranges | None = None
+
+    def __post_init__(self) -> None:
+        checks.whole("count", self.count, at_least=1)
+        checks.whole("dimension", self.dimension, at_least=1)
+        checks.positive("clip_norm", self.clip_norm)
+        if len(self.key) != SIZE:
+            raise ValueError(f"key must have {SIZE} bytes, got {len(self.key)}")
+        _check_support(self.ranges, self.dimension)
+
+    @property
+    def ranges(self) -> Ranges:
+        """Where directions are not zero."""
+        return ((0, self.dimension),) if self.support is None else self.support
+
+    @property
+    def degrees(self) -> int:
+        """n: in how many values the directions live."""
+        return sum(end - first for first, end in self.ranges)
+
+    @cached_property
+    def included(self) -> NDArray[np.bool_]:
+        """The coins: who takes part in the training.  Only the scoring of guesses may read it."""
+        return self._stream("coins").integers(2, self.count).astype(np.bool_)
+
+    @cached_property
+    def takes_part(self) -> tuple[int, ...]:
+        """The numbers of those that take part, in increasing order."""
+        return tuple(np.flatnonzero(self.included).tolist())
+
+    def direction(self, number: int) -> NDArray[np.float64]:
+        """A uniformly random unit vector of the `degrees` values of the support."""
+        if not 0 <= number < self.count:
+            raise ValueError(f"number must be from 0 to {self.count - 1}, got {number}")
+        values = self._stream("direction", number).normal(self.degrees)
+        values /= math.sqrt(float(np.dot(values, values)))
+        return values
+
+    def update(self, number: int) -> NDArray[np.float32]:
+        """What this canary client brings to every round that it is drawn for."""
+        values = (LENGTH * self.clip_norm) * self.direction(number)
+        update = np.zeros(self.dimension, np.float32)
+        start = 0
+        for first, end in self.ranges:
+            update[first:end] = values[start : start + end - first]
+            start += end - first
+        return update
+
+    def on_support(self, vector: NDArray[Any]) -> NDArray[np.float64]:
+        """The values of a vector where directions are not zero."""
+        if vector.shape != (self.dimension,):
+            raise ValueError(
+                f"the vector must have one dimension of {self.dimension} values, got shape"
+                f" {list(vector.shape)}"
+            )
+        return np.concatenate([vector[first:end] for first, end in self.ranges], dtype=np.float64)
+
+    def _stream(self, purpose: str, index: int = 0) -> Stream:
+        key = RunKey(self.key, is_simulation=False)
+        return key.stream(branch="canary clients", round=0, attempt=0, purpose=purpose, index=index)
+
+
+def cosines(
+    clients: CanaryClients,
+    change: NDArray[Any],
+    progress: Callable[[int], None] | None = None,
+) -> NDArray[np.float64]:
+    """Between each canary client's direction, included or not, and a change of the model.
+
+    One direction is in memory at a time; `progress` is told how many are done.
+    """
+    seen = clients.on_support(change)
+    length = math.sqrt(float(np.dot(seen, seen)))
+    if not (math.isfinite(length) and length > 0):
+        raise ValueError(
+            f"change must be finite and not all zero where the canaries are, got a norm of {length}"
+        )
+    found = np.empty(clients.count)
+    for number in range(clients.count):
+        found[number] = float(np.dot(clients.direction(number), seen)) / length
+        if progress is not None:
+            progress(number + 1)
+    return found
+
+
+@dataclass(frozen=True)
+class WithCanaryClients:
+    """Users, and after them the canary clients whose coin said yes.
+
+    Every canary client has weight 1: it comes with as many examples as `weighting` asks for.
+    """
+
+    users: Users
+    clients: CanaryClients
+    weighting: UserWeighting
+
+    def __len__(self) -> int:
+        return len(self.users) + len(self.clients.takes_part)
+
+    @property
+    def least_population(self) -> int:
+        """What the declared population must not be below, however the coins fall."""
+        return len(self.users) + self.clients.count
+
+    def tokens(self, index: int) -> Tokens:
+        return self.users.tokens(index) if index < len(self.users) else _NO_TEXT
+
+    def key(self, index: int) -> str:
+        number = self._canary(index)
+        return self.users.key(index) if number is None else f"canary client {number}"
+
+    def brought(self, index: int) -> UserResult | None:
+        """The result of a user who brings one; None of a user with texts to train on."""
+        number = self._canary(index)
+        if number is None:
+            return None
+        examples = math.ceil(self.weighting.user_weight_cap or 1)
+        return UserResult(self.clients.update(number), examples, loss=0.0, steps=0)
+
+    def _canary(self, index: int) -> int | None:
+        place = index - len(self.users)
+        return None if place < 0 else self.clients.takes_part[place]
+
+
+def free_coordinates(model: LanguageModel) -> Ranges:
+    """The parameter vectors that `normalise_` leaves alone, as ranges of the flat vector.
+
+    Found by trying, so that it holds for models of the user's own; the model is left as it was.
+    """
+    before = to_vector(model)
+    probe = np.float32(2) * before + np.float32(1)
+    from_vector_(model, probe)
+    model.normalise_()
+    moved = to_vector(model) != probe
+    from_vector_(model, before)
+    found: list[tuple[int, int]] = []
+    end = 0
+    for size in layer_sizes(model):
+        first, end = end, end + size
+        if moved[first:end].any():
+            continue
+        if found and found[-1][1] == first:
+            first = found.pop()[0]
+        found.append((first, end))
+    if not found:
+        raise ValueError("the model restricts all of its parameters, so no support is free")
+    return tuple(found)
+
+
+def _check_support(ranges: Ranges, dimension: int) -> None:
+    before = 0
+    for first, end in ranges:
+        if not before <= first < end <= dimension:
+            raise ValueError(
+                f"support must be ranges (first, end) in increasing order within 0..{dimension},"
+                f" got {ranges}"
+            )
+        before = end
+    if not ranges:
+        raise ValueError("support must have at least one range, got none")

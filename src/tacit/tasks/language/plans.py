@@ -1,0 +1,223 @@
+"""From an experiment to its round plans, with every value filled in that the guarantee rests on.
+
+Whatever contradicts the number of users, or would void the guarantee that the experiment asks for,
+is refused here, before anything is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tacit.config.experiment import Experiment, Plan
+from tacit.mechanisms import clippers, estimators, samplers, schedules
+from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.models.base import LanguageModel
+from tacit.models.vectors import layer_sizes
+from tacit.privacy import calibration
+from tacit.privacy.accountants import accountant_named, default_accountant
+from tacit.privacy.events import Adjacency, Composition
+from tacit.privacy.guarantee import default_delta
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a branch has from its parent: rounds that are done, and all that they released."""
+
+    rounds: int = 0
+    spent: Composition = field(default_factory=Composition)
+
+
+def resolved(
+    experiment: Experiment,
+    users: int,
+    layers: tuple[int, ...],
+    inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
+) -> Experiment:
+    """The experiment with every value filled in that the guarantee depends on.
+
+    A population that nobody declared is the number of training users: who trains without naming
+    one declares that number public, and the claim says so.  A target epsilon becomes the noise
+    that meets it, together with what was inherited.
+    """
+    K = experiment.plan.population or users
+    if users == 0:
+        raise ValueError("the corpus has no training users")
+    if users > K:
+        raise ValueError(
+            f"plan.population of {K:,} is less than the {users:,} training users; declare a"
+            " number that they cannot exceed"
+        )
+    if experiment.plan.cohort > min(users, K):
+        raise ValueError(
+            f"plan.cohort of {experiment.plan.cohort:g} users a round is more than the"
+            f" {min(users, K):,} training users; lower it with --set plan.cohort=..."
+        )
+    delta = experiment.privacy.delta or default_delta(K)
+    if not 0 < delta < 1 / K:
+        raise ValueError(
+            f"privacy.delta must be below 1/population = {1 / K:.3g}, or one user in the population"
+            f" may be given away whole; got {delta:g}"
+        )
+    is_counted = experiment.plan.population is None or experiment.plan.population_is_counted
+    experiment = experiment.changed(
+        plan={"population": K, "population_is_counted": is_counted}, privacy={"delta": delta}
+    )
+    if experiment.privacy.target_epsilon is not None:
+        experiment = _calibrated(experiment, layers, inherited)
+    composition = releases(experiment, layers)
+    composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
+    name = experiment.privacy.accountant or default_accountant(composition).name
+    return experiment.changed(privacy={"accountant": name})
+
+
+def _calibrated(
+    experiment: Experiment, layers: tuple[int, ...], inherited: Inherited
+) -> Experiment:
+    """With the noise multiplier that meets the target over all rounds that are left."""
+    target, delta = experiment.privacy.target_epsilon, experiment.privacy.delta
+    assert target is not None
+    assert delta is not None
+    if any({"noise_stddev", "noise_multiplier", "cohort"} & set(p.plan) for p in experiment.phases):
+        raise ValueError(
+            "privacy.target_epsilon solves for one noise multiplier, and the phases set their own"
+            " noise or cohort; leave one of them out"
+        )
+
+    def with_noise(z: float) -> Experiment:
+        return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
+
+    def releases_at(z: float) -> Composition:
+        return inherited.spent.followed_by(releases(with_noise(z), layers, inherited.rounds))
+
+    name, spent = experiment.privacy.accountant, inherited.spent
+    by = accountant_named(name) if name else default_accountant(releases_at(1.0))
+    if not spent.is_private or (spent.costly() and by.epsilon(spent, delta) >= target):
+        raise ValueError(
+            f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
+            f" {inherited.rounds} rounds before it have spent as much or more already"
+        )
+    found = calibration.noise_for_releases(
+        releases_at, delta=delta, target_epsilon=target, accountant=by
+    )
+    return with_noise(found)
+
+
+def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
+    """All that the rounds from `first` on release, phase by phase."""
+    lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
+    counts, start = [], 0
+    for plan, length in zip(round_plans(experiment, layers), lengths, strict=True):
+        end = start + length
+        counts.append((plan.event(), max(0, end - max(start, first))))
+        start = end
+    return Composition.of(counts)
+
+
+def round_plans(experiment: Experiment, layers: tuple[int, ...]) -> tuple[RoundPlan, ...]:
+    """One plan per phase."""
+    count = max(len(experiment.phases), 1)
+    return tuple(_round_plan(experiment, number, layers) for number in range(count))
+
+
+def _round_plan(experiment: Experiment, number: int, layers: tuple[int, ...]) -> RoundPlan:
+    plan, K = experiment.phase_plan(number), experiment.plan.population
+    assert K is not None, "the experiment is not resolved"
+    sampler = _sampler(plan, K, experiment)
+    clipper = _clipper(plan, len(layers))
+    estimator = _estimator(plan, K)
+    return RoundPlan(
+        population=K,
+        sampler=sampler,
+        clipper=clipper,
+        estimator=estimator,
+        noise_multiplier=_noise_multiplier(plan, sampler, clipper, estimator),
+        weighting=UserWeighting(plan.user_weight_cap),
+        schedule=_schedule(plan),
+        adaptive=QuantileClip(**plan.adaptive.model_dump()) if plan.adaptive else None,
+        layers=layers,
+        weight_aware=plan.weight_aware,
+    )
+
+
+def _sampler(plan: Plan, K: int, experiment: Experiment) -> samplers.Sampler:
+    prob = plan.cohort / K
+    match plan.sampling:
+        case "poisson":
+            return samplers.PoissonSampler(prob)
+        case "truncated":
+            if plan.max_cohort is not None:
+                return samplers.TruncatedPoissonSampler(K, prob, plan.max_cohort)
+            delta = experiment.privacy.delta
+            assert delta is not None
+            return samplers.TruncatedPoissonSampler.with_default_cap(
+                K, prob, delta=delta, rounds=experiment.rounds
+            )
+        case "fixed":
+            return samplers.FixedSizeSampler(K, _whole_cohort(plan))
+        case "with-replacement":
+            return samplers.WithReplacementSampler(K, _whole_cohort(plan))
+
+
+def _whole_cohort(plan: Plan) -> int:
+    if not plan.cohort.is_integer():
+        raise ValueError(f"plan.cohort must be whole for {plan.sampling} sampling: {plan.cohort}")
+    return int(plan.cohort)
+
+
+def _clipper(plan: Plan, layers: int) -> clippers.Clipper:
+    if plan.clipping == "none":
+        return clippers.NoClip()
+    if plan.layer_clip_norms is not None:
+        return clippers.PerLayerClip(plan.layer_clip_norms)
+    assert plan.clip_norm is not None
+    if plan.clipping == "per-layer":
+        return clippers.PerLayerClip.even(plan.clip_norm, layers)
+    return clippers.FlatClip(plan.clip_norm)
+
+
+def _estimator(plan: Plan, K: int) -> estimators.Estimator:
+    match plan.estimator:
+        case "fixed":
+            return estimators.FixedDenominator(plan.total_weight or float(K))
+        case "clipped":
+            return estimators.ClippedDenominator(plan.min_weight or float(K))
+        case "true-average":
+            return estimators.TrueAverage()
+
+
+def _noise_multiplier(
+    plan: Plan,
+    sampler: samplers.Sampler,
+    clipper: clippers.Clipper,
+    estimator: estimators.Estimator,
+) -> float | None:
+    """z as given, or what sigma on the average means: the inverse of sigma = zS/(qW)."""
+    if plan.noise_stddev is None:
+        return plan.noise_multiplier or None
+    if isinstance(estimator, estimators.TrueAverage) or isinstance(clipper, clippers.NoClip):
+        raise ValueError(
+            "plan.noise_stddev needs a clip norm and an estimator of bounded sensitivity"
+        )
+    without_noise = estimator.relative_sensitivity(Adjacency.ADD_REMOVE)
+    unit = without_noise * clipper.total_norm / estimator.denominator(sampler.sampling_prob)
+    return plan.noise_stddev / unit
+
+
+def _schedule(plan: Plan) -> schedules.ClipSchedule:
+    given = plan.schedule
+    if given is None:
+        return schedules.ConstantClip()
+    if given.kind == "geometric":
+        if given.factor is None:
+            raise ValueError("plan.schedule of kind geometric needs a factor")
+        return schedules.GeometricClip(given.factor, given.final_norm)
+    if given.final_round is None:
+        raise ValueError("plan.schedule of kind linear needs a final_round")
+    return schedules.LinearClip(given.final_round, given.final_norm)
+
+
+def layers_of(model: LanguageModel) -> tuple[int, ...]:
+    """The sizes that per-layer clipping goes by."""
+    return layer_sizes(model)

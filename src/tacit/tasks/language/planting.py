@@ -1,0 +1,150 @@
+"""Canaries in a corpus: a view of it in which some texts are canaries, and a record of which.
+
+Nothing is rewritten on the disk.  What a user shares is a function of the user's own id, the seed,
+and public constants (the canaries, their cells, the declared population).
+
+Guarantee: adding or removing a user changes no other user's texts, so that the adjacency of a
+claim is the same with canaries and without.
+
+The rule for a text that several canaries are drawn for: it becomes one of them, each with the same
+probability.  A user may so share several canaries, and none of them takes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.corpus.hashing import derived
+from tacit.corpus.source import Counts, Source, UserSource
+from tacit.corpus.views import Replaced
+from tacit.privacy.randomness import RunKey, Stream
+from tacit.tasks.language.canaries import Canary
+
+
+@dataclass(frozen=True)
+class Planting:
+    """Which canaries, in a population of how many, drawn by which seed."""
+
+    canaries: tuple[Canary, ...]
+    population: int
+    seed: int
+
+    @cached_property
+    def _user_probs(self) -> NDArray[np.float64]:
+        return np.array([canary.cell.user_prob(self.population) for canary in self.canaries])
+
+    def shared_by(self, user_id: str) -> tuple[int, ...]:
+        """The canaries, by number, that a user was drawn for; most users have none."""
+        uniform = self._stream(f"sharer {user_id}").uniform(len(self.canaries))
+        return tuple(np.flatnonzero(uniform < self._user_probs).tolist())
+
+    def replacements(self, user_id: str, texts: int) -> NDArray[np.int64]:
+        """For each of a user's texts the number of the canary that it becomes, or -1."""
+        chosen = np.full(texts, -1)
+        shared = self.shared_by(user_id)
+        if not shared or not texts:
+            return chosen
+        stream = self._stream(f"texts of {user_id}")
+        probs = np.array([self.canaries[number].cell.example_prob for number in shared])
+        wanted = stream.uniform(texts * len(shared)).reshape(texts, -1) < probs
+        # Of those that want a text, the one with the largest number of its own has it.
+        bids = np.where(wanted, stream.uniform(wanted.size).reshape(wanted.shape), -1.0)
+        some = wanted.any(1)
+        chosen[some] = np.array(shared)[bids.argmax(1)[some]]
+        return chosen
+
+    def view(self, users: UserSource) -> Source:
+        """The users with the canaries in their texts."""
+        if len(users) > self.population:
+            raise ValueError(
+                f"the planting is for a population of {self.population:,}, and there are"
+                f" {len(users):,} users"
+            )
+        return _PlantedUsers(users, self)
+
+    def replace(self, users: UserSource, index: int, texts: list[str]) -> list[str]:
+        """A user's texts with the canaries among them."""
+        chosen = self.replacements(users.user_id(index), len(texts)).tolist()
+        return [
+            text if number < 0 else self.canaries[number].text
+            for number, text in zip(chosen, texts, strict=True)
+        ]
+
+    @property
+    def label(self) -> str:
+        """Names the planting completely, for the caches of its view."""
+        facts = [(canary.words, canary.cell) for canary in self.canaries]
+        return derived("planting, 2", str(facts), self.population, self.seed)
+
+    def _stream(self, purpose: str) -> Stream:
+        key = RunKey.from_seed(self.seed)
+        return key.stream(branch="planting", round=0, attempt=0, purpose=purpose)
+
+
+class _PlantedUsers(Replaced):
+    """The view; whoever shares nothing is read as directly as before."""
+
+    def __init__(self, users: UserSource, planting: Planting) -> None:
+        super().__init__(users, partial(planting.replace, users), planting.label)
+        self._planting = planting
+
+    def text(self, index: int, position: int) -> str:
+        if self._planting.shared_by(self.user_id(index)):
+            return super().text(index, position)
+        return self._source.text(index, position)
+
+    def text_count(self, index: int) -> int:
+        return self._source.text_count(index)
+
+    def text_counts(self) -> Counts:
+        return self._source.text_counts()
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One canary as it is in the tokens that are trained on, after all caps."""
+
+    canary: Canary
+    sharers: int  # users with at least one copy
+    copies: int
+
+    def as_row(self) -> dict[str, Any]:
+        return {
+            "text": self.canary.text,
+            "tokens": list(self.canary.tokens),
+            "expected_sharers": self.canary.cell.sharers,
+            "example_prob": self.canary.cell.example_prob,
+            "sharers": self.sharers,
+            "copies": self.copies,
+        }
+
+
+def count_planted(
+    canaries: Sequence[Canary], users_tokens: Iterable[NDArray[np.integer[Any]]]
+) -> list[Planted]:
+    """How often each canary is whole in users' tokens, and in how many users'."""
+    sharers, copies = np.zeros(len(canaries), np.int64), np.zeros(len(canaries), np.int64)
+    by_first: dict[int, list[int]] = {}
+    for number, canary in enumerate(canaries):
+        by_first.setdefault(canary.tokens[0], []).append(number)
+    firsts = np.array(sorted(by_first))
+    for tokens in users_tokens:
+        found: dict[int, int] = {}
+        for place in np.flatnonzero(np.isin(tokens, firsts)).tolist():
+            for number in by_first[int(tokens[place])]:
+                wanted = canaries[number].tokens
+                if tuple(tokens[place : place + len(wanted)].tolist()) == wanted:
+                    found[number] = found.get(number, 0) + 1
+        for number, count in found.items():
+            sharers[number] += 1
+            copies[number] += count
+    return [
+        Planted(canary, int(sharers[number]), int(copies[number]))
+        for number, canary in enumerate(canaries)
+    ]

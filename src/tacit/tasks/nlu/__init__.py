@@ -1,0 +1,1 @@
+"""Intent and slot models of what people say to an assistant."""

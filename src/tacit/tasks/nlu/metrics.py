@@ -1,0 +1,189 @@
+"""Semantic error rate, intent accuracy and slot F1 (Dupuy et al. 2021, section 4.2).
+
+The semantic error rate counts the intent as one more slot:
+
+    SER = (S + D + I + intent errors) / (reference slots + utterances)
+
+with all counts summed over the utterances before dividing, so a long utterance weighs more than a
+short one, and SER can exceed 1 where much is predicted that is not there.  For one utterance it is
+(S + D + I + intent error) / (reference slots + 1).  The paper does not say how slots are aligned;
+here:
+
+- A predicted slot is correct if a reference slot has its first token, its last token and its type.
+- Otherwise it is a substitution if it shares at least one token with a reference slot, each
+  slot being in one pair at most and as many pairs formed as possible.  So the right span with the
+  wrong type is one substitution, and so is the right type with a span too long, too short or
+  shifted by less than its length.
+- A reference slot without a partner is a deletion and a predicted one an insertion.  So the right
+  type at other tokens altogether is a deletion and an insertion; one predicted slot over two
+  reference slots is a substitution and a deletion; two predicted over one, a substitution and an
+  insertion.
+
+Slot F1 is the one of seqeval's default mode (and of conlleval): a slot counts if span and type are
+exactly right; precision, recall and F1 are micro-averaged, that is, from counts summed over all
+types.  Predicted tags are read leniently: an I- tag with no B- before it begins a slot.  Where
+there is no slot on either side seqeval answers 0; the answer here is NaN: nothing was measured.
+
+Intents are compared as whole strings: of ATIS's joined intents ("a#b") a half is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import zip_longest
+from typing import Any, Protocol
+
+from tacit.tasks.nlu.slots import overlapping, slots
+
+
+class Understood(Protocol):
+    """What there is to compare: an `Utterance`, or a `Prediction`."""
+
+    @property
+    def tags(self) -> Sequence[str]: ...
+
+    @property
+    def intent(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of an utterance; its tags need not be well formed."""
+
+    tags: Sequence[str]
+    intent: str
+
+
+@dataclass(frozen=True)
+class NLUMetrics:
+    """Counts, so that the metrics of two sets of utterances add up to those of both."""
+
+    utterances: int = 0
+    intent_errors: int = 0
+    exact: int = 0  # utterances with the intent and every slot right
+    reference_slots: int = 0
+    predicted_slots: int = 0
+    correct_slots: int = 0
+    substitutions: int = 0
+
+    def __add__(self, other: NLUMetrics) -> NLUMetrics:
+        return NLUMetrics(
+            self.utterances + other.utterances,
+            self.intent_errors + other.intent_errors,
+            self.exact + other.exact,
+            self.reference_slots + other.reference_slots,
+            self.predicted_slots + other.predicted_slots,
+            self.correct_slots + other.correct_slots,
+            self.substitutions + other.substitutions,
+        )
+
+    @property
+    def deletions(self) -> int:
+        """Reference slots that no predicted slot stands for."""
+        return self.reference_slots - self.correct_slots - self.substitutions
+
+    @property
+    def insertions(self) -> int:
+        """Predicted slots where there is no slot."""
+        return self.predicted_slots - self.correct_slots - self.substitutions
+
+    @property
+    def semantic_error_rate(self) -> float:
+        """SER; see the module."""
+        errors = self.substitutions + self.deletions + self.insertions + self.intent_errors
+        return _share(errors, self.reference_slots + self.utterances)
+
+    @property
+    def intent_accuracy(self) -> float:
+        return _share(self.utterances - self.intent_errors, self.utterances)
+
+    @property
+    def exact_match(self) -> float:
+        """The share of utterances with nothing wrong."""
+        return _share(self.exact, self.utterances)
+
+    @property
+    def slot_precision(self) -> float:
+        """Of the predicted slots, those that are right; 0 if none is predicted of some."""
+        return self._of_slots(self.predicted_slots)
+
+    @property
+    def slot_recall(self) -> float:
+        """Of the reference slots, those that are found; 0 if there is none but some predicted."""
+        return self._of_slots(self.reference_slots)
+
+    @property
+    def slot_f1(self) -> float:
+        """The harmonic mean of precision and recall: 2 correct / (reference + predicted)."""
+        return _share(2 * self.correct_slots, self.reference_slots + self.predicted_slots)
+
+    def _of_slots(self, count: int) -> float:
+        if not count and (self.reference_slots or self.predicted_slots):
+            return 0.0
+        return _share(self.correct_slots, count)
+
+    def as_row(self) -> dict[str, Any]:
+        """Under the names that files and scripts rely on; what is not a number is null."""
+        row: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in (
+            "deletions",
+            "insertions",
+            "semantic_error_rate",
+            "intent_accuracy",
+            "exact_match",
+            "slot_precision",
+            "slot_recall",
+            "slot_f1",
+        ):
+            value = getattr(self, name)
+            row[name] = value if math.isfinite(value) else None
+        return row
+
+
+def compare(reference: Understood, prediction: Understood) -> NLUMetrics:
+    """The metrics of one utterance."""
+    if len(reference.tags) != len(prediction.tags):
+        raise ValueError(
+            f"{len(prediction.tags)} predicted tags for {len(reference.tags)} tokens: predict one"
+            " tag for each token"
+        )
+    expected, found = slots(reference.tags), slots(prediction.tags)
+    pairs = list(overlapping(expected, found))
+    correct = sum(ours == theirs for ours, theirs in pairs)
+    right_intent = reference.intent == prediction.intent
+    return NLUMetrics(
+        utterances=1,
+        intent_errors=int(not right_intent),
+        exact=int(right_intent and expected == found),
+        reference_slots=len(expected),
+        predicted_slots=len(found),
+        correct_slots=correct,
+        substitutions=len(pairs) - correct,
+    )
+
+
+def by_intent(
+    references: Iterable[Understood], predictions: Iterable[Understood]
+) -> dict[str, NLUMetrics]:
+    """The metrics of the utterances of each reference intent, in order of the intents' names."""
+    table: dict[str, NLUMetrics] = {}
+    for place, (reference, prediction) in enumerate(zip_longest(references, predictions), 1):
+        if reference is None or prediction is None:
+            missing = "prediction" if prediction is None else "reference"
+            raise ValueError(
+                f"there is no {missing} number {place}: give one prediction for each utterance"
+            )
+        one = compare(reference, prediction)
+        table[reference.intent] = table.get(reference.intent, NLUMetrics()) + one
+    return dict(sorted(table.items()))
+
+
+def total(metrics: Iterable[NLUMetrics]) -> NLUMetrics:
+    """The sum, such as of the values of a table by intent."""
+    return sum(metrics, NLUMetrics())
+
+
+def _share(count: int, of: int) -> float:
+    return count / of if of else math.nan

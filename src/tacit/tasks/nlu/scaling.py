@@ -1,0 +1,109 @@
+"""Where the factors alpha_k of eDP-SGD come from, when they come from a gradient.
+
+- "public": the gradient of sentences made from templates, with labels drawn from the schema.
+  Nobody said them.  At the beginning of a training the sizes of a layer's gradients are a matter of
+  the architecture and of the initial weights more than of what the sentences say.
+- "private": people's records under noise of their own.  Every unit picks one of 256 groups.  The
+  layers' norms of a group's gradient, a vector in the positive orthant, are scaled to norm 1.  One
+  unit moves one of these vectors, from norm 1 (or 0) to norm 1, and so the sum by at most sqrt(2).
+  Noise of m sqrt(2) is added to the sum: a Gaussian release of multiplier m, charged to the ledger.
+- "first-gradient": the first batch's, without noise, as printed in the paper.  That voids a
+  guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tacit.mechanisms.edp_method import FROM_RECORDS
+from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
+from tacit.mechanisms.method import Indices, Streams, Vector
+from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
+from tacit.tasks.nlu.data import Utterance
+from tacit.tasks.nlu.encoding import Encoder, Labels, encode
+from tacit.tasks.nlu.experiment import Noise
+from tacit.tasks.nlu.generated import generate
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit.tasks.nlu.slots import OUTSIDE
+
+GROUPS = 256
+PUBLIC_SENTENCES = 256
+
+
+def scaling_event(multiplier: float) -> Event:
+    """What private factors cost: everybody takes part, so there is no amplification."""
+    return Gaussian(multiplier, Adjacency.ADD_REMOVE)
+
+
+def release_of(noise: Noise) -> Event | None:
+    """What the factors that an experiment asks for tell about people, before any step."""
+    if noise.scaling == "private":
+        return scaling_event(noise.scaling_noise_multiplier)
+    if noise.scaling == "first-gradient":
+        return NonPrivate(FROM_RECORDS)
+    return None
+
+
+def public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerScaling:
+    """From made-up sentences."""
+    sentences = encode(encoder, labels, _made_up(labels))
+    gradient = _mean(UtteranceGradients(flat, sentences), np.arange(len(sentences)))
+    return LayerScaling.from_gradient(gradient, flat.sizes, source="public batch")
+
+
+def first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> LayerScaling:
+    """As printed: from people's records, without noise."""
+    sizes = gradients.flat.sizes
+    return LayerScaling.from_gradient(_mean(gradients, batch), sizes, source="private gradients")
+
+
+def private_scaling(
+    gradients: UtteranceGradients, multiplier: float, streams: Streams
+) -> LayerScaling:
+    """From people's records under noise; see the module.  `scaling_event` has to be charged."""
+    sizes = gradients.flat.sizes
+    total = summed_directions(gradients, streams)
+    total += multiplier * math.sqrt(2) * streams("scaling noise", 0).normal(len(sizes))
+    # On a public grid, since the low-order bits of a float sum could betray a summand.
+    total = np.rint(total * 2**20) / 2**20
+    return LayerScaling.from_norms(np.maximum(total, 0.0), sizes, source="noisy norms")
+
+
+def summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
+    """The sum over the groups; one unit moves it by at most sqrt(2)."""
+    sizes = gradients.flat.sizes
+    group_of = streams("scaling groups", 0).integers(GROUPS, len(gradients))
+    total = np.zeros(len(sizes))
+    for group in range(GROUPS):
+        units = np.flatnonzero(group_of == group)
+        if len(units):
+            total += _direction(layer_norms(_mean(gradients, units).astype(np.float64), sizes))
+    return total
+
+
+def _direction(norms: Vector) -> Vector:
+    length = float(np.linalg.norm(norms))
+    return norms / length if length > 0 and math.isfinite(length) else np.zeros_like(norms)
+
+
+def _mean(gradients: UtteranceGradients, units: Indices) -> Vector:
+    """Without dropout."""
+    gradients.flat.model.eval()
+    return gradients.mean(units)
+
+
+def _made_up(labels: Labels, count: int = PUBLIC_SENTENCES) -> Sequence[Utterance]:
+    draws = np.random.default_rng(0)
+    # Only tags that may begin a slot, or none: nothing else would be well formed by itself.
+    starts = [tag for tag in labels.tags if tag == OUTSIDE or tag.startswith("B-")]
+    return [
+        Utterance(
+            sentence.tokens,
+            tuple(starts[draw] for draw in draws.integers(len(starts), size=len(sentence.tokens))),
+            labels.intents[int(draws.integers(len(labels.intents)))],
+        )
+        for sentence in generate(count)
+    ]

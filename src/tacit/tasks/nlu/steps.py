@@ -1,0 +1,130 @@
+"""THE loop over steps, the same in every worker (Dupuy et al. 2021, Algorithm 1 and around it).
+
+A step: draw; let each worker make its share; add noise that follows from all of the shares; sum
+them; turn the sum into a gradient; let the optimizer take its step.  All workers hold the same
+weights at any time, since all of them do the same with the same sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.mechanisms.method import Method, Work
+from tacit.privacy.randomness import RunKey, Stream
+from tacit.public.steps import own_randomness
+from tacit.tasks.nlu.experiment import Training
+from tacit.tasks.nlu.gradients import UtteranceGradients
+from tacit.tasks.nlu.noise_chain import NoiseChain
+from tacit.tasks.nlu.ranks import Ranks
+
+Tell = Callable[[int, int], None]  # steps done, of how many
+
+
+@dataclass(frozen=True)
+class AttemptStreams:
+    """The random streams of an attempt at an epoch."""
+
+    key: RunKey
+    branch: str
+    attempt: int
+
+    def __call__(self, purpose: str, round: int, index: int = 0) -> Stream:
+        return self.key.stream(
+            branch=self.branch, round=round, attempt=self.attempt, purpose=purpose, index=index
+        )
+
+
+class Stepper:
+    """One worker's part of a training."""
+
+    def __init__(
+        self,
+        method: Method,
+        gradients: UtteranceGradients,
+        training: Training,
+        total_steps: int,
+        state: dict[str, NDArray[Any]],
+    ) -> None:
+        """`state` is what `state()` gave at the last checkpoint; empty at the beginning."""
+        self.method = method
+        self.gradients = gradients
+        self._training = training
+        self._total = total_steps
+        self._optimizer = _optimizer(training, gradients.flat.weights)
+        self._start = gradients.flat.weights.detach().clone(), _copied(state)
+        self._set_state(state)
+
+    @property
+    def plan(self) -> str:
+        """All public numbers that decide about the steps."""
+        return f"{self.method!r} {self._training.model_dump_json()} {self._total}"
+
+    def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> bytes:
+        """Go through the steps of an epoch; returns a proof of all that came out of them."""
+        method, gradients, rank = self.method, self.gradients, ranks.rank
+        weights = gradients.flat.weights.detach()
+        self._start = weights.clone(), _copied(self.state())
+        chain = NoiseChain.begin(
+            streams.key, f"{streams.branch} {self.plan}", streams.attempt, weights.numpy()
+        )
+        gradients.flat.model.train()
+        draws = method.draws(steps, len(gradients), streams)
+        for step, batches in zip(steps, draws, strict=True):
+            seed = int(streams("dropout", step, rank).words(1)[0] >> np.uint64(2))
+            with own_randomness(seed, 0):
+                share = method.share(Work(step, rank, batches, gradients))
+            if method.adds_noise:
+                mine = streams.key.digest(share.data)
+                chain = chain.then(step, ranks.exchanged(mine))
+                share = method.noise_(share, step, rank, chain.noise(rank))
+            total = torch.from_numpy(share)
+            ranks.sum_(total)
+            self._apply(method.update(step, total.numpy()), step)
+            if tell is not None:
+                tell(step + 1 - steps.start, len(steps))
+        return chain.proof
+
+    def go_back(self) -> None:
+        """To the weights and the optimizer's state that the last run began with."""
+        weights, state = self._start
+        with torch.no_grad():
+            self.gradients.flat.weights.copy_(weights)
+        self._set_state(state)
+
+    def _apply(self, update: NDArray[Any], step: int) -> None:
+        self.gradients.flat.gradient.copy_(torch.from_numpy(update))
+        self._optimizer.param_groups[0]["lr"] = learning_rate_at(step, self._total, self._training)
+        self._optimizer.step()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The optimizer's, for a checkpoint."""
+        found = self._optimizer.state[self.gradients.flat.weights]
+        return {name: value.numpy() for name, value in found.items()}
+
+    def _set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        self._optimizer.state[self.gradients.flat.weights] = {
+            name: torch.from_numpy(value) for name, value in _copied(state).items()
+        }
+
+
+def _copied(state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: value.copy() for name, value in state.items()}
+
+
+def learning_rate_at(step: int, steps: int, training: Training) -> float:
+    """It rises over the first steps, then stays, or falls in a line that ends behind the last."""
+    rising = min(1.0, (step + 1) / (training.warmup_steps + 1))
+    falling = 1 - step / steps if training.schedule == "linear" else 1.0
+    return training.learning_rate * rising * falling
+
+
+def _optimizer(training: Training, weights: torch.nn.Parameter) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam([weights], lr=training.learning_rate, fused=True)
+    return torch.optim.SGD([weights], lr=training.learning_rate)

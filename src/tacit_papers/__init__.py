@@ -1,0 +1,1 @@
+"""The papers' recipes, grids, tables and plots, on top of tacit."""

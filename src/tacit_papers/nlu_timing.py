@@ -1,0 +1,155 @@
+"""How long a step of each method takes, as a factor of plain SGD's (Dupuy et al. 2021, Table 2).
+
+The methods take turns of a few steps, all with the same workers, model and utterances, and the
+factor is the median over the turns of a method's time over SGD's in the same turn: other programs
+then slow both.  An epoch's time is that of its steps.  Nothing is released and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tacit.mechanisms.layer_scaling import LayerScaling
+from tacit.privacy.randomness import RunKey
+from tacit.tasks.nlu import plan
+from tacit.tasks.nlu.data import NLUData
+from tacit.tasks.nlu.encoding import Labels, encode
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.opening import Job, units_of
+from tacit.tasks.nlu.ranks import STOP, Ranks, Workers
+from tacit.tasks.nlu.starting import starting_model
+
+BASELINE = "sgd"
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A training for timing: so many steps at a time."""
+
+    job: Job
+    steps: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one method."""
+
+    name: str
+    step_seconds: float  # median
+    epoch_seconds: float
+    factor: float  # of SGD's time per epoch
+    turns: int
+    steps: int  # timed in all
+
+    def as_row(self) -> dict[str, float | int | str]:
+        return {
+            "name": self.name,
+            "step_seconds": self.step_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "factor": self.factor,
+            "turns": self.turns,
+            "steps": self.steps,
+        }
+
+
+def time_methods(
+    experiments: Mapping[str, NluExperiment],
+    data: NLUData,
+    *,
+    turns: int = 5,
+    steps: int = 10,
+    tell: Callable[[str, int, int], None] | None = None,
+) -> list[Timing]:
+    """Time each experiment's steps; one of them has to be `sgd`."""
+    if BASELINE not in experiments:
+        raise ValueError(f"timing needs a variant {BASELINE!r} to compare with")
+    contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
+    try:
+        for contestant in contestants.values():  # memory is set aside, and caches are filled
+            contestant.turn()
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        for turn in range(turns):
+            for name, contestant in contestants.items():
+                if tell is not None:
+                    tell(name, turn, turns)
+                seconds[name].append(contestant.turn())
+    finally:
+        for contestant in contestants.values():
+            contestant.end()
+    per_epoch = {
+        name: [each * contestants[name].epoch_steps for each in found]
+        for name, found in seconds.items()
+    }
+    return [
+        Timing(
+            name,
+            statistics.median(seconds[name]),
+            statistics.median(per_epoch[name]),
+            statistics.median(
+                mine / base for mine, base in zip(per_epoch[name], per_epoch[BASELINE], strict=True)
+            ),
+            turns,
+            turns * steps,
+        )
+        for name in contestants
+    ]
+
+
+def serve(turns: Turns, ranks: Ranks) -> None:
+    """What every worker but rank 0 does."""
+    stepper, turn = turns.job.stepper(), 0
+    while ranks.told() != STOP:
+        stepper.run(_range(turns, turn), turns.job.streams(0), ranks, None)
+        turn += 1
+
+
+class _Contestant:
+    def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
+        job = job_for(experiment, data)
+        self.epoch_steps = job.epoch_steps
+        self._turns = Turns(job, steps)
+        self._stepper = job.stepper()
+        self._workers = Workers(experiment.training.workers, serve, self._turns)
+        self._turn = 0
+
+    def turn(self) -> float:
+        """Seconds of a step."""
+        self._workers.ranks.tell(0)
+        began = time.perf_counter()
+        steps = _range(self._turns, self._turn)
+        self._stepper.run(steps, self._turns.job.streams(0), self._workers.ranks, None)
+        self._turn += 1
+        return (time.perf_counter() - began) / len(steps)
+
+    def end(self) -> None:
+        self._workers.end()
+
+
+def job_for(experiment: NluExperiment, data: NLUData) -> Job:
+    """A job without a run directory: for timing, never for a release."""
+    start = starting_model(experiment, data)
+    experiment = plan.resolved(experiment, data)
+    labels = Labels(experiment.data.intents, experiment.data.tags)
+    job = Job(
+        experiment,
+        StoredModel(start.build(labels), start.encoder, labels),
+        {},
+        LayerScaling.none((1,)),
+        encode(start.encoder, labels, data.train),
+        units_of(experiment, data),
+        0,
+        RunKey.generate(),
+    )
+    sizes = job.stepper().gradients.flat.sizes
+    return replace(job, scaling=LayerScaling.by_size(sizes))
+
+
+def _range(turns: Turns, turn: int) -> range:
+    """Steps of a training as long as it takes; after its end it begins anew."""
+    whole = turns.job.experiment.training.epochs * turns.job.epoch_steps
+    start = turn * turns.steps % max(1, whole - turns.steps + 1)
+    return range(start, start + turns.steps)

@@ -1,0 +1,329 @@
+"""A softmax over candidates: the right estimator, the right gradient, and nobody else's words."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from tacit.config.experiment import Experiment
+from tacit.federated.cohort import sum_over
+from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.handwritten import HandwrittenSGD
+from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
+from tacit.kernels.rows import rows_of
+from tacit.kernels.sampled_softmax import (
+    Candidates,
+    CandidateSGD,
+    SampledSoftmax,
+    inclusion_probabilities,
+    log_uniform,
+    systematic_sample,
+)
+from tacit.mechanisms.clippers import FlatClip
+from tacit.models.registry import NAMES, build
+from tacit.models.vectors import to_vector
+from tacit.tasks.language.assembly import user_update
+from tests.federated.tiny import BOS, VOCABULARY, ListedUsers, job, plan, small, stream, task, texts
+
+WORDS = 60
+USER = texts(3, seed=3)  # of whose words there are at most 30
+SAMPLED = SampledSoftmax(negatives=10, multiple_of=8)
+FEDAVG = FedAvg(learning_rate=0.5, batch_size=2, unroll=4, sampled_softmax=SAMPLED)
+UPDATES = {
+    "fedavg": FEDAVG,
+    "epochs": dataclasses.replace(FEDAVG, local_epochs=2, shuffle=True),
+    "penalty": dataclasses.replace(FEDAVG, update_penalty=0.4),
+    "greedy": dataclasses.replace(FEDAVG, clip_each_step=True),
+    "texts": dataclasses.replace(FEDAVG, rows="texts", unroll=5),
+    "fedsgd": FedSGD(learning_rate=0.5, unroll=4, sampled_softmax=SAMPLED),
+    "fedsgd batch": FedSGD(learning_rate=0.5, unroll=4, batch_size=3, sampled_softmax=SAMPLED),
+}
+
+
+def clip(update):
+    return FlatClip(0.3).clip(update).values
+
+
+def rows(tokens=USER, update=FEDAVG):
+    return rows_of(tokens, unroll=update.unroll, bos=BOS, layout=update.rows)
+
+
+def run(update, sgd, start, tokens=USER, key="user"):
+    return update.run(sgd, start, tokens, bos=BOS, stream=stream(key), clip=clip)
+
+
+class Fixed:
+    """A stream whose one uniform value is known."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def uniform(self, n):
+        return np.full(n, self.value)
+
+
+# The estimator against autograd.
+
+
+def oracle(model, update, key="user"):
+    """The update in float64: the whole model's scores, of which the candidates are kept."""
+    model, draws = copy.deepcopy(model).double(), stream(key)
+    parameters = list(model.parameters())
+    start = [p.detach().clone() for p in parameters]
+    everything = rows(update=update)
+    if isinstance(update, FedSGD):
+        batches = [update.batch(everything, draws)]
+        found = update.sampled_softmax.candidates(batches[0], WORDS, draws)
+    else:
+        found = update.sampled_softmax.candidates(everything, WORDS, draws)
+        batches = update.batches(everything, draws)
+    words = torch.from_numpy(found.words)
+    place = {int(word): n for n, word in enumerate(words)}
+    correction = torch.from_numpy(found.correction).double()
+    for batch in batches:
+        scores = model(batch.inputs)[0][batch.mask][:, words] + correction
+        targets = torch.tensor([place[int(word)] for word in batch.targets[batch.mask]])
+        gradients = torch.autograd.grad(functional.cross_entropy(scores, targets), parameters)
+        with torch.no_grad():
+            for p, begun, gradient in zip(parameters, start, gradients, strict=True):
+                pull = getattr(update, "update_penalty", 0.0) * (p - begun)
+                p.sub_(update.learning_rate * (gradient + pull))
+            table = model.embedding.weight
+            if model.config.unit_norm and isinstance(update, FedAvg):
+                table[words] /= table[words].norm(dim=1, keepdim=True)
+            if getattr(update, "clip_each_step", False):
+                moved = torch.cat(
+                    [(p - b).flatten() for p, b in zip(parameters, start, strict=True)]
+                )
+                moved *= min(1.0, 0.3 / float(moved.norm()))
+                parts = torch.split(moved, [p.numel() for p in parameters])
+                for p, begun, part in zip(parameters, start, parts, strict=True):
+                    p.copy_(begun + part.view_as(p))
+    differences = [
+        (p.detach() - begun).flatten() for p, begun in zip(parameters, start, strict=True)
+    ]
+    return torch.cat(differences).numpy()
+
+
+@pytest.mark.parametrize("make", [AutogradSGD, local_sgd_for], ids=["autograd", "fastest"])
+@pytest.mark.parametrize("update", UPDATES)
+def test_update_is_the_estimators_gradient_descent(make, update):
+    model = small("lstm", WORDS, unit_norm=update != "penalty")
+    found = run(UPDATES[update], make(model), to_vector(model))
+    expected = oracle(model, UPDATES[update])
+    assert np.abs(found.update - expected).max() < 1e-5
+    assert np.abs(expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("output_bias", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_built_in_model_is_served(name, output_bias):
+    """A trained output bias keeps its correction apart; one that there is not stays away."""
+    model = small(name, WORDS, output_bias=output_bias)
+    if output_bias:
+        with torch.no_grad():
+            model.embedding.output_bias.normal_(generator=torch.Generator().manual_seed(1))
+    found = run(UPDATES["epochs"], local_sgd_for(model), to_vector(model))
+    assert np.abs(found.update - oracle(model, UPDATES["epochs"])).max() < 1e-5
+
+
+@pytest.mark.parametrize("output_bias", [False, True])
+@pytest.mark.parametrize("form", ["torch", "chosen"])
+def test_all_words_without_correction_are_the_exact_softmax(form, output_bias):
+    model = small("lstm", WORDS, output_bias=output_bias)
+    start, sgd = to_vector(model), HandwrittenSGD(model, form)
+    everything = Candidates(np.arange(WORDS), np.zeros(WORDS, np.float32))
+    found = []
+    for steps in (sgd, CandidateSGD(sgd, everything)):
+        steps.load(start)
+        losses = [steps.step(rows(), 0.5, penalty=0.1) for _ in range(3)]
+        found.append((steps.weights(), losses))
+    (exact, exact_losses), (sampled, sampled_losses) = found
+    assert np.abs(exact - sampled).max() < 1e-5
+    assert sampled_losses == pytest.approx(exact_losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("negatives", [WORDS, 10**9])
+def test_enough_negatives_are_the_exact_update_bit_for_bit(negatives):
+    model = small("lstm", WORDS)
+    sgd, start = local_sgd_for(model), to_vector(model)
+    exact = dataclasses.replace(UPDATES["epochs"], sampled_softmax=None)
+    many = dataclasses.replace(exact, sampled_softmax=SampledSoftmax(negatives))
+    assert run(many, sgd, start).update.tobytes() == run(exact, sgd, start).update.tobytes()
+
+
+def test_words_that_are_no_candidates_do_not_move():
+    model = small("gru", WORDS)
+    start = to_vector(model)
+    found = SAMPLED.candidates(rows(), WORDS, stream("user"))
+    update = run(FEDAVG, local_sgd_for(model), start).update
+    moved = np.abs(update[: WORDS * 6].reshape(WORDS, 6)).max(1) > 0
+    assert np.array_equal(np.flatnonzero(moved), found.words)
+
+
+# The sample.
+
+
+def test_normaliser_is_right_on_average_over_the_draw():
+    """E Z' = Z: the mean over a fine grid of the one uniform value; without correction it is not.
+
+    Systematic sampling draws nothing else, so this is the expectation up to words / grid.
+    """
+    scores = np.random.default_rng(1).normal(size=WORDS) * 2
+    grid = 4000
+    found, uncorrected = [], []
+    for point in range(grid):
+        candidates = SAMPLED.candidates(rows(), WORDS, Fixed((point + 0.5) / grid))
+        chosen = scores[candidates.words]
+        found.append(np.exp(chosen + candidates.correction).sum())
+        uncorrected.append(np.exp(chosen).sum())
+    Z = np.exp(scores).sum()
+    assert np.mean(found) == pytest.approx(Z, rel=5e-3)
+    assert np.std(found) > 1e-2 * Z
+    assert np.mean(uncorrected) != pytest.approx(Z, rel=5e-2)
+    assert np.mean(np.log(found)) < np.log(Z)  # the bias that the module states
+
+
+@given(
+    law=st.lists(st.floats(1e-4, 1), min_size=1, max_size=40),
+    share=st.floats(0, 1),
+    u=st.floats(0, 1, exclude_max=True),
+)
+def test_sample_has_its_size_and_probabilities_follow_the_law(law, share, u):
+    law = np.array(law)
+    size = max(1, round(share * len(law)))
+    pi = inclusion_probabilities(law, size)
+    assert pi.sum() == pytest.approx(size)
+    assert np.all((pi > 0) & (pi <= 1)) or size == np.sum(pi == 1)
+    below = pi < 1
+    factors = pi[below] / law[below]
+    assert factors == pytest.approx(np.full(below.sum(), factors.mean() if below.any() else 0))
+    chosen = systematic_sample(pi, Fixed(u))
+    assert len(chosen) == size == len(set(chosen))
+    assert np.all(np.diff(chosen) > 0)
+    assert set(np.flatnonzero(pi == 1)) <= set(chosen)
+
+
+def test_law_is_log_uniform():
+    law = log_uniform(10_000)
+    assert law.sum() == pytest.approx(1)
+    assert law[:100].sum() == pytest.approx(np.log(101) / np.log(10_001))
+    assert np.all(np.diff(law) < 0)
+
+
+@pytest.mark.parametrize("tokens", [USER, texts(1, seed=1), np.array([5, 7])], ids=len)
+def test_own_words_are_all_there_and_not_corrected(tokens):
+    own = set(tokens.tolist())
+    found = SAMPLED.candidates(rows(tokens), WORDS, stream())
+    corrected = dict(zip(found.words.tolist(), found.correction.tolist(), strict=True))
+    assert own <= set(corrected)
+    assert all(corrected[word] == 0 for word in own)
+    assert len(found.words) % 8 == 0
+    assert len(found.words) >= len(own) + 10
+    assert np.all(found.correction >= 0)
+    assert np.any(found.correction > 0)
+
+
+# Isolation.
+
+
+def test_candidates_follow_the_users_own_stream():
+    once, again, other = (SAMPLED.candidates(rows(), WORDS, stream(key)) for key in "aab")
+    assert np.array_equal(once.words, again.words)
+    assert not np.array_equal(once.words, other.words)
+
+
+def test_what_a_user_adds_does_not_depend_on_the_others():
+    model = small("cifg", WORDS)
+    users = ListedUsers(tuple(texts(count, seed) for seed, count in enumerate((2, 1, 0, 3))))
+    one_plan = plan()
+    one_task, one_job = task(one_plan, UPDATES["epochs"], users), job(model, one_plan)
+    sgd = local_sgd_for(model)
+    alone = [sum_over(one_task, one_job, [user], local_sgd_for(model)) for user in range(4)]
+    together = sum_over(one_task, one_job, [3, 1, 2, 0], sgd)
+    total = sum(each.total.update for each in alone)
+    assert np.array_equal(together.total.update, total)
+    assert total.any()
+
+
+def test_a_user_leaves_nothing_for_the_next():
+    model = small("lstm", WORDS)
+    start, used = to_vector(model), local_sgd_for(model)
+    fresh = run(FEDAVG, local_sgd_for(model), start)
+    run(FEDAVG, used, start * 3, texts(3, seed=8), key="other")
+    again = run(FEDAVG, used, start)
+    assert fresh.update.tobytes() == again.update.tobytes()
+    assert fresh.loss == again.loss
+    exact = dataclasses.replace(FEDAVG, sampled_softmax=None)
+    assert (
+        run(exact, used, start).update.tobytes()
+        == run(exact, local_sgd_for(model), start).update.tobytes()
+    )
+
+
+@pytest.mark.parametrize("update", ["fedavg", "greedy"])
+def test_update_that_is_not_finite_is_handed_on(update):
+    model = small("lstm", WORDS, unit_norm=False)
+    start = to_vector(model) * np.float32(1e30)
+    assert not np.isfinite(run(UPDATES[update], AutogradSGD(model), start).update).all()
+
+
+def test_user_without_text_has_a_zero_update():
+    model = small("lstm", WORDS)
+    for update in (FEDAVG, UPDATES["fedsgd"]):
+        result = run(update, local_sgd_for(model), to_vector(model), np.array([], np.uint16))
+        assert not result.update.any()
+        assert result.steps == 0
+
+
+# Mistakes and configuration.
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"negatives": 0}, "negatives must be at least 1, got 0"),
+        ({"negatives": 2.5}, "negatives must be a whole number, got 2.5"),
+        ({"negatives": 5, "multiple_of": 0}, "multiple_of must be at least 1, got 0"),
+    ],
+)
+def test_bad_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        SampledSoftmax(**fields)
+
+
+class Table(torch.nn.Module):
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(vocab_size, vocab_size))
+
+    def forward(self, tokens):
+        return self.table[tokens]
+
+
+def test_model_whose_words_are_not_known_is_refused():
+    model = build(f"{__name__}:Table", WORDS)
+    with pytest.raises(ValueError, match=r"kind 'own' has no table of words .* sampled softmax"):
+        run(FEDAVG, local_sgd_for(model), to_vector(model))
+
+
+def test_tokens_that_the_model_does_not_know_are_refused():
+    model = small("lstm", VOCABULARY)
+    with pytest.raises(ValueError, match="must be tokens from 0 to 29, got 0 to 30"):
+        run(FEDAVG, local_sgd_for(model), to_vector(model), np.array([0, 30, 1]))
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+def test_experiment_says_how_many_negatives(algorithm):
+    experiment = Experiment().changed(update={"algorithm": algorithm})
+    assert user_update(experiment).sampled_softmax is None
+    sampled = experiment.changed(update={"sampled_negatives": 700})
+    assert user_update(sampled).sampled_softmax == SampledSoftmax(700)
+    assert Experiment.from_toml(sampled.to_toml(), "it") == sampled
+    with pytest.raises(ValueError, match=r"update\.sampled_negatives cannot be 0"):
+        experiment.changed(update={"sampled_negatives": 0})

@@ -1,0 +1,146 @@
+"""eDP-SGD as a method of training: shares of several micro-batches, draws, and charges."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tacit.mechanisms.decay import ExponentialDecay, NoDecay
+from tacit.mechanisms.edp_method import EdpMethod, PaperMethod
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.layer_scaling import LayerScaling
+from tacit.mechanisms.method import Plain, Work
+from tacit.mechanisms.samplers import PoissonSampler
+from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
+from tacit.privacy.randomness import RunKey
+
+SIZE = 40_000
+KEY = RunKey.from_seed(5)
+
+
+def streams(purpose, round, index=0):
+    return KEY.stream(branch="main", round=round, attempt=0, purpose=purpose, index=index)
+
+
+class Fixed:
+    """Record i has the gradient rows[i]."""
+
+    def __init__(self, rows):
+        self.rows = np.asarray(rows, np.float32)
+
+    def mean(self, units):
+        return self.rows[units].mean(axis=0)
+
+
+def method(micro_batches, workers, *, z=1.0, C=1.0, size=SIZE, decay=None):
+    algorithm = CalibratedEdpSgd(
+        micro_batches,
+        C,
+        z,
+        LayerScaling.none((size,)),
+        decay or NoDecay(),
+        sampler=PoissonSampler(0.25),
+    )
+    return EdpMethod(algorithm, 8, workers)
+
+
+def update(chosen, gradients, step=0, batches=None):
+    if batches is None:
+        [batches] = chosen.draws(range(step, step + 1), len(gradients.rows), streams)
+    shares = [
+        chosen.noise_(
+            chosen.share(Work(step, worker, batches, gradients)),
+            step,
+            worker,
+            streams("noise", step, worker),
+        )
+        for worker in range(chosen.workers)
+    ]
+    return chosen.update(step, np.sum(shares, axis=0))
+
+
+@pytest.mark.parametrize(("micro_batches", "workers"), [(2, 2), (8, 1), (8, 2), (9, 4)])
+def test_the_noise_on_the_sum_is_the_claimed_one_however_it_is_shared(micro_batches, workers):
+    """False alarms: 1e-6 each.  sqrt(2) more or less is rejected."""
+    chosen = method(micro_batches, workers, z=0.7)
+    empty = [np.empty(0, np.int64)] * micro_batches
+    noise = update(chosen, Fixed(np.zeros((1, SIZE))), batches=empty) * micro_batches
+    for scale, fits in ((1.0, True), (math.sqrt(2), False), (math.sqrt(0.5), False)):
+        p = stats.chi2.sf(np.sum((noise / (0.7 * scale)) ** 2), SIZE)
+        assert (5e-7 < p < 1 - 5e-7) == fits, scale
+    assert abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 5 / math.sqrt(SIZE)
+
+
+def test_one_record_moves_the_sum_by_twice_the_clip_norm_and_no_more():
+    chosen = method(4, 2, z=0.0, C=1.0, size=3)
+    big = Fixed([[100.0, 0, 0], [-300.0, 0, 0], [0, 5.0, 0]])
+    with_it = [np.array([0, 1]), np.array([2]), np.empty(0, np.int64), np.empty(0, np.int64)]
+    without = [np.array([0]), *with_it[1:]]
+    moved = 4 * (update(chosen, big, batches=with_it) - update(chosen, big, batches=without))
+    assert np.linalg.norm(moved) == pytest.approx(2.0)
+    assert chosen.algorithm.sensitivity == 2.0
+
+
+def test_without_noise_the_workers_do_not_matter():
+    rows = np.random.default_rng(0).normal(size=(40, 6))
+    one, three = (update(method(6, workers, z=0.0, size=6), Fixed(rows)) for workers in (1, 3))
+    np.testing.assert_allclose(one, three, rtol=1e-12)
+
+
+def test_one_micro_batch_without_clip_and_noise_is_the_mean_gradient():
+    rows = np.random.default_rng(1).normal(size=(9, 5))
+    everybody = [np.arange(9)]
+    found = update(method(1, 1, z=0.0, C=1e9, size=5), Fixed(rows), batches=everybody)
+    np.testing.assert_allclose(found, rows.mean(axis=0), rtol=1e-5)
+
+
+def test_fewer_micro_batches_than_workers_are_refused():
+    with pytest.raises(ValueError, match="micro_batches must be at least the number of workers"):
+        method(2, 3)
+
+
+def test_each_step_is_charged_for_its_own_noise():
+    chosen = method(2, 2, z=4.0, decay=ExponentialDecay(0.5))
+    charges = chosen.charges(range(4, 8))
+    assert [step for step, _ in charges] == [4, 5, 6, 7]
+    for step, event in charges:
+        assert event == PoissonGaussian(0.25, 2 * math.exp(-0.5 * 0.25 * step))
+
+
+def test_reshuffled_epochs_have_every_record_once():
+    chosen = Plain(2, 8)
+    batches = list(chosen.draws(range(6), 20, streams))
+    assert chosen.steps_of_epoch(20) == 3
+    orders = [
+        np.concatenate([batch for step in epoch for batch in step]).tolist()
+        for epoch in (batches[:3], batches[3:])
+    ]
+    assert all(sorted(order) == list(range(20)) for order in orders)
+    assert orders[0] != orders[1]
+
+
+def test_resumed_draws_are_the_same():
+    chosen = Plain(2, 8)
+    whole = list(chosen.draws(range(6), 20, streams))
+    later = list(chosen.draws(range(4, 6), 20, streams))
+    for one, other in zip(whole[4:], later, strict=True):
+        assert [batch.tolist() for batch in one] == [batch.tolist() for batch in other]
+
+
+def test_the_printed_algorithm_leaves_out_a_batch_that_is_too_small():
+    scaling = LayerScaling((1.0,), (SIZE,), "private gradients")
+    printed = PaperMethod(PaperEdpSgd(4, 1.0, 1.0, scaling), 8, 18)
+    assert printed.steps_of_epoch(18) == 2  # the last 2 have not a record for each of 4 workers
+    assert printed.steps_of_epoch(20) == 3
+    [(step, event)] = printed.charges(range(2, 4))
+    assert step == 2
+    assert isinstance(event, NonPrivate)
+
+
+def test_the_printed_algorithm_with_public_factors_is_a_gaussian_per_epoch():
+    scaling = LayerScaling((2.0, 1.0), (10, 10), "architecture")
+    printed = PaperMethod(PaperEdpSgd(4, 1.0, 3.0, scaling, ExponentialDecay(0.1)), 8, 16)
+    [(_, event)] = printed.charges(range(2, 4))  # the second epoch
+    assert isinstance(event, Gaussian)
+    assert event.noise_multiplier == pytest.approx(3.0 * math.exp(-0.1) / (2 * 2 * 2.0))

@@ -1,0 +1,63 @@
+"""Scores are checked when they are made, so that no attack meets numbers that mean nothing."""
+
+import numpy as np
+import pytest
+
+from tacit.tasks.nlu.scored import Scored
+
+GOOD = {
+    "intents": np.array([[0.7, 0.3], [0.2, 0.8]]),
+    "tokens": (np.array([0.9]), np.array([0.8, 1.0])),
+    "log_likelihood": np.array([-0.5, np.nan]),
+}
+
+
+def test_some_of_the_utterances_in_the_order_asked_for():
+    scored = Scored(**GOOD)
+    assert len(scored) == 2
+    assert scored.known.tolist() == [True, False]
+    turned = scored.only([1, 0])
+    assert turned.intents.tolist() == [[0.2, 0.8], [0.7, 0.3]]
+    assert [each.tolist() for each in turned.tokens] == [[0.8, 1.0], [0.9]]
+    assert turned.known.tolist() == [False, True]
+    for none in ([], np.array([], dtype=np.int64), np.array([False, False])):
+        assert len(scored.only(none)) == 0
+    assert len(scored.only(scored.known)) == 1
+
+
+def test_what_was_checked_does_not_change_afterwards():
+    given = GOOD["intents"].copy()
+    scored = Scored(given, GOOD["tokens"], GOOD["log_likelihood"])
+    given[:] = np.nan
+    assert scored.intents.tolist() == GOOD["intents"].tolist()
+
+
+def test_single_precision_probabilities_pass():
+    logits = np.random.default_rng(0).normal(0, 8, size=(200, 150)).astype(np.float32)
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    tokens = (np.array([1.0000001], dtype=np.float32),) * 200
+    assert len(Scored(probabilities, tokens, np.full(200, 1e-7))) == 200
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"intents": np.ones((1, 1))}, r"intents .* each of the 2 utterances, .* \(1, 1\)"),
+        ({"intents": np.ones((2, 0))}, r"intents .* got the shape \(2, 0\)"),
+        ({"intents": np.array([0.5, 0.5])}, r"got the shape \(2,\)"),
+        ({"intents": np.full((2, 2), 0.6)}, "intents of utterance 0 .* add up to 1, .* sum 1.2"),
+        ({"intents": np.array([[1, 0], [np.nan, 1]])}, "intents of utterance 1 .* nan"),
+        ({"intents": np.array([[1.5, -0.5], [1, 0]])}, "intents of utterance 0 .* -0.5 to 1.5"),
+        ({"tokens": (np.array([]), np.array([1.0]))}, r"tokens of utterance 0 .* \(0,\)"),
+        ({"tokens": (np.array([0.5]), np.array([0.5, np.nan]))}, "tokens of utterance 1 .* nan"),
+        ({"tokens": (np.array([-3.0]), np.array([0.5]))}, "tokens of utterance 0 .* -3"),
+        ({"log_likelihood": np.array([-1.0])}, r"log_likelihood .* 2 utterances, .* \(1,\)"),
+        ({"log_likelihood": np.array([-1.0, -np.inf])}, "log_likelihood of utterance 1 .* -inf"),
+        ({"log_likelihood": np.array([0.5, -1.0])}, "log_likelihood of utterance 0 .* 0.5"),
+    ],
+)
+def test_scores_that_mean_nothing_are_refused_in_one_sentence(changed, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        Scored(**{**GOOD, **changed})
+    assert "\n" not in str(refused.value)
