@@ -242,7 +242,7 @@ def _facts(
 def _draw(
     path: Path, facts: dict[str, Any], outcome: Outcome, results: dict[str, MaskedScore]
 ) -> None:
-    from tacit.cli.curves import perplexity_curve
+    from tacit.cli.figures import perplexity_curve
 
     held_out = [point.measured["held_out_perplexity"] for point in outcome.curve]
     perplexity_curve(
