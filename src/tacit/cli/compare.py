@@ -14,8 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import percent, plain
 from tacit.cli.options import AsJson
+from tacit.cli.output import percent, perplexity
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ FIGURES: tuple[Column, ...] = (
     ("rounds", lambda row: f"{row['rounds']:,}"),
     ("top-1", lambda row: percent(row["accuracy_top1"])),
     ("+/-", lambda row: _signed(row["difference"]["accuracy_top1"], 100, 2)),
-    ("perplexity", lambda row: plain(row["perplexity"])),
+    ("perplexity", lambda row: perplexity(row["perplexity"])),
     ("+/-", lambda row: _signed(row["difference"]["perplexity"], 1, 1)),
     ("epsilon", lambda row: format_epsilon(row["epsilon"])),
     ("delta", lambda row: format_delta(row["delta"])),

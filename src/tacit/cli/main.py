@@ -31,7 +31,7 @@ from tacit.cli import (
     train,
     verify,
 )
-from tacit.cli.interruption import Interrupted
+from tacit.cli.output import Interrupted
 from tacit_papers.cli import secret_sharer
 
 app = typer.Typer(

@@ -15,8 +15,7 @@ import typer
 
 from tacit.cli import tokenizer_options as options
 from tacit.cli import tokenizer_train
-from tacit.cli.options import Quiet
-from tacit.cli.values import whole_number
+from tacit.cli.options import Quiet, whole_number
 from tacit.privacy import checks
 from tacit_papers.cli import tokenizer_compare
 

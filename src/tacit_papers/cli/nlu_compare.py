@@ -13,9 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.nlu_train import carried_out
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import whole_number
 from tacit.privacy.claims import format_epsilon
 
 if TYPE_CHECKING:

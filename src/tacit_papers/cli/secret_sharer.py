@@ -14,9 +14,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
 from tacit.cli.options import AsJson
+from tacit.cli.output import Interrupted
 
 EXAMPLES = """
 Examples:

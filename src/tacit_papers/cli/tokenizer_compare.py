@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from tacit.cli import tokenizer_options as options
+from tacit.cli.options import number, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 from tacit_papers.cli.compared_tokenizers import Place, corpus_of, opened, runs_of
 
 if TYPE_CHECKING:
