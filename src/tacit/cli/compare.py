@@ -146,7 +146,7 @@ def _notes(rows: Sequence[dict[str, Any]]) -> list[str]:
         if _differ(rows, *keys):
             notes.append(f"These runs are {what}: accuracy and perplexity do not compare.")
     if _differ(rows, "tokenizer"):
-        notes.append("Figures per word do: tacit tokenizer compare.")
+        notes.append("Figures per word do: tacit papers tokenizers.")
     for key, what in (("delta", "deltas"), ("adjacency", "adjacencies")):
         private = [row for row in rows if row["private"]]
         if _differ(private, key):

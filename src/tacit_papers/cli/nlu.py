@@ -1,4 +1,4 @@
-"""`tacit nlu compare`: ways of training side by side, with their attacks and their times."""
+"""`tacit papers nlu`: ways of training side by side, with their attacks and their times."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-`tacit nlu compare dupuy2021-clc --data atis --out runs/atis --shadow runs/snips/sgd`
+`tacit papers nlu dupuy2021-clc --data atis --out runs/atis --shadow runs/snips/sgd`
 
-`tacit nlu compare dupuy2021-clc --data atis --time 20`
+`tacit papers nlu dupuy2021-clc --data atis --time 20`
 """
 
 

@@ -1,4 +1,4 @@
-"""`tacit tokenizer compare`: several tokenizers, and the models with them, on the same words."""
+"""`tacit papers tokenizers`: several tokenizers, and the models with them, on the same words."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-`tacit tokenizer compare runs/public runs/free runs/oracle --worst public --best oracle`
+`tacit papers tokenizers runs/public runs/free runs/oracle --worst public --best oracle`
 
-`tacit tokenizer compare runs/first@60 tokenizers/free --words 10000`
+`tacit papers tokenizers runs/first@60 tokenizers/free --words 10000`
 
-`tacit tokenizer compare runs/public runs/free --curve curves.png --projected cohort=5000,population=1e6`
+`tacit papers tokenizers runs/public runs/free --curve curves.png --projected cohort=5000,population=1e6`
 """  # noqa: E501
 
 PROJECTED_EXAMPLE = "cohort=5000,population=1e6"
