@@ -14,8 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import percent, plain
 from tacit.cli.options import AsJson
+from tacit.cli.output import percent, perplexity
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _notes(rows: Sequence[dict[str, Any]]) -> list[str]:
         if _differ(rows, *keys):
             notes.append(f"These runs are {what}: accuracy and perplexity do not compare.")
     if _differ(rows, "tokenizer"):
-        notes.append("Figures per word do: tacit tokenizer compare.")
+        notes.append("Figures per word do: tacit papers tokenizers.")
     for key, what in (("delta", "deltas"), ("adjacency", "adjacencies")):
         private = [row for row in rows if row["private"]]
         if _differ(private, key):
@@ -179,7 +179,7 @@ FIGURES: tuple[Column, ...] = (
     ("rounds", lambda row: f"{row['rounds']:,}"),
     ("top-1", lambda row: percent(row["accuracy_top1"])),
     ("+/-", lambda row: _signed(row["difference"]["accuracy_top1"], 100, 2)),
-    ("perplexity", lambda row: plain(row["perplexity"])),
+    ("perplexity", lambda row: perplexity(row["perplexity"])),
     ("+/-", lambda row: _signed(row["difference"]["perplexity"], 1, 1)),
     ("epsilon", lambda row: format_epsilon(row["epsilon"])),
     ("delta", lambda row: format_delta(row["delta"])),

@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
-from tacit.cli.values import experiment, number, whole_number
+from tacit.cli.options import AsJson, experiment, number, whole_number
 from tacit.privacy.claims import format_epsilon
 
 EXAMPLES = """

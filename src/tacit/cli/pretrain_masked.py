@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.outputs import append_rows, new_directory
+from tacit.cli.output import append_rows, new_directory
 from tacit.cli.progress import Show, bar
 
 if TYPE_CHECKING:
