@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tacit.corpus import workspace
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
 from tests.corpus.writing import as_bytes, packed, write
 
 ROWS = [("ann", "hello there"), ("bob", "hi")]

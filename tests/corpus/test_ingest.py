@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.corpus import grouping
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import COMPRESSION, FORMATS, content, packed, write
 from tests.oracles.grouping import grouped

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tacit.corpus import layout
+from tacit.corpus import store as layout
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.source import UserSource
 from tacit.corpus.store import Corpus, held_out, kept
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.caps import first_words
-from tacit.corpus.hashing import derived
-from tacit.corpus.shuffle import Permutation
+from tacit.corpus.grouping import first_words
+from tacit.corpus.hashing import Permutation, derived
 from tacit.corpus.source import UserSource, as_source
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.views import IID, Capped, Replaced, Subset, held_out, kept

@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
-from tacit.corpus import census, layout, people
+from tacit.corpus import census, people
+from tacit.corpus import store as layout
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import write

@@ -12,7 +12,7 @@ from rich.table import Table
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.corpus.accounts import Account
+    from tacit.corpus.joint import Account
     from tacit.corpus.people_ledger import PeoplesBudget
 
 
@@ -21,10 +21,10 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
 
     With a budget it is declared first, and a corpus carries it along.
     """
-    from tacit.corpus.accounts import account_of
     from tacit.corpus.builtin import is_builtin, load_corpus
-    from tacit.corpus.layout import META
+    from tacit.corpus.joint import account_of
     from tacit.corpus.people_ledger import PeopleLedger, leave_copy
+    from tacit.corpus.store import META
 
     path, found = Path(corpus), None
     if is_builtin(corpus) or not path.exists() or (path / META).exists():

@@ -101,9 +101,9 @@ def ingest(
     `tacit ingest chats.parquet --user-column author --text-column body --out corpora/chats`
     """
     from tacit.corpus import builtin
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest as ingest_files
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
 
     options = UserOptions(
         test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words

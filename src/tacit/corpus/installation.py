@@ -1,7 +1,9 @@
 """What this installation keeps of its own, outside of every corpus and run: a folder and a secret.
 
-The folder is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`.  The
-secret keys what is remembered of people here, so that the folder alone tells nobody who they are.
+The folder is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`.  What
+is remembered about people lies in it (`corpus.people`, `corpus.people_ledger`), so it outlives
+corpora and run directories.  The secret keys all that is derived from their ids and texts, so that
+the folder reveals nobody to a reader who does not have the secret too.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from tacit.privacy import durable
+
 SECRET_BYTES = 32
 
 
 def state_path() -> Path:
     """Where the state folder is, or would be; nothing is made."""
-    given = os.environ.get("TACIT_STATE")
-    if given:
-        return Path(given)
+    if own := os.environ.get("TACIT_STATE"):
+        return Path(own)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
 
@@ -31,7 +34,7 @@ def state_folder() -> Path:
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
     except OSError as problem:
-        raise _unusable(path, problem.strerror or str(problem)) from None
+        raise _unusable(path, problem) from None
     if not path.is_dir():
         raise _unusable(path, "it is a file")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -42,67 +45,30 @@ def state_folder() -> Path:
 def secret() -> bytes:
     """32 bytes from the operating system, made once for this installation."""
     path = state_folder() / "secret"
-    with suppress(FileNotFoundError):
-        return _checked(path)
-    fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
     try:
-        write_durably(fresh, secrets.token_bytes(SECRET_BYTES))
-        # A link is made by one process only, and of a whole file: whoever comes second reads it.
-        with suppress(FileExistsError):
-            os.link(fresh, path)
-        sync_folder(path.parent)
+        if not path.exists():
+            fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
+            try:
+                durable.create(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
+                # A link is made by one process only, and of a whole file: the others read it.
+                with suppress(FileExistsError):
+                    os.link(fresh, path)
+                durable.sync_directory(path.parent)
+            finally:
+                fresh.unlink(missing_ok=True)
+        data = path.read_bytes()
     except OSError as problem:
-        raise _unusable(path.parent, problem.strerror or str(problem)) from None
-    finally:
-        fresh.unlink(missing_ok=True)
-    return _checked(path)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """A new file that only its owner can read, on the disk when this returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_durably(path: Path, data: bytes) -> None:
-    """Put a file in the place of another, so that there is always one or the other, whole."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        write_durably(fresh, data)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make what was created or renamed in a folder durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _checked(path: Path) -> bytes:
-    try:
-        found = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as problem:
-        raise _unusable(path.parent, problem.strerror or str(problem)) from None
-    if len(found) != SECRET_BYTES:
+        raise _unusable(path.parent, problem) from None
+    if len(data) != SECRET_BYTES:
         raise ValueError(
-            f"{str(path)!r} is damaged: it has {len(found)} bytes instead of {SECRET_BYTES};"
+            f"{str(path)!r} is damaged: it has {len(data)} bytes instead of {SECRET_BYTES};"
             " without it nobody known here is recognised again, so restore it from a backup"
         )
-    return found
+    return data
 
 
-def _unusable(path: Path, why: str) -> ValueError:
+def _unusable(path: Path, problem: OSError | str) -> ValueError:
+    why = problem if isinstance(problem, str) else problem.strerror or str(problem)
     return ValueError(
         f"cannot write to {str(path)!r}, where tacit remembers what was spent on whom ({why}): set"
         " TACIT_STATE to a folder that can be written to"
