@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tacit.privacy import durable
 from tacit_papers.sharer_table import Found
 
 
@@ -51,9 +52,5 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]], found: Sequence[Found]) 
     dots.set_ylabel("exposure in bits")
     if dots.lines:
         dots.legend(fontsize="small", ncols=2)
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
-    try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with durable.whole_file(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)

@@ -17,6 +17,7 @@ from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.network import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
+from tacit.privacy import durable
 from tacit.runs.run import Run
 
 if TYPE_CHECKING:
@@ -64,14 +65,11 @@ def draw(curves: Mapping[str, Curve], path: str | Path) -> None:
     """The figure as a file; the name's ending says of which format."""
     path = Path(path)
     made = figure(curves)
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        made.savefig(partial, dpi=150)
-        partial.replace(path)  # nothing half-written is left under the name that was asked for
+        with durable.whole_file(path) as file:
+            made.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def figure(curves: Mapping[str, Curve]) -> Figure:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tacit.privacy import durable
+
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -50,14 +52,11 @@ def held_out_curves(path: Path, curves: Mapping[str, Rows]) -> None:
     for axes in (by_round, perplexity, by_epsilon):
         axes.grid(True, which="both", alpha=0.25)
     by_round.legend(fontsize="small")
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)  # nothing half-written is left under the name that was asked for
+        with durable.whole_file(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _percent(share: float | None) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.cli.progress import tracked
+from tacit.privacy import durable
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
@@ -47,11 +48,8 @@ def epsilon_over_releases(ledger: Ledger, path: Path, points: int = 24) -> None:
     axes.set_ylabel(f"epsilon at delta = {delta:g}")
     axes.grid(True, alpha=0.25)
     axes.legend()
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)
+        with durable.whole_file(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tacit.privacy import durable
 
 
 @contextmanager
@@ -19,17 +18,8 @@ def new_directory(out: Path) -> Iterator[Path]:
         raise ValueError(f"--out {str(out)!r} exists already: name a directory to be made")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        yield partial
-        mask = os.umask(0)
-        os.umask(mask)
-        partial.chmod(0o777 & ~mask)  # mkdtemp's is for the owner only
-        if out.exists():  # renaming over an empty directory would succeed
-            raise ValueError(f"--out {str(out)!r} was made by somebody else meanwhile")
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with durable.whole_folder(out) as folder:
+        yield folder
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

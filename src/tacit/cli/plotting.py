@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.cli.progress import tracked
+from tacit.privacy import durable
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.events import Composition
 
@@ -66,11 +67,8 @@ def epsilon_over_rounds(answer: Answer, path: Path, points: int = 24) -> None:
     )
     axes.grid(True, which="both", alpha=0.25)
     axes.legend()
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)  # nothing half-written is left under the name that was asked for
+        with durable.whole_file(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)

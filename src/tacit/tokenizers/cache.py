@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy import checks
+from tacit.privacy import checks, durable
 from tacit.tokenizers import cache_folder
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -99,7 +99,7 @@ class TokenCache:
         with cache_folder.exclusively(path):
             if (found := cls._open_if_sound(path, wanted)) is not None:  # built meanwhile
                 return found
-            with cache_folder.replacing(path) as partial:
+            with durable.whole_folder(path, mode=0o700, replace=True) as partial:
                 _build(partial, wanted, source, tokenizer, progress)
             return cls.open(path)
 
@@ -189,7 +189,7 @@ def _build(
     cache_folder.write_array(path / "offsets.npy", offsets)
     cache_folder.write_array(path / "sums.npy", sums)
     described = asdict(wanted) | {"total_tokens": int(offsets[-1])}
-    cache_folder.write_bytes(path / "cache.json", json.dumps(described, indent=1).encode())
+    durable.write_whole(path / "cache.json", json.dumps(described, indent=1).encode())
 
 
 def _encoded_users(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from tacit.privacy import durable
 
 _HEADER = 128  # bytes of the .npy header of any array of numbers with one dimension
 
@@ -26,28 +23,6 @@ def exclusively(path: Path) -> Iterator[None]:
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes the place of `path` at the end; on any error it is removed.
-
-    To be used `exclusively`, so that what is left over from a killed process can be removed too.
-    """
-    partial, old = durable.partial_of(path), path.with_name(f".{path.name}.old")
-    _remove(partial)
-    _remove(old)
-    partial.mkdir(mode=0o700)
-    try:
-        yield partial
-        durable.sync_directory(partial)
-        if os.path.lexists(path):  # damaged, or we would not be here
-            path.rename(old)
-        partial.rename(path)
-    finally:
-        _remove(partial)
-        _remove(old)
-    durable.sync_directory(path.parent)
 
 
 @contextmanager
@@ -67,7 +42,8 @@ def growing_array(path: Path, dtype: str) -> Iterator[Callable[[npt.NDArray[Any]
         yield append
         file.seek(0)
         file.write(_npy_header(dtype, length))
-        _sync(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
@@ -98,22 +74,3 @@ def _npy_header(dtype: str, length: int) -> bytes:
     )
     assert buffer.tell() == _HEADER
     return buffer.getvalue()
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """A file, synced."""
-    with open(path, "wb") as file:
-        file.write(data)
-        _sync(file)
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
