@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import number
 from tacit.cli.progress import tracked
-from tacit.cli.values import number
 from tacit.privacy import durable
 
 if TYPE_CHECKING:
