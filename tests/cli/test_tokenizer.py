@@ -475,7 +475,7 @@ def test_the_kind_of_a_swap_is_that_of_the_tokenizer_and_not_the_default_of_reci
 
 def test_without_a_command_the_help_is_printed(tacit):
     said = tacit.says()
-    assert all(name in said for name in ("train", "sample", "swap", "compare"))
+    assert all(name in said for name in ("train", "sample", "swap"))
 
 
 def test_a_tokenizer_of_a_run_is_loaded_as_any_other(bpe_run):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.outputs import append_rows, new_directory
+from tacit.cli.output import append_rows, new_directory
 from tacit.cli.progress import Show, bar
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _facts(
 def _draw(
     path: Path, facts: dict[str, Any], outcome: Outcome, results: dict[str, MaskedScore]
 ) -> None:
-    from tacit.cli.curves import perplexity_curve
+    from tacit.cli.figures import perplexity_curve
 
     held_out = [point.measured["held_out_perplexity"] for point in outcome.curve]
     perplexity_curve(

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 
 from tacit.cli import tokenizer_options as options
+from tacit.cli.options import number, whole_number
 from tacit.cli.tokenizer_sources import SOURCES, Order, source_in
-from tacit.cli.values import number, whole_number
 from tacit.privacy import checks
 from tacit.privacy.claims import format_delta, format_epsilon
 

@@ -1,4 +1,4 @@
-"""What `tacit tokenizer compare` compares: runs and tokenizers, and whose texts."""
+"""What `tacit papers tokenizers` compares: runs and tokenizers, and whose texts."""
 
 from __future__ import annotations
 
