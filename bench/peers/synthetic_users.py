@@ -13,7 +13,7 @@ from workload import DISTINCT, TOKENS, user_tokens
 
 from tacit.federated.cohort import CachedUsers
 from tacit.privacy import durable
-from tacit.tokenizers import cache_folder
+from tacit.tokenizers import cache as cache_folder
 from tacit.tokenizers.cache import Description, TokenCache
 
 

@@ -26,7 +26,7 @@ from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.assembly import Tell
 from tacit.tasks.language.people import People
 from tacit.tasks.language.plans import Inherited
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 
 
 def created(
