@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.people import is_same_people
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
@@ -23,9 +24,9 @@ from tacit.runs.going_on import EngineChoice, epsilon_of, own_factory, session_o
 from tacit.runs.session import Session
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.assembly import Tell
-from tacit.tasks.language.people import People, is_same
+from tacit.tasks.language.people import People
 from tacit.tasks.language.plans import Inherited
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 
 
 def created(
@@ -115,7 +116,7 @@ def resumed(
     directory.refuse_edited(header)
     there = directory.experiment()
     people = _verified(People.of(there), tell)
-    if not is_same(people.corpus.identity, there.corpus.identity):
+    if not is_same_people(people.corpus.identity, there.corpus.identity):
         raise ValueError(
             f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
             " run cannot go on with it"
@@ -187,7 +188,7 @@ def branched(
             f" {experiment.rounds}; add --rounds"
         )
     people = _verified(People.of(experiment), tell)
-    if not is_same(people.corpus.identity, there.corpus.identity):
+    if not is_same_people(people.corpus.identity, there.corpus.identity):
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
     people.refuse_unbudgeted(experiment)
     tokenizer = run_tokenizers.by_fingerprint(origin, before.tokenizer)

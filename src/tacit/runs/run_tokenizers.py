@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tacit.privacy import durable as files
 from tacit.runs.directory import RunDirectory
-from tacit.tokenizers.folder import (
+from tacit.tokenizers.history import (
     OF_A_RUN,
     WORDS,
     History,
