@@ -36,6 +36,10 @@ def test_shells_complete_commands():
     script = "from tacit.cli.main import app; app(prog_name='tacit')"
     asked = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit model p", "COMP_CWORD": "2"}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | asked
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | asked,
     )
     assert done.stdout.split() == ["pretrain", "personalize"]

@@ -48,12 +48,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """What several runs reached, what it cost, and how they differ from the first one."""
-    from tacit.cli import plotting
-    from tacit.cli.compared_curves import held_out_curves
+    from tacit.cli import figures
     from tacit.runs.run import Run
 
     if plot is not None:
-        plotting.check_target(plot)
+        figures.check_target(plot)
     found = [Run.open(path) for path in _expanded(runs)]
     rows = [as_row(run, name) for run, name in zip(found, _names(found), strict=True)]
     for row in rows:
@@ -61,7 +60,7 @@ def compare(
     notes = _notes(rows)
     if plot is not None:
         curves = {row["name"]: run.metrics() for row, run in zip(rows, found, strict=True)}
-        held_out_curves(plot, curves)
+        figures.compared_runs(plot, curves)
     if as_json:
         for row in rows:
             row["epsilon"] = _finite(row["epsilon"])

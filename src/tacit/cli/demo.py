@@ -354,7 +354,7 @@ def _reported(run: Run) -> Path:
 
 
 def _draw(path: Path, rows: list[_Row], runs: dict[str, Run]) -> None:
-    from tacit.cli.demo_curves import perplexity_over_rounds
+    from tacit.cli.figures import perplexity_over_rounds
 
     found = runs[PRIVATE].guarantee()
     epsilon, delta = format_epsilon(found.value), format_delta(found.delta)

@@ -331,7 +331,7 @@ def _write(
     results: dict[str, Metrics],
     trained_on: Sequence[str],
 ) -> None:
-    from tacit.cli.curves import perplexity_curve
+    from tacit.cli.figures import perplexity_curve
     from tacit.evaluation.accuracy import perplexity
     from tacit.models import weights
 

@@ -88,9 +88,9 @@ def compare(
     if as_json and as_markdown:
         raise ValueError("--json and --markdown each print everything; leave one out")
     if curve is not None:
-        from tacit.cli import plotting
+        from tacit.cli import figures
 
-        plotting.check_target(curve)
+        figures.check_target(curve)
     found = opened(places)
     _check_ends(found, worst, best)
     users = corpus_of(found, corpus).test
