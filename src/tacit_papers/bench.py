@@ -18,7 +18,7 @@ from tacit.config.experiment import Experiment
 from tacit.evaluation.held_out import held_out_sequences
 from tacit.models import weights
 from tacit.models.base import LanguageModel
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.guarantee import finite
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
@@ -129,7 +129,7 @@ class Bench:
             **audited,
         }
         text = json.dumps(row, indent=1, allow_nan=False) + "\n"
-        files.replace(directory.path / FOUND_FILE, text.encode())
+        durable.write_whole(directory.path / FOUND_FILE, text.encode())
 
     def _planted(self, experiment: Experiment, directory: RunDirectory) -> list[Planted]:
         """The canaries of an arm without a ledger follow from the grid; their copies are counted.
@@ -213,7 +213,7 @@ class Bench:
             "epsilon": None,
             "claim": "No differential privacy: trained on records without clipping or noise.",
         }
-        files.replace(directory.result_file, (json.dumps(facts, indent=1) + "\n").encode())
+        durable.write_whole(directory.result_file, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 def _privacy_facts(run: Run, arm: Arm, grid: Grid) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config.sections import by_dotted_key
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.tasks.language import assembly
 from tacit.tasks.language.people import People
 from tacit_papers.arms import Arm
@@ -94,7 +94,7 @@ class SecretSharer:
             )
         self.check()
         self.out.mkdir(parents=True, exist_ok=True)
-        files.replace(file, text.encode())
+        durable.write_whole(file, text.encode())
 
 
 def _refuse_another(file: Path, wanted: str) -> None:

@@ -12,7 +12,7 @@ from tacit.privacy.claims import PROJECTED
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit_papers.cli.tokenizers import projection
 from tacit_papers.tokenizer_rows import row_of, words_of
 from tests.runs.small import WORDS

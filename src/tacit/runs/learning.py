@@ -34,8 +34,8 @@ from tacit.privacy.randomness import RunKey
 from tacit.runs.declarations import declared
 from tacit.runs.run import Run
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import History, LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.tokenizers.public import from_public, lines_of, word_weights

@@ -32,7 +32,7 @@ from tacit.runs import run_tokenizers
 from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.sampled import tokenizer_from_samples

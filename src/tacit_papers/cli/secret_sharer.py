@@ -110,7 +110,7 @@ def _seeds(text: str) -> list[int]:
 
 def _written(out: Path, recipe: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The table as JSON, as Markdown and as a picture."""
-    from tacit.privacy import durable as files
+    from tacit.privacy import durable
     from tacit_papers import sharer_plot, sharer_table
 
     rows = sharer_table.table_rows(found)
@@ -122,8 +122,8 @@ def _written(out: Path, recipe: str, found: Sequence[Mapping[str, Any]]) -> dict
         "notes": sharer_table.notes(rows),
     }
     text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-    files.replace(out / "secret-sharer.json", text.encode())
-    files.replace(out / "secret-sharer.md", sharer_table.markdown(rows, compared).encode())
+    durable.write_whole(out / "secret-sharer.json", text.encode())
+    durable.write_whole(out / "secret-sharer.md", sharer_table.markdown(rows, compared).encode())
     sharer_plot.draw(out / "secret-sharer.png", rows, found)
     return report
 

@@ -32,7 +32,7 @@ from tacit.tasks.language import coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import from_public, public_texts
 from tacit.tokenizers.tokenizer import Tokenizer
 
