@@ -118,7 +118,7 @@ class Plan(Section):
     max_cohort: Whole | None = None
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None
-    clip_norm_from: tuple[str, ...] = ()  # public texts on which `tacit suggest-clip` proposed it
+    clip_norm_from: tuple[str, ...] = ()  # the public texts that `tacit model suggest-clip` used
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows

@@ -14,9 +14,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import Display
 from tacit.cli.options import AsJson
 from tacit.cli.output import Interrupted
+from tacit.cli.progress import Display
 
 EXAMPLES = """
 Examples:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tacit.cli.live import Display, Pace, RoundPace
+from tacit.cli.progress import Display, RoundPace, UserRate, bar
 from tacit.runs.session import Progress
 
 
@@ -17,9 +17,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_pace_counts_users_while_they_are_computed():
+def test_the_rate_counts_users_while_they_are_computed():
     now = 0.0
-    pace = Pace(lambda: now)
+    pace = UserRate(lambda: now)
     for seconds, round, users in (
         (0, 0, 0),
         (1, 0, 5),
@@ -30,8 +30,7 @@ def test_the_pace_counts_users_while_they_are_computed():
     ):
         now = float(seconds)
         pace.note(Progress(round, 10, users, 10 if users else 0, None))
-    assert pace.users_per_second == pytest.approx(18 / 3)  # not while it evaluates
-    assert pace.seconds_left == pytest.approx(8 / 2 * 8)
+    assert str(pace) == f"{18 / 3:g} users/s"  # not while it evaluates
 
 
 def test_on_a_terminal_there_is_a_bar_with_the_last_figures(monkeypatch):
@@ -58,7 +57,7 @@ def logged(monkeypatch, cohorts, *, users_per_second=10.0, every=2):
     monkeypatch.setattr("time.monotonic", lambda: now)
     err, row, rounds = io.StringIO(), {"round": 0} | ROW, len(cohorts)
     with contextlib.redirect_stderr(err), Display() as display:
-        display._pace, display._rounds = Pace(lambda: now), RoundPace(lambda: now)
+        display._pace = RoundPace(lambda: now)
         for round, cohort in enumerate(cohorts):
             display.observe(Progress(round, rounds, 0, 0, row))
             for users in range(1, cohort + 1):
@@ -76,7 +75,9 @@ def test_a_log_tells_rounds_and_nothing_of_their_users(monkeypatch, forced):
     if forced:
         monkeypatch.setenv("FORCE_COLOR", "1")
     lines = logged(monkeypatch, [90, 110, 100, 105, 95, 100])
-    assert len(lines) == 4  # before the first round, and after every other one
+    # Before the first round, after every other one, and as a round takes ten seconds here, after
+    # each: but not before a rate is the mean of three rounds.
+    assert [line.split()[1] for line in lines] == ["0", "2", "3", "4", "5", "6"]
     assert "users" not in "".join(lines)
     assert "100" not in re.sub(r"perplexity \S+", "", "".join(lines))
     assert lines[1].endswith("; 6 rounds/min, about 0:00:40 left")
@@ -112,3 +113,28 @@ def test_the_rate_is_told_in_two_digits():
     now = 1.2345
     pace.note(1, 1000)
     assert str(pace) == "49 rounds/min, about 0:20:00 left"
+
+
+def test_a_log_has_a_line_every_few_seconds_between_evaluations(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    lines = logged(monkeypatch, [20] * 40, every=1000)  # two seconds a round
+    rounds = [int(line.split()[1]) for line in lines]
+    assert rounds == [0, 3, 8, 13, 18, 23, 28, 33, 38]
+    assert lines[1] == "round 3 of 40: 30 rounds/min, about 0:01:14 left"
+
+
+def test_any_work_tells_a_log_how_far_it_is(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err), bar("measuring") as show:
+        for done in range(50):
+            show("measuring", done, 50, f"{done} texts")
+            now += 1.0
+    assert err.getvalue().splitlines() == [
+        "measuring: 20%, 10 texts, about 0:00:40 left",
+        "measuring: 40%, 20 texts, about 0:00:30 left",
+        "measuring: 60%, 30 texts, about 0:00:20 left",
+        "measuring: 80%, 40 texts, about 0:00:10 left",
+    ]
