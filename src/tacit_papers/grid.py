@@ -21,29 +21,26 @@ A grid may extend another; its arms take the place of the other's.
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+import tomli_w
+from pydantic import Field, model_validator
 
-from tacit.config import recipes, toml_text
-from tacit.config.experiment import (
+from tacit.config import recipes
+from tacit.config.experiment import Experiment, Server
+from tacit.config.recipes import Shelf
+from tacit.config.sections import (
     About,
-    Experiment,
+    Complete,
     NotNegative,
     Positive,
     Section,
-    Server,
     Share,
     Whole,
+    merge,
 )
-from tacit.config.mistakes import sentence
-from tacit.config.tables import Tables, merge
 from tacit.tasks.language.central_sgd import ADAM_RATE, MOMENTUM, SGD_RATE
 from tacit_papers.arms import RECORDS, Arm, ArmKind, Data
 
@@ -123,7 +120,7 @@ class ArmList(Section):
 _OF_RECORDS = ("epochs", "steps", "learning_rate")
 
 
-class Grid(Section):
+class Grid(Complete):
     """Everything that decides about a secret-sharer table, but for its seeds."""
 
     name: str = "secret-sharer"
@@ -180,66 +177,7 @@ class Grid(Section):
         """Every value, with the base written out."""
         data = self.model_dump(mode="json", exclude_none=True)
         data["experiment"] = self.common().model_dump(mode="json", exclude_none=True)
-        return toml_text.dumps(data)
+        return tomli_w.dumps(data)
 
 
-def names() -> list[str]:
-    """The grids that come with tacit."""
-    found = [Path(item.name) for item in _folder().iterdir() if item.name.endswith(".toml")]
-    return sorted(path.stem for path in found if not path.name.startswith("_"))
-
-
-def load(name_or_path: str, settings: Sequence[str] = ()) -> Grid:
-    """A grid by name or from a file, with `key=value` settings on top of it."""
-    tables, where = _merged(name_or_path, ())
-    for setting in settings:
-        tables = merge(tables, recipes.setting_of(setting))
-    tables.setdefault("name", Path(name_or_path).stem)
-    try:
-        return Grid.model_validate(tables)
-    except ValidationError as error:
-        raise ValueError(sentence(error, where, Grid)) from None
-
-
-def _merged(name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
-    """A grid's tables over those of the one that it extends."""
-    if name in below:
-        raise ValueError(f"the grid {name} extends itself: {' -> '.join([*below, name])}")
-    text, where = _read(name)
-    try:
-        own = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where} is not TOML: {error}") from None
-    parent = own.pop("extends", None)
-    if parent is None:
-        return own, where
-    if not isinstance(parent, str):
-        raise ValueError(f"{where}: extends must be the name of a grid, got {parent!r}")
-    if parent.endswith(".toml") and name.endswith(".toml"):
-        parent = str(Path(name).parent / parent)
-    tables = _merged(parent, (*below, name))[0]
-    tables.pop("name", None)
-    return merge(tables, own), where
-
-
-def _read(name: str) -> tuple[str, str]:
-    """The text of a grid and how to call it in a message."""
-    if name.endswith(".toml"):
-        try:
-            return Path(name).read_text(encoding="utf-8"), name
-        except FileNotFoundError:
-            raise ValueError(f"there is no grid at {name}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"the grid {name} cannot be read: {error}") from None
-    file = _folder() / f"{name}.toml"
-    if not name or "/" in name or not file.is_file():
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}"
-        raise ValueError(
-            f"there is no secret-sharer recipe {name!r}; {hint} (a file's name ends in .toml)"
-        )
-    return file.read_text(encoding="utf-8"), f"the recipe {name}"
-
-
-def _folder() -> Any:
-    return files("tacit.recipes") / "secret-sharer"
+GRIDS = Shelf(Grid, "secret-sharer")

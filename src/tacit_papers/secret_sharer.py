@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.config.tables import by_dotted_key
+from tacit.config.sections import by_dotted_key
 from tacit.privacy import durable
 from tacit.tasks.language import assembly
 from tacit.tasks.language.people import People

@@ -6,21 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tacit_papers import grid
-from tacit_papers.grid import Grid
+from tacit_papers.grid import GRIDS, Grid
 
-NAMES = grid.names()
+NAMES = GRIDS.names()
 TABLES = [f"thakkar2020-table{number}" for number in range(1, 8)]
 
 
 def load(tmp_path, text: str, *settings: str) -> Grid:
     file = tmp_path / "mine.toml"
     file.write_text(text, encoding="utf-8")
-    return grid.load(str(file), settings)
+    return GRIDS.load(str(file), settings).only()
 
 
 def arms(name: str) -> set[tuple[str, str, int]]:
-    return {(arm.optimizer, arm.data, arm.batch) for arm in grid.load(name).all_arms()}
+    return {(arm.optimizer, arm.data, arm.batch) for arm in GRIDS.load(name).only().all_arms()}
 
 
 def test_every_table_is_there_with_a_small_sibling():
@@ -30,7 +29,7 @@ def test_every_table_is_there_with_a_small_sibling():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_arm_of_every_grid_can_be_made(name):
-    found = grid.load(name)
+    found = GRIDS.load(name).only()
     common = found.common()
     for arm in found.all_arms():
         experiment = arm.changed(common, found)
@@ -46,7 +45,7 @@ def test_every_arm_of_every_grid_can_be_made(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_tables_have_the_papers_values(name):
-    found = grid.load(name)
+    found = GRIDS.load(name).only()
     common = found.common()
     assert common.audit.canaries.sharers == pytest.approx(
         [392e3 / 50e3, 3 * 392e3 / 50e3, 392e3 / 5e3]
@@ -70,7 +69,7 @@ def test_tables_1_and_7_have_the_papers_batches():
     }
     assert arms("thakkar2020-table1") == arms("thakkar2020-table3") == both
     assert arms("thakkar2020-table7") == both
-    for arm in grid.load("thakkar2020-table7").all_arms():
+    for arm in GRIDS.load("thakkar2020-table7").only().all_arms():
         if arm.is_federated:  # ten epochs of 392,000 users, in round numbers
             assert arm.rounds * arm.batch / 392_000 == pytest.approx(10.2, abs=0.01)
 
@@ -89,7 +88,7 @@ def test_tables_2_5_and_6_always_show_clipping_alone():
 
 
 def test_the_rate_of_sgd_follows_the_batch_and_adams_does_not():
-    found = grid.load("thakkar2020-table1")
+    found = GRIDS.load("thakkar2020-table1").only()
     rates = {
         arm.batch: arm.record_training(found, 0).learning_rate
         for arm in found.all_arms()
@@ -97,7 +96,7 @@ def test_the_rate_of_sgd_follows_the_batch_and_adams_does_not():
     }
     assert rates[256] == pytest.approx(0.005 * math.sqrt(2) ** 3)
     assert rates[32] == 0.005
-    table4 = grid.load("thakkar2020-table4", ["records.momentum_learning_rate=0.001"])
+    table4 = GRIDS.load("thakkar2020-table4", ["records.momentum_learning_rate=0.001"]).only()
     made = {a.name: a.record_training(table4, 0) for a in table4.all_arms() if not a.is_federated}
     assert made["adam-iid-32"].learning_rate == 1e-4
     assert made["momentum-iid-32"].learning_rate == 0.001
@@ -105,7 +104,7 @@ def test_the_rate_of_sgd_follows_the_batch_and_adams_does_not():
 
 
 def test_only_dp_fedavg_has_noise():
-    found = grid.load("thakkar2020-table6")
+    found = GRIDS.load("thakkar2020-table6").only()
     common = found.common()
     for arm in found.all_arms():
         made = arm.changed(common, found)
@@ -115,14 +114,14 @@ def test_only_dp_fedavg_has_noise():
 
 
 def test_a_noise_multiplier_takes_the_place_of_a_target():
-    found = grid.load("thakkar2020-table2", ["private.noise_multiplier=0.7"])
+    found = GRIDS.load("thakkar2020-table2", ["private.noise_multiplier=0.7"]).only()
     [arm] = found.chosen(["dp-*"])
     made = arm.changed(found.common(), found)
     assert (made.plan.noise_multiplier, made.privacy.target_epsilon) == (0.7, None)
 
 
 def test_settings_reach_the_experiment_and_a_written_grid_is_the_same(tmp_path):
-    found = grid.load("secret-sharer-small", ["experiment.rounds=7", "records.epochs=2"])
+    found = GRIDS.load("secret-sharer-small", ["experiment.rounds=7", "records.epochs=2"]).only()
     assert (found.common().rounds, found.records.epochs) == (7, 2.0)
     again = load(tmp_path, found.to_toml())
     assert again.to_toml() == found.to_toml()
@@ -149,7 +148,7 @@ ARM = '[[arms]]\noptimizer = "fedavg"\ndata = ["iid"]\nbatch = [5]\n'
         (ARM.replace("fedavg", "sgd"), "records.epochs or records.steps is missing for sgd-iid-5"),
         (ARM + "epochs = 3.0\n", "epochs has no meaning for fedavg, which trains users"),
         (ARM.replace('"fedavg"', '"sgd"\nrounds = 2'), "rounds has no meaning for sgd"),
-        ("extends = 3\n", "extends must be the name of a grid, got 3"),
+        ("extends = 3\n", "extends must be a recipe's name or a list of names"),
         ('extends = "mine.toml"\n', "extends itself"),
         ("arms = ", "is not TOML"),
         ("colour = 3\n" + ARM, "unknown key 'colour'"),
@@ -176,8 +175,8 @@ def test_a_grid_without_canaries_or_without_noise_is_refused(tmp_path):
 
 def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="did you mean 'thakkar2020-table1'"):
-        grid.load("thakkar2020-tabel1")
-    with pytest.raises(ValueError, match=r"there is no grid at nowhere\.toml"):
-        grid.load("nowhere.toml")
+        GRIDS.load("thakkar2020-tabel1").only()
+    with pytest.raises(ValueError, match=r"there is no recipe at nowhere\.toml"):
+        GRIDS.load("nowhere.toml").only()
     with pytest.raises(ValueError, match="has no arm 'sdg-\\*'; it has sgd-iid-32"):
-        grid.load("secret-sharer-small").chosen(["sdg-*"])
+        GRIDS.load("secret-sharer-small").only().chosen(["sdg-*"])

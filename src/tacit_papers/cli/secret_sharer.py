@@ -71,7 +71,7 @@ def secret_sharer(
     import torch
 
     from tacit.engines.processes import available_cores
-    from tacit_papers import grid as grids
+    from tacit_papers.grid import GRIDS
     from tacit_papers.secret_sharer import SecretSharer
 
     given = list(settings or [])
@@ -80,7 +80,7 @@ def secret_sharer(
     for name, count in (("--workers", workers), ("--threads", threads)):
         if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
-    found_grid = grids.load(recipe, given)
+    found_grid = GRIDS.load(recipe, given).only()
     names = [name.strip() for name in (arms or "").split(",") if name.strip()]
     chosen = found_grid.chosen(names)
     if list_arms:
