@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from tests.papers.small_grid import base_file
+from tests.papers.thakkar2020.small_grid import base_file
 
 ARMS = """
 [[arms]]
@@ -97,7 +97,7 @@ def test_a_folder_of_something_else_is_refused(sharer, grid_file, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(sharer, grid_file, tmp_path, monkeypatch):
-    from tacit_papers.secret_sharer import SecretSharer
+    from tacit_papers.thakkar2020.training import SecretSharer
 
     def interrupted(self, watch):
         raise KeyboardInterrupt

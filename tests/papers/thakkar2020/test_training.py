@@ -6,8 +6,8 @@ import pytest
 
 from tacit.models import weights
 from tacit.runs.run import Run
-from tacit_papers.secret_sharer import SecretSharer
-from tests.papers.small_grid import Silent, alike, small_grid
+from tacit_papers.thakkar2020.training import SecretSharer
+from tests.papers.thakkar2020.small_grid import Silent, alike, small_grid
 
 
 def test_every_arm_of_a_seed_is_asked_about_the_same_canaries(finished):

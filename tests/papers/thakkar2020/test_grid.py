@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit_papers.grid import GRIDS, Grid
+from tacit_papers.thakkar2020.grid import GRIDS, Grid
 
 NAMES = GRIDS.names()
 TABLES = [f"thakkar2020-table{number}" for number in range(1, 8)]

@@ -19,8 +19,8 @@ from tacit.privacy.claims import format_epsilon
 
 if TYPE_CHECKING:
     from tacit.tasks.nlu.experiment import NluExperiment
-    from tacit_papers.nlu_comparison import Row
-    from tacit_papers.nlu_timing import Timing
+    from tacit_papers.dupuy2021.comparison import MethodRow
+    from tacit_papers.dupuy2021.timing import Timing
 
 EXAMPLES = """
 Examples:
@@ -95,7 +95,7 @@ def compare(
         experiments = {name: experiments[name] for name in experiments if name in only}
     if time is not None:
         from tacit.tasks.nlu.opening import data_of
-        from tacit_papers.nlu_timing import time_methods
+        from tacit_papers.dupuy2021.timing import time_methods
 
         turns = 5 if time >= 5 else 1
         with bar("timing") as show:
@@ -110,7 +110,7 @@ def compare(
         return
     if out is None:
         raise ValueError("--out says where the runs go; or --time STEPS only times them")
-    from tacit_papers.nlu_comparison import compared
+    from tacit_papers.dupuy2021.comparison import compared
 
     with bar("scoring") as show:
         tell = lambda what, done, of: show(what, done, of, f"{done:,} utterances")  # noqa: E731
@@ -148,13 +148,13 @@ HEADINGS = (
 )
 
 
-def cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+def cells(rows: Sequence[MethodRow]) -> list[tuple[str, ...]]:
     """What is shown of each row; changes are relative to SGD, as the paper's."""
-    from tacit_papers.nlu_comparison import baseline, relative
+    from tacit_papers.dupuy2021.comparison import baseline, relative
 
     base = baseline(rows)
 
-    def change(row: Row, name: str) -> str:
+    def change(row: MethodRow, name: str) -> str:
         if base is None or row is base:
             return ""
         found = relative(getattr(row, name), getattr(base, name))
@@ -186,7 +186,7 @@ def _area(value: float | None, interval: tuple[float, float] | None) -> str:
     return f"{100 * value:.1f} ({100 * interval[0]:.1f}-{100 * interval[1]:.1f})"
 
 
-def _print_rows(rows: Sequence[Row], *, markdown: bool) -> None:
+def _print_rows(rows: Sequence[MethodRow], *, markdown: bool) -> None:
     shown = cells(rows)
     _print_table(HEADINGS, shown, markdown=markdown)
     if not markdown:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit_papers.estimates import estimate
+from tacit_papers.thakkar2020.estimates import estimate
 
 
 def test_a_known_case():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
-from tacit_papers.estimates import Estimate, Interval, estimate
+from tacit_papers.thakkar2020.estimates import Estimate, Interval, estimate
 
 Found = Mapping[str, Any]  # one memorization.json
 Rows = Sequence[Mapping[str, Any]]

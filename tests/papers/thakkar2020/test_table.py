@@ -5,7 +5,8 @@ import math
 import pytest
 
 from tacit.privacy.claims import PROJECTED
-from tacit_papers import sharer_plot, sharer_table
+from tacit_papers.thakkar2020 import plot as sharer_plot
+from tacit_papers.thakkar2020 import table as sharer_table
 
 
 def canary(sharers, prob, rs, *, bs=False, copies=1, exposure=2.0):

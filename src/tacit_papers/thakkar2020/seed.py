@@ -32,10 +32,10 @@ from tacit.tasks.language.records import Records
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
-from tacit_papers.arms import Arm
-from tacit_papers.grid import Grid
-from tacit_papers.memorization import Audit
 from tacit_papers.projected import projected_facts
+from tacit_papers.thakkar2020.arms import Arm
+from tacit_papers.thakkar2020.grid import Grid
+from tacit_papers.thakkar2020.memorization import Audit
 
 FOUND_FILE = "memorization.json"
 

@@ -26,9 +26,9 @@ from tacit.config.sections import by_dotted_key
 from tacit.privacy import durable
 from tacit.tasks.language import assembly
 from tacit.tasks.language.people import People
-from tacit_papers.arms import Arm
-from tacit_papers.bench import FOUND_FILE, Bench, Watcher
-from tacit_papers.grid import Grid
+from tacit_papers.thakkar2020.arms import Arm
+from tacit_papers.thakkar2020.grid import Grid
+from tacit_papers.thakkar2020.seed import FOUND_FILE, Bench, Watcher
 
 GRID_FILE = "secret-sharer.toml"
 

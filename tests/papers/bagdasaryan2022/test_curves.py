@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tacit.train import train
-from tacit_papers.tokenizer_plot import curve_of, draw, figure, remeasured
+from tacit_papers.bagdasaryan2022.curves import curve_of, draw, figure, remeasured
 from tests.runs.small import experiment
 
 BASELINE = [(0, 9000.0), (10, 800.0), (20, 500.0), (30, 400.0)]

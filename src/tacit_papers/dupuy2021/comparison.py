@@ -24,7 +24,7 @@ Train = Callable[[NluExperiment | None, Path, bool, str], None]  # and whether t
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """One way of training: how good, how easily attacked, and what may be claimed."""
 
     name: str
@@ -54,7 +54,7 @@ def compared(
     shadows: Sequence[Path] = (),
     references: Sequence[Path] = (),
     tell: Callable[[str, int, int], None] | None = None,
-) -> list[Row]:
+) -> list[MethodRow]:
     """Train and attack whatever is not there yet, and return all rows."""
     rows, scoring = [], Scoring(tell)
     for name, experiment in experiments.items():
@@ -69,7 +69,7 @@ def compared(
     return rows
 
 
-def row_of(name: str, run: NluRun) -> Row:
+def row_of(name: str, run: NluRun) -> MethodRow:
     """What a finished run has to show."""
     result, found = run.directory.result(), kept_result(run)
     if result is None:
@@ -77,7 +77,7 @@ def row_of(name: str, run: NluRun) -> Row:
     stated, guarantee = (found or {}).get("stated", {}), run.guarantee()
     printed: Sequence[Mapping[str, Any]] | None = run.as_printed()
     test = result["test"]
-    return Row(
+    return MethodRow(
         name,
         run.experiment.training.method,
         run.experiment.noise.decay,
@@ -103,7 +103,7 @@ def log10(epsilon: float | None) -> float | None:
     return math.log10(epsilon) if epsilon else None
 
 
-def baseline(rows: Sequence[Row]) -> Row | None:
+def baseline(rows: Sequence[MethodRow]) -> MethodRow | None:
     """The row that the others are compared with."""
     return next((row for row in rows if row.method == SGD), None)
 

@@ -71,8 +71,8 @@ def secret_sharer(
     import torch
 
     from tacit.engines.processes import available_cores
-    from tacit_papers.grid import GRIDS
-    from tacit_papers.secret_sharer import SecretSharer
+    from tacit_papers.thakkar2020.grid import GRIDS
+    from tacit_papers.thakkar2020.training import SecretSharer
 
     given = list(settings or [])
     if corpus is not None:
@@ -111,7 +111,8 @@ def _seeds(text: str) -> list[int]:
 def _written(out: Path, recipe: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The table as JSON, as Markdown and as a picture."""
     from tacit.privacy import durable
-    from tacit_papers import sharer_plot, sharer_table
+    from tacit_papers.thakkar2020 import plot as sharer_plot
+    from tacit_papers.thakkar2020 import table as sharer_table
 
     rows = sharer_table.table_rows(found)
     compared = sharer_table.comparisons(found)
@@ -129,7 +130,7 @@ def _written(out: Path, recipe: str, found: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _print(out: Path, report: Mapping[str, Any]) -> None:
-    from tacit_papers.sharer_table import HEADERS, cells
+    from tacit_papers.thakkar2020.table import HEADERS, cells
 
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from tacit.privacy.claims import PROJECTED
-from tacit_papers.tokenizer_rows import Row
-from tacit_papers.tokenizer_table import (
+from tacit_papers.bagdasaryan2022.rows import TokenizerRow
+from tacit_papers.bagdasaryan2022.table import (
     HEADERS,
     as_json,
     cells,
@@ -24,7 +24,7 @@ from tacit_papers.tokenizer_table import (
 
 
 def made(name="wiki", **changes):
-    row = Row(
+    row = TokenizerRow(
         name=name,
         kind="bpe",
         data="Wiki",

@@ -29,10 +29,10 @@ from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import is_origin, public_texts, word_weights
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
-from tacit_papers import tokenizer_fit as stats
-from tacit_papers.grid import Projection
+from tacit_papers.bagdasaryan2022 import fit as stats
+from tacit_papers.bagdasaryan2022.fit import kl_divergence
 from tacit_papers.projected import projected
-from tacit_papers.tokenizer_fit import kl_divergence
+from tacit_papers.thakkar2020.grid import Projection
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
@@ -40,7 +40,7 @@ _PIECE = 500  # texts scored together: enough for full batches, few enough for a
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenizerRow:
     """One tokenizer, with its model if it has one, under the names that files and scripts know."""
 
     name: str
@@ -113,7 +113,7 @@ def row_of_tokenizer(
     name: str,
     data: str | None = None,
     reference: Mapping[str, float] | None = None,
-) -> Row:
+) -> TokenizerRow:
     """The row of a tokenizer that no model was trained with."""
     fit = _fit(learnt.tokenizer, texts)
     return _row(name, learnt.tokenizer, fit, _reference(reference, texts), learnt.words, data)
@@ -129,7 +129,7 @@ def row_of(
     reference: Mapping[str, float] | None = None,
     projection: Projection | None = None,
     progress: Progress | None = None,
-) -> Row:
+) -> TokenizerRow:
     """The row of a model, measured on test users' texts: the same ones for every row of a table.
 
     The counts of words in what the tokenizer was `learnt_from` are looked for in the run, and those
@@ -158,10 +158,10 @@ def _row(
     reference: Mapping[str, float],
     learnt_from: Mapping[str, float] | None,
     data: str | None,
-) -> Row:
+) -> TokenizerRow:
     if learnt_from is None:
         learnt_from = _public_words(tokenizer.provenance)
-    return Row(
+    return TokenizerRow(
         name=name,
         kind=tokenizer.kind,
         data=data or tokenizer.provenance,
@@ -203,7 +203,7 @@ def _public_words(provenance: str) -> Mapping[str, float] | None:
         return None
 
 
-def _with_guarantee(row: Row, found: Guarantee, to: Projection | None) -> Row:
+def _with_guarantee(row: TokenizerRow, found: Guarantee, to: Projection | None) -> TokenizerRow:
     """What may be claimed, and what could be with more people if that is asked for."""
     row = replace(
         row,

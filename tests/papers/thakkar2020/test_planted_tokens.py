@@ -6,7 +6,7 @@ from tacit.tasks.language import assembly
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planted_tokens import planted_tokens
 from tacit.tokenizers.cache import TokenCache
-from tests.papers.small_grid import small_grid
+from tests.papers.thakkar2020.small_grid import small_grid
 
 
 @pytest.mark.parametrize("view", ["users", "iid"])

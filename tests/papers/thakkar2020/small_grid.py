@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from tacit_papers.grid import Grid
+from tacit_papers.thakkar2020.grid import Grid
 from tests.runs.small import experiment
 
 ARMS = [

@@ -25,12 +25,12 @@ from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import public_texts
 from tacit.train import train
-from tacit_papers import tokenizer_fit as stats
-from tacit_papers import tokenizer_rows
-from tacit_papers.grid import Projection
+from tacit_papers.bagdasaryan2022 import fit as stats
+from tacit_papers.bagdasaryan2022 import rows as tokenizer_rows
+from tacit_papers.bagdasaryan2022.fit import kl_divergence
+from tacit_papers.bagdasaryan2022.rows import measured, row_of, row_of_tokenizer, words_of
 from tacit_papers.projected import projected, projected_facts
-from tacit_papers.tokenizer_fit import kl_divergence
-from tacit_papers.tokenizer_rows import measured, row_of, row_of_tokenizer, words_of
+from tacit_papers.thakkar2020.grid import Projection
 from tests.runs.small import WORDS, experiment
 
 PUBLIC = ["the tree and the house are red", "a big dog then eats the small tree slowly"] * 3

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tacit_papers.secret_sharer import SecretSharer
-from tests.papers.small_grid import Silent, small_grid
+from tacit_papers.thakkar2020.training import SecretSharer
+from tests.papers.thakkar2020.small_grid import Silent, small_grid
 from tests.runs.small import make_folder
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
 from tacit.tokenizers.tokenizer import Kind
-from tacit_papers.tokenizer_rows import Row
+from tacit_papers.bagdasaryan2022.rows import TokenizerRow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,7 +38,7 @@ TYPES: dict[Kind, str] = {
 }
 
 
-def gap_closed(rows: Sequence[Row], worst: str, best: str) -> dict[str, float]:
+def gap_closed(rows: Sequence[TokenizerRow], worst: str, best: str) -> dict[str, float]:
     """(worst - x) / (worst - best) in perplexity per word, for each row x: 0 and 1 are those two.
 
     Rows that leave words out are left out: their perplexity is of an easier task.
@@ -63,7 +63,7 @@ def gap_closed(rows: Sequence[Row], worst: str, best: str) -> dict[str, float]:
     return {name: (complete[worst] - value) / gap for name, value in complete.items()}
 
 
-def gap_note(rows: Sequence[Row], worst: str, best: str) -> str:
+def gap_note(rows: Sequence[TokenizerRow], worst: str, best: str) -> str:
     """The shares of the gap as a sentence, or why there are none."""
     try:
         shares = gap_closed(rows, worst, best)
@@ -76,7 +76,7 @@ def gap_note(rows: Sequence[Row], worst: str, best: str) -> str:
     )
 
 
-def cells(row: Row) -> list[str]:
+def cells(row: TokenizerRow) -> list[str]:
     """A row as text, in the order of HEADERS."""
     return [
         row.name,
@@ -92,7 +92,7 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[TokenizerRow]) -> Table:
     """The figures for a terminal; `notes` say what they mean, `sources` where words are from."""
     headers = list(_headers(rows))
     place = headers.index(SOURCE)
@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> Table:
     return _printed(headers, figures, left=2)
 
 
-def sources(rows: Sequence[Row]) -> Table:
+def sources(rows: Sequence[TokenizerRow]) -> Table:
     """What each tokenizer was learnt from: too long to stand beside the figures."""
     texts = [[row.name, row.data] for row in rows]
     return _printed([HEADERS[0], SOURCE], texts, left=2)
@@ -123,7 +123,7 @@ def _printed(headers: Sequence[str], lines: Sequence[Sequence[str]], left: int) 
     return made
 
 
-def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_json(rows: Sequence[TokenizerRow]) -> list[dict[str, Any]]:
     """The rows for scripts; what is not a number is null."""
     return [
         {
@@ -134,7 +134,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
+def markdown(rows: Sequence[TokenizerRow], more: Sequence[str] = ()) -> str:
     """The table, what its figures mean, and what else is to be said: a file to keep."""
     headers = _headers(rows)
     lines = [_line(headers), _line(["---"] * 3 + ["---:"] * (len(headers) - 3))]
@@ -142,7 +142,7 @@ def markdown(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
     return "\n".join([*lines, "", "\n\n".join([*notes(rows), *more]), ""])
 
 
-def notes(rows: Sequence[Row]) -> list[str]:
+def notes(rows: Sequence[TokenizerRow]) -> list[str]:
     """What the figures mean, and the whole claim behind each epsilon."""
     counts = sorted({row.words for row in rows})
     said = [
@@ -172,22 +172,22 @@ def notes(rows: Sequence[Row]) -> list[str]:
     return said + [f"{', '.join(names)}: {claim}" for claim, names in claims.items()]
 
 
-def _headers(rows: Sequence[Row]) -> Sequence[str]:
+def _headers(rows: Sequence[TokenizerRow]) -> Sequence[str]:
     """Without the last column where nothing is in it."""
     return HEADERS if _is_projected(rows) else HEADERS[:-1]
 
 
-def _is_projected(rows: Sequence[Row]) -> bool:
+def _is_projected(rows: Sequence[TokenizerRow]) -> bool:
     return any(row.projected_epsilon is not None for row in rows)
 
 
-def _perplexity(row: Row) -> str:
+def _perplexity(row: TokenizerRow) -> str:
     if row.perplexity_per_word is None:
         return "-"
     return f"{row.perplexity_per_word:,.1f}{'*' if row.oov else ''}"
 
 
-def _actual(row: Row) -> str:
+def _actual(row: TokenizerRow) -> str:
     if not row.has_model:
         return "-"
     if row.synthetic_users:

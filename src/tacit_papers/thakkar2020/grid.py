@@ -42,7 +42,7 @@ from tacit.config.sections import (
     merge,
 )
 from tacit.tasks.language.central_sgd import ADAM_RATE, MOMENTUM, SGD_RATE
-from tacit_papers.arms import RECORDS, Arm, ArmKind, Data
+from tacit_papers.thakkar2020.arms import RECORDS, Arm, ArmKind, Data
 
 
 class RecordSettings(Section):

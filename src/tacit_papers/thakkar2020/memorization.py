@@ -19,7 +19,7 @@ from tacit.models.base import LanguageModel
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, word_tokens
 from tacit.tasks.language.planting import Planted
 from tacit.tokenizers.tokenizer import Tokenizer
-from tacit_papers.grid import ExtractionSettings
+from tacit_papers.thakkar2020.grid import ExtractionSettings
 
 Progress = Callable[[int, int], None]
 

@@ -15,13 +15,13 @@ from rich.console import Console
 from tacit.cli import tokenizer_options as options
 from tacit.cli.options import number, whole_number
 from tacit.cli.progress import bar
-from tacit_papers.cli.compared_tokenizers import Place, corpus_of, opened, runs_of
+from tacit_papers.bagdasaryan2022.comparison import Place, corpus_of, opened, runs_of
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
     from tacit.runs.run import Run
-    from tacit_papers.grid import Projection
-    from tacit_papers.tokenizer_rows import Row
+    from tacit_papers.bagdasaryan2022.rows import TokenizerRow
+    from tacit_papers.thakkar2020.grid import Projection
 
 EXAMPLES = """
 Examples:
@@ -81,7 +81,7 @@ def compare(
     the same texts of test users; the KLD compares with all that these say.
     """
     from tacit.evaluation.held_out import whole_texts
-    from tacit_papers import tokenizer_table
+    from tacit_papers.bagdasaryan2022 import table as tokenizer_table
 
     options.check_counts(words=words)
     to = None if projected is None else projection(projected)
@@ -122,7 +122,7 @@ def compare(
 
 def projection(text: str) -> Projection:
     """cohort=5000,population=1e6 and, if they differ, delta=... and rounds=..."""
-    from tacit_papers.grid import Projection
+    from tacit_papers.thakkar2020.grid import Projection
 
     readers: dict[str, Callable[[str], Any]] = {
         "cohort": whole_number,
@@ -164,9 +164,9 @@ def _check_ends(found: Sequence[Place], worst: str | None, best: str | None) -> 
 
 def _measured(
     found: Sequence[Place], users: UserSource, texts: Sequence[str], to: Projection | None
-) -> list[Row]:
+) -> list[TokenizerRow]:
     """A row for each place, and a bar meanwhile."""
-    from tacit_papers.tokenizer_rows import row_of, row_of_tokenizer, words_of
+    from tacit_papers.bagdasaryan2022.rows import row_of, row_of_tokenizer, words_of
 
     rows = []
     with bar("reading") as show:
@@ -193,8 +193,10 @@ def _measured(
     return rows
 
 
-def _gap(rows: Sequence[Row], worst: str | None, best: str | None) -> dict[str, float] | None:
-    from tacit_papers.tokenizer_table import gap_closed
+def _gap(
+    rows: Sequence[TokenizerRow], worst: str | None, best: str | None
+) -> dict[str, float] | None:
+    from tacit_papers.bagdasaryan2022.table import gap_closed
 
     if worst is None or best is None:
         return None
@@ -206,10 +208,10 @@ def _gap(rows: Sequence[Row], worst: str | None, best: str | None) -> dict[str, 
 
 
 def _more_notes(
-    rows: Sequence[Row], worst: str | None, best: str | None, *, asked: bool
+    rows: Sequence[TokenizerRow], worst: str | None, best: str | None, *, asked: bool
 ) -> list[str]:
     """What depends on the options."""
-    from tacit_papers.tokenizer_table import gap_note
+    from tacit_papers.bagdasaryan2022.table import gap_note
 
     notes = []
     if worst is not None and best is not None:
@@ -226,7 +228,7 @@ def _more_notes(
 
 def _drawn(runs: Mapping[str, Run], path: Path) -> list[str]:
     """The picture, and what has to be said about it."""
-    from tacit_papers.tokenizer_plot import curve_of, draw, remeasured
+    from tacit_papers.bagdasaryan2022.curves import curve_of, draw, remeasured
 
     curves = {}
     with bar("curves") as show:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tacit.cli import figures
-from tacit_papers.sharer_table import Found
+from tacit_papers.thakkar2020.table import Found
 
 
 def draw(path: Path, rows: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> None:

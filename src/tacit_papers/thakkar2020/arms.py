@@ -14,7 +14,7 @@ from tacit.tasks.language.central_sgd import RecordTraining, scaled_rate
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
-    from tacit_papers.grid import Grid
+    from tacit_papers.thakkar2020.grid import Grid
 
 ArmKind = Literal["sgd", "momentum", "adam", "fedavg", "fedavg+clip", "dp-fedavg", "fedavg+adam"]
 Data = Literal["iid", "non-iid"]
