@@ -104,7 +104,7 @@ class UserUpdate(Section):
 
 
 class ClipSchedule(Section):
-    """How S falls at constant z; see tacit.mechanisms.schedules."""
+    """How S falls at constant z; see tacit.mechanisms.clipping."""
 
     kind: Literal["geometric", "linear"]
     final_norm: Positive
@@ -113,7 +113,7 @@ class ClipSchedule(Section):
 
 
 class AdaptiveClip(Section):
-    """S follows a quantile of the users' norms; see tacit.mechanisms.adaptive."""
+    """S follows a quantile of the users' norms; see tacit.mechanisms.clipping."""
 
     target_quantile: Share = 0.5
     learning_rate: Positive = 0.2
