@@ -128,7 +128,7 @@ def test_settings_reach_the_experiment_and_a_written_grid_is_the_same(tmp_path):
 
 
 def test_the_file_in_the_documentation_is_a_grid(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "secret-sharer.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "secret-sharer.md").read_text(encoding="utf-8")
     [text] = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     found = load(tmp_path, text)
     assert [arm.name for arm in found.all_arms()][-1] == "dp-fedavg-non-iid-100"
