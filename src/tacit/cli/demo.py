@@ -234,12 +234,12 @@ class _Row:
 def _measured(start: _Start, runs: dict[str, Run], pooled: LanguageModel) -> list[_Row]:
     """Every predictor on the same text of test users."""
     from tacit.evaluation.accuracy import evaluate
-    from tacit.evaluation.held_out import held_out_sequences
-    from tacit.evaluation.network import as_predictor
+    from tacit.evaluation.held_out import held_out_texts
+    from tacit.evaluation.predictors import as_predictor
 
     tokenizer, limit = start.tokenizer, start.experiment.evaluation.max_tokens
     bos, unk = tokenizer.bos, tokenizer.unk
-    held_out = held_out_sequences(start.corpus.test, tokenizer, limit)
+    held_out = held_out_texts(start.corpus.test, tokenizer, limit).sequences
     predictors = {
         ("untrained", "nothing"): as_predictor(start.untrained),
         ("unigram", "users, no privacy"): _unigram(start, runs[FEDAVG]),

@@ -85,7 +85,7 @@ def evaluate(
     The same texts every time, and the same as during training: figures of two rounds or two runs
     on a corpus compare.
     """
-    from tacit.evaluation.held_out import held_out_sequences
+    from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
     if tokens is not None and tokens < 1:
@@ -93,7 +93,7 @@ def evaluate(
     found = StoredModel.open(run, round)
     users = found.corpus(corpus)
     own = found.experiment.evaluation.max_tokens if found.experiment else TOKENS
-    sequences = held_out_sequences(users.test, found.tokenizer, tokens or own)
+    sequences = held_out_texts(users.test, found.tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")
     results: dict[str, Metrics] = {"model": _measured(found.model, sequences, found, "model")}
@@ -162,7 +162,7 @@ def _baselines(found: StoredModel, users: UserCorpus, named: str | None) -> dict
 
 def _head_words(found: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
     """McMahan et al. 2018, Table 3; a dictionary lists the most frequent words first."""
-    from tacit.evaluation.head_words import HEADS, head_word_histograms
+    from tacit.evaluation.accuracy import HEADS, head_word_histograms
 
     words = found.tokenizer
     if words.kind != "word":

@@ -51,7 +51,9 @@ class TiedHead:
     """
 
     def __init__(self, embedding: TiedEmbedding) -> None:
-        self.weight, self.bias = embedding.weight, embedding.output_bias
+        bias = embedding.output_bias
+        self.weight = embedding.weight.detach()
+        self.bias = None if bias is None else bias.detach()
         self._memory = self.weight.new_empty(0, len(self.weight))
         self._tiles = [tile.t() for tile in torch.split(self.weight, _TILE)]
         self._biases: Sequence[Tensor | None] = [None] * len(self._tiles)
@@ -96,7 +98,7 @@ class Output:
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """[rows, vocabulary].  The caller may overwrite it, and the next call with this head will."""
+        """[rows, vocabulary], to be used or overwritten before the next call: it is shared."""
         return self.values if self.head is None else self.head.fill(self.values)
 
     @torch.no_grad()
@@ -339,8 +341,10 @@ class _WholeTextDecoder(Decoder):
         self._read, self._head = read, head
         self._texts = torch.zeros(rows, width, dtype=torch.int64)
         self._last = torch.full((rows,), -1)
+        self._output: Output | None = None
 
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
+        self._output = None
         self._last = self._last + 1
         if begun is not None:
             self._last.index_fill_(0, begun, 0)
@@ -349,19 +353,28 @@ class _WholeTextDecoder(Decoder):
         self._texts[torch.arange(len(tokens)), self._last] = tokens
 
     @property
-    @torch.no_grad()
     def output(self) -> Output:
+        if self._output is None:
+            self._output = Output(self._after_last(), self._head)
+        return self._output
+
+    @torch.no_grad()
+    def _after_last(self) -> Tensor:
+        """What the model gives for the last token of each text, some texts at a time."""
         width = int(self._last.max()) + 1
         some = max(1, WHOLE_TEXTS // width)
         values = [
             self._read(texts)[torch.arange(len(texts)), last]
             for texts, last in zip(
-                self._texts[:, :width].split(some), self._last.split(some), strict=True
+                torch.split(self._texts[:, :width], some),
+                torch.split(self._last, some),
+                strict=True,
             )
         ]
-        return Output(torch.cat(values), self._head)
+        return torch.cat(values)
 
     def take(self, rows: Tensor) -> Self:
         taken = copy.copy(self)
         taken._texts, taken._last = self._texts[rows], self._last[rows]
+        taken._output = None if self._output is None else self._output.take(rows)
         return taken

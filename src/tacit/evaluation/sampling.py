@@ -17,7 +17,6 @@ each is a fair draw, and so is each of its tokens (`tacit.evaluation.draws`).
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -56,10 +55,7 @@ class Sampling:
     max_length: int = 100  # tokens; what is longer is cut there
 
     def __post_init__(self) -> None:
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise ValueError(
-                f"temperature must be a finite number of at least 0, got {self.temperature}"
-            )
+        checks.non_negative("temperature", self.temperature)
         if self.top_k is not None:
             checks.whole("top_k", self.top_k, at_least=1)
         checks.whole("max_length", self.max_length, at_least=1)
