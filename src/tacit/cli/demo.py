@@ -273,7 +273,7 @@ def _unigram(start: _Start, run: Run) -> Predictor:
 
 
 def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: bool) -> None:
-    from tacit.models.vectors import parameter_count
+    from tacit.models.base import parameter_count
 
     if quick:
         console.print("A smoke test: these figures show that it runs, not what it can do.\n")
