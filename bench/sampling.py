@@ -22,10 +22,9 @@ from functools import partial
 import torch
 
 from tacit.evaluation.sampling import Sampling, sample_tokens
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.recurrent import RecurrentModel
 from tacit.models.registry import build
-from tacit.models.vectors import parameter_count
 
 WORDS = 10_000
 LENGTH = 20

@@ -13,9 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar, tracked
-from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
@@ -46,7 +45,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="RUN",
-            help="A run directory, an exported bundle, or a folder that tacit pretrain made.",
+            help="A run directory, an exported bundle, or a folder that tacit model pretrain made.",
             show_default=False,
         ),
     ],

@@ -13,11 +13,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.interruption import Interrupted
-from tacit.cli.live import percent
-from tacit.cli.options import AsJson, KeepKey, Quiet, Resume, Seed, TargetEpsilon
+from tacit.cli.options import (
+    AsJson,
+    KeepKey,
+    Quiet,
+    Resume,
+    Seed,
+    TargetEpsilon,
+    number,
+    whole_number,
+)
+from tacit.cli.output import Interrupted, percent
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ def train(
 
     A run that was stopped at any moment goes on with --resume and ends with the same weights.
     """
-    from tacit.cli.requested import settings_of
+    from tacit.cli.requests import all_settings
 
     options: dict[str, int | float | str | bool | None] = {
         "data.source": data,
@@ -107,7 +114,7 @@ def train(
         "privacy.delta": delta,
         "seed": seed,
     }
-    said = settings_of(settings or [], options)
+    said = all_settings(settings or [], options)
     if resume and (recipe is None) and (said or variant):
         raise ValueError("--resume goes on with the run as it is: leave the settings out")
     experiment = None if resume and recipe is None else wanted(recipe, said, variant)

@@ -1,4 +1,4 @@
-"""`tacit tokenizer train|sample|swap|compare`: one that fits the users, for free."""
+"""`tacit tokenizer train|sample|swap`: one that fits the users, for free."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import typer
 
 from tacit.cli import tokenizer_options as options
 from tacit.cli import tokenizer_train
-from tacit.cli.options import Quiet
-from tacit.cli.values import whole_number
+from tacit.cli.options import Quiet, whole_number
 from tacit.privacy import checks
-from tacit_papers.cli import tokenizer_compare
 
 if TYPE_CHECKING:
     from tacit.tokenizers.tokenizer import Tokenizer
@@ -28,7 +26,7 @@ app = typer.Typer(rich_markup_mode="markdown")
 
 @app.callback(invoke_without_command=True)
 def _tokenizer(context: typer.Context) -> None:
-    """Learn tokenizers, from private models too; sample, swap and compare."""
+    """Learn tokenizers, from private models too; sample and swap."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -84,7 +82,7 @@ def sample(
     texts = [" ".join(text.split()) for text in said]
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        durable.create(out, "".join(f"{text}\n" for text in texts).encode(), mode=0o644)
+        durable.create_whole(out, "".join(f"{text}\n" for text in texts).encode())
     row = {
         "out": None if out is None else str(out),
         "texts": len(texts),
@@ -146,7 +144,7 @@ def swap(
     interrupted goes on with `tacit train --resume --run DIR`.
     """
     from tacit.cli import train as training
-    from tacit.cli.requested import Request
+    from tacit.cli.requests import Request
     from tacit.runs.directory import RunDirectory
     from tacit.runs.switching import with_switch
 
@@ -154,7 +152,7 @@ def swap(
     options.sampling_of(temperature, top_k, max_length)
     if tokenizer is not None:
         _refuse_beside_tokenizer(options.given_options(context))
-    engine = training.engine_of("", workers, "cpu")
+    engine = training.choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
     parent, at = options.run_at(model)
     round = parent.round if at is None else at
@@ -208,6 +206,3 @@ def _nothing_left_behind(run: Path) -> Iterator[None]:
             if parent is not None and len(ledger.entries) == parent.head.entries:
                 shutil.rmtree(run)
         raise
-
-
-app.command("compare", epilog=tokenizer_compare.EXAMPLES)(tokenizer_compare.compare)

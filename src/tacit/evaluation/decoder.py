@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.models.base import LanguageModel, State
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
 from tacit.models.transformer import Block, Transformer, sinusoids
 

@@ -10,14 +10,14 @@ import math
 from dataclasses import dataclass
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
 from tacit.privacy.guarantee import figures, of_others
 from tacit.privacy.inputs import PriorCost, PublicInput
 from tacit.privacy.ledger import Header, Ledger
-from tacit.tasks.language.people import is_same
-from tacit.tokenizers.folder import History, LearntTokenizer
+from tacit.tokenizers.history import History, LearntTokenizer
 
 COUNTED = "the number of users from whose text the tokenizer was learnt, which is published"
 
@@ -93,7 +93,7 @@ def _is_of(header: Header, corpus: UserCorpus) -> bool:
     """Whether a ledger is about the people of a corpus; made-up users are those of one split."""
     if not header.people:
         return header.split == corpus.split_identity
-    return is_same(header.people, corpus.identity)
+    return is_same_people(header.people, corpus.identity)
 
 
 def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> Debt:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.people import is_same_people
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import to_vector
-from tacit.privacy import durable as files
+from tacit.models.base import LanguageModel, to_vector
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
@@ -23,9 +23,9 @@ from tacit.runs.going_on import EngineChoice, epsilon_of, own_factory, session_o
 from tacit.runs.session import Session
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.assembly import Tell
-from tacit.tasks.language.people import People, is_same
+from tacit.tasks.language.people import People
 from tacit.tasks.language.plans import Inherited
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 
 
 def created(
@@ -115,7 +115,7 @@ def resumed(
     directory.refuse_edited(header)
     there = directory.experiment()
     people = _verified(People.of(there), tell)
-    if not is_same(people.corpus.identity, there.corpus.identity):
+    if not is_same_people(people.corpus.identity, there.corpus.identity):
         raise ValueError(
             f"{there.corpus.source} is not the corpus that {directory.path} was started on, so the"
             " run cannot go on with it"
@@ -187,7 +187,7 @@ def branched(
             f" {experiment.rounds}; add --rounds"
         )
     people = _verified(People.of(experiment), tell)
-    if not is_same(people.corpus.identity, there.corpus.identity):
+    if not is_same_people(people.corpus.identity, there.corpus.identity):
         raise ValueError(f"{there.corpus.source} is not the corpus that {parent} was trained on")
     people.refuse_unbudgeted(experiment)
     tokenizer = run_tokenizers.by_fingerprint(origin, before.tokenizer)
@@ -302,7 +302,7 @@ def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf)
 
 
 def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, key: RunKey) -> None:
-    files.replace(made.experiment_file, experiment.to_toml().encode())
+    durable.write_whole(made.experiment_file, experiment.to_toml().encode())
     switches = any(phase.tokenizer for phase in experiment.phases)
     run_tokenizers.begin(made, learnt, switches=switches)
     key.save(made.key_file)

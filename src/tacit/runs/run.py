@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
@@ -16,7 +17,6 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs import run_tokenizers
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.language.people import remark_on_others
 from tacit.tasks.language.plans import layers_of, round_plans
 from tacit.tokenizers.tokenizer import Tokenizer
 

@@ -18,14 +18,11 @@ from typing import Any
 import numpy as np
 
 from tacit.config.experiment import Experiment
-from tacit.corpus import installation
-from tacit.corpus import people as known_people
-from tacit.corpus.builtin import is_cached, load_corpus
-from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import Source, UserCorpus
-from tacit.corpus.store import Corpus
 from tacit.corpus.views import IID, Subset, kept, part
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger import Header, Ledger, LedgerError
@@ -69,7 +66,7 @@ class People:
 
     def ledger(self) -> PeopleLedger | None:
         """The ledger of these people; None where there is nobody."""
-        return ledger_for(self.corpus) if self.corpus.about_people else None
+        return PeopleLedger.of_corpus(self.corpus) if self.corpus.about_people else None
 
     def leave_copy(self) -> None:
         """Let the corpus carry what is known of its people, in case it is moved elsewhere.
@@ -146,58 +143,6 @@ class People:
         return IID(users) if experiment.corpus.view == "iid" else users
 
 
-def is_same(one: str, other: str) -> bool:
-    """Whether two ids stand for the same people: groups may have been merged since."""
-    return one == other or known_people.resolve(one) == known_people.resolve(other)
-
-
-def ledger_of(people: str) -> PeopleLedger:
-    """The ledger of a group of people in this installation."""
-    return PeopleLedger(known_people.folder(people))
-
-
-def ledger_for(corpus: UserCorpus) -> PeopleLedger:
-    """The ledger of a corpus's people.
-
-    What a corpus that was brought from another installation says of them is taken over.
-    """
-    known, copy = ledger_of(corpus.identity), ledger_copy(corpus)
-    if copy is not None and copy.is_file():
-        known.learn_from(copy)
-    return known
-
-
-def leave_copy(corpus: UserCorpus) -> None:
-    """Let a corpus on the disk carry a copy of its people's ledger."""
-    copy = ledger_copy(corpus)
-    if copy is not None and corpus.about_people:
-        ledger_for(corpus).leave_copy(copy)
-
-
-def ledger_copy(corpus: UserCorpus) -> Path | None:
-    """Where a corpus on the disk carries a copy of its people's ledger."""
-    if not isinstance(corpus, Corpus) or is_cached(corpus):
-        return None
-    return corpus.path / "people" / FILE_NAME
-
-
-def known_ledger(people: str) -> PeopleLedger | None:
-    """The same to look at only: None, and nothing is made, where nothing is known of them."""
-    there = installation.state_path() / "people" / known_people.resolve(people)
-    return PeopleLedger(there) if (there / FILE_NAME).is_file() else None
-
-
-def remark_on_others(ledger: Ledger) -> str:
-    """What else was trained on the same people's text, as sentences; a remark never raises."""
-    if not ledger.header.people:
-        return ""
-    try:
-        joint = ledger_of(ledger.header.people).joint(ledger)
-    except (ValueError, OSError) as error:
-        return f"What other runs have cost these people is not known: {error}"
-    return joint.remark if joint else ""
-
-
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
     """How often each token is in a public text, plus one."""
     counts = np.ones(tokenizer.vocab_size)
@@ -223,7 +168,7 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
     found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
     rows = [planted.as_row() for planted in found]
     data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
-    files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
+    durable.write_whole(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
 from tacit.models.understanding import UnderstandingModel
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import NonPrivate
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoint
-from tacit.tasks.language.people import ledger_of
 from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.attack_candidates import AttackRoles, attack_roles
 from tacit.tasks.nlu.data import NLUData, Utterance
@@ -103,7 +103,7 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
     if people:  # what their budget could not cover at all is refused before any work
         first = range(plan.epoch_steps(experiment, len(gradients)))
         charges = plan.method_of(experiment, LayerScaling.none((1,)), len(gradients)).charges(first)
-        ledger_of(people).refuse_hopeless(header, [event for _, event in charges])
+        PeopleLedger.open(people).refuse_hopeless(header, [event for _, event in charges])
     stored = StoredModel(model, start.encoder, labels, (people or data.identity,))
 
     def fill(made: NluDirectory) -> None:
@@ -117,7 +117,7 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
                 ledger.charge([Release("scaling", 0, 0, event, plan_hash)])
             head = ledger.head
         made.write_scaling(_scaling(experiment, gradients, start.encoder, labels, key))
-        files.replace(made.experiment_file, experiment.to_toml().encode())
+        durable.write_whole(made.experiment_file, experiment.to_toml().encode())
         key.save(made.key_file)
         made.checkpoints.write(
             model_files.to_bytes(stored),
@@ -198,7 +198,7 @@ def ended_without_result(experiment: NluExperiment | None, run: str | Path) -> s
 def _witness(ledger: Ledger) -> None:
     """Let the people's ledger know of every charge, or refuse a run that it knows better."""
     if ledger.header.people:
-        ledger_of(ledger.header.people).witness(ledger)
+        PeopleLedger.open(ledger.header.people).witness(ledger)
 
 
 def _epsilon_of(header: Header) -> EpsilonOf | None:

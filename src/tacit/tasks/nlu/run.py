@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.corpus.people_ledger import remark_on_others
 from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.tasks.language.people import remark_on_others
 from tacit.tasks.nlu import model_files
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.directory import NluDirectory
