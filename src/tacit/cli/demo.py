@@ -200,12 +200,12 @@ def _audit_all(
 def _measure_all(models: Mapping[str, StoredModel]) -> dict[tuple[str, str], Metrics]:
     """Every predictor on the same text of test users, by its name and what it was trained on."""
     from tacit.cli.evaluate import fit_baselines, measure
-    from tacit.evaluation.held_out import held_out_sequences
+    from tacit.evaluation.held_out import held_out_texts
 
     private = models[PRIVATE]
     users, tokenizer = private.corpus(None), private.tokenizer
     limit = _run_of(private).experiment.evaluation.max_tokens
-    sequences = held_out_sequences(users.test, tokenizer, limit)
+    sequences = held_out_texts(users.test, tokenizer, limit).sequences
     unigram = fit_baselines(models[FEDAVG], users, is_own=True)["unigram"]
     predictors: dict[tuple[str, str], LanguageModel | Predictor] = {
         ("unigram", "users, no privacy"): unigram,
@@ -260,7 +260,7 @@ def _print_figures(
     models: Mapping[str, StoredModel],
     measured: Mapping[tuple[str, str], Metrics],
 ) -> None:
-    from tacit.models.vectors import parameter_count
+    from tacit.models.base import parameter_count
 
     private = models[PRIVATE]
     size, users = parameter_count(private.model), len(private.corpus(None).test)

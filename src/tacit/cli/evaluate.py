@@ -73,7 +73,7 @@ def evaluate(
     The same texts every time, and the same as during training: figures of two rounds or two runs
     on a corpus compare.
     """
-    from tacit.evaluation.held_out import held_out_sequences
+    from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
     if tokens is not None and tokens < 1:
@@ -81,7 +81,7 @@ def evaluate(
     stored = StoredModel.open(run, round)
     users, tokenizer = stored.corpus(corpus), stored.tokenizer
     own = stored.experiment.evaluation.max_tokens if stored.experiment else TOKENS
-    sequences = held_out_sequences(users.test, tokenizer, tokens or own)
+    sequences = held_out_texts(users.test, tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")
     results = {"model": measure(stored.model, sequences, tokenizer, "the model")}
@@ -150,7 +150,7 @@ def _piecewise(
 
 def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
     """McMahan et al. 2018, Table 3; a dictionary lists the most frequent words first."""
-    from tacit.evaluation.head_words import HEADS, head_word_histograms
+    from tacit.evaluation.accuracy import HEADS, head_word_histograms
 
     words = stored.tokenizer
     if words.kind != "word":

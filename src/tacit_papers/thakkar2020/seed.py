@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.config.experiment import Experiment
-from tacit.evaluation.held_out import held_out_sequences
+from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
@@ -89,9 +89,9 @@ class Bench:
         frequencies = None
         if given.audit.canaries.draw == "unigram":
             frequencies = public_frequencies(self.tokenizer, given.tokenizer.source)
-        held_out = held_out_sequences(
+        held_out = held_out_texts(
             self.people.corpus.test, self.tokenizer, given.evaluation.max_tokens
-        )
+        ).sequences
         settings = self.grid.extraction
         return Audit(self.tokenizer, settings, held_out, self.seed, frequencies)
 
