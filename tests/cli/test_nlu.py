@@ -202,8 +202,8 @@ def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
     from tacit.public.masked import new_model
-    from tacit.public.masked_folder import write_folder as write_model
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.public.masked import write_folder as write_model
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")

@@ -17,7 +17,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
 from tests.cli.training import TINY

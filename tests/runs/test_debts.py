@@ -13,8 +13,8 @@ from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.runs import learning
 from tacit.runs.debts import are_disjoint, debt_of
 from tacit.runs.learning import Shape, Terms, Users
-from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder

@@ -7,7 +7,8 @@ import pytest
 
 from tacit import train as training
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import figures
 from tacit.privacy.ledger import Ledger, LedgerError

@@ -18,9 +18,7 @@ from torch import nn
 
 from tacit.corpus.source import UserSource
 from tacit.corpus.views import held_out, kept
-from tacit.evaluation.accuracy import counted
-from tacit.evaluation.network import as_predictor
-from tacit.evaluation.predictors import Predictor, Tokens
+from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
 from tacit.evaluation.scores import score
 from tacit.privacy import checks
 from tacit.tokenizers.cache import PAPERS_CAP
@@ -131,7 +129,8 @@ def user_texts(
             "users of the IID view stand for nobody, so none can be a member; attack the users of"
             " the corpus itself"
         )
-    source = {FRESH: held_out, TRAINING: kept}.get(which, lambda source: source)(users)
+    views = {FRESH: held_out, TRAINING: kept}
+    source = views[which](users) if which in views else users
     found: dict[str, list[list[int]]] = {}
     for index in np.random.default_rng(seed).permutation(len(source)).tolist():
         if len(found) == max_users:
@@ -175,7 +174,7 @@ def _batches(texts: UserTexts) -> Iterator[list[Tokens]]:
 
 def _score_texts(predictor: Predictor, texts: list[Tokens], bos: int) -> tuple[Floats, Ints]:
     scores = score(predictor, texts)
-    kept_targets = counted(scores.targets, bos)
+    kept_targets = scores.targets != bos
     owners = np.repeat(np.arange(len(texts)), np.diff(scores.first))[kept_targets]
     sums = np.bincount(owners, weights=scores.log_probs[kept_targets], minlength=len(texts))
     counts = np.bincount(owners, minlength=len(texts))

@@ -12,8 +12,7 @@ from rich.table import Table
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.corpus.joint import Account
-    from tacit.corpus.people_ledger import PeoplesBudget
+    from tacit.corpus.people_costs import Account, PeoplesBudget
 
 
 def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
@@ -22,7 +21,6 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
     With a budget it is declared first, and a corpus carries it along.
     """
     from tacit.corpus.builtin import is_builtin, load_corpus
-    from tacit.corpus.joint import account_of
     from tacit.corpus.people_ledger import PeopleLedger, leave_copy
     from tacit.corpus.store import META
 
@@ -42,7 +40,7 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
         if found is not None:
             with suppress(OSError):  # a corpus that cannot be written to
                 leave_copy(found)
-    return account_of(ledger)
+    return ledger.account()
 
 
 def print_account(account: Account) -> None:

@@ -103,7 +103,6 @@ def ingest(
     from tacit.corpus import builtin
     from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest as ingest_files
-    from tacit.corpus.ingest import ingest_records
 
     options = UserOptions(
         test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words
@@ -111,13 +110,9 @@ def ingest(
     start = time.monotonic()
     with _bar() as report:
         if len(inputs) == 1 and builtin.is_builtin(inputs[0]) and not Path(inputs[0]).exists():
-            records, count = builtin.raw_records(inputs[0])
-            corpus = ingest_records(
-                records,
+            corpus = builtin.ingest_builtin(
+                inputs[0],
                 out,
-                count=count,
-                inputs=builtin.raw_files(inputs[0]),
-                about_people=builtin.is_about_people(inputs[0]),
                 new_people=new_people,
                 skip_bad_rows=skip_bad_rows,
                 options=options,

@@ -1,4 +1,4 @@
-"""`tacit pretrain --mlm`: a BERT for intents and slots, begun as a masked model on public text."""
+"""`tacit model pretrain --mlm`: a masked model of public text, to start a BERT from."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tacit.public.masking import MaskedBatch, Masking, Sequences
     from tacit.public.pretrain import Outcome, Progress
     from tacit.public.text import PublicText
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
-# Options of `tacit pretrain` that mean nothing here.
+# Options of `tacit model pretrain` that mean nothing here.
 _NOT_HERE = {
     "model": "--model: the model is a BERT; --model-option has its sizes",
     "tokenizer": "--tokenizer: its pieces are learnt from the text; --vocab says how many",
@@ -56,7 +56,7 @@ class Request:
 def pretrain_masked(texts: list[str], out: Path, given: Mapping[str, Any]) -> None:
     """Train on public text and write a folder; `given` are the options that were typed."""
     request = _request(given)
-    from tacit.public.masked_folder import write_folder
+    from tacit.public.masked import write_folder
 
     with new_directory(out) as folder, bar("reading") as show:
         public, vocabulary, train, held_out = _read(texts, request, show)
@@ -84,7 +84,7 @@ def pretrain_masked(texts: list[str], out: Path, given: Mapping[str, Any]) -> No
 
 
 def _request(given: Mapping[str, Any]) -> Request:
-    from tacit.models.extras import require
+    from tacit.models.base import require
 
     require("transformers", extra="nlu", what="--mlm")
     import torch
@@ -130,10 +130,10 @@ def _request(given: Mapping[str, Any]) -> Request:
 def _read(
     texts: list[str], request: Request, show: Show
 ) -> tuple[PublicText, PieceVocabulary, Sequences, Sequences]:
-    from tacit.public.masked_text import read_masked_text
     from tacit.public.masking import Sequences
+    from tacit.public.text import read_masked_text
     from tacit.tokenizers import provenance
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
     public = read_masked_text(texts)
     show("learning pieces", 0, None, f"{len(public.train):,} texts")
@@ -152,9 +152,8 @@ def _begin(
     request: Request, vocabulary: PieceVocabulary, train: Sequences, show: Show
 ) -> tuple[BertForMaskedLM, Masking]:
     from tacit.models.bert import BertSizes
-    from tacit.public.cooccurrence import starting_vectors
     from tacit.public.masked import new_model
-    from tacit.public.masking import Masking
+    from tacit.public.masking import Masking, starting_vectors
 
     sizes: BertSizes = BertSizes(len(vocabulary), **request.sizes)
     seed = request.settings.seed

@@ -1,9 +1,9 @@
 """Grouping by user, out of core: rows go to disk and come back sorted, whole users at once.
 
-Rows are sorted by (user's key, the order column, the record's draw, position in the record).  In the
-order column numbers come first, by value, then everything else as text, then what is missing.  All
-of it depends on the row alone, so that neither the order of the input nor any other user changes the
-order of a user's texts.  Caps are applied to one user at a time for the same reason.
+Rows are sorted by (user's key, the order column, the record's draw, position in the record).  In
+the order column numbers come first, by value, then everything else as text, then what is missing.
+All of it depends on the row alone, so that neither the order of the input nor any other user
+changes the order of a user's texts.  Caps are applied to one user at a time for the same reason.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def grouped(
 def _sorted_rows(spool: Spool, scratch: Path, memory_limit: str, threads: int) -> Iterator[Any]:
     """The rows of a spool in their order, as record batches of a bounded size."""
     rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * spool.rows // max(spool.bytes, 1)))
-    config = {
+    config: dict[str, Any] = {
         "memory_limit": memory_limit,
         "temp_directory": str(scratch),
         "threads": threads,

@@ -93,7 +93,8 @@ class Permutation:
     A Feistel network permutes the 2^(2h) numbers of 2h bits, h as small as covers n: in each round
     (left, right) becomes (right, left XOR f(right)), which can be undone whatever f is.  A number
     that lands at n or above is permuted again until it lands below ("cycle walking"): what is left
-    is a permutation of 0..n-1.  Not a cipher: good enough to shuffle, and the same on every machine.
+    is a permutation of 0..n-1.  It is no cipher, but good enough to shuffle, and the same on every
+    machine.
     """
 
     def __init__(self, size: int, seed: int) -> None:

@@ -155,9 +155,7 @@ class _Job:
         self._salt = bytes.fromhex(self.salt or secrets.token_hex(hashing.SALT_BYTES))
         self._options = self.options or UserOptions()
 
-    def run(
-        self, read: _Read, total: int, facts: dict[str, Any], inputs: Sequence[Path]
-    ) -> Corpus:
+    def run(self, read: _Read, total: int, facts: dict[str, Any], inputs: Sequence[Path]) -> Corpus:
         """Make the corpus of what `read` gives, of `total` bytes or records, and open it.
 
         `facts` are what corpus.json says of the input besides what is counted here.

@@ -49,11 +49,11 @@ def secret() -> bytes:
         if not path.exists():
             fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
             try:
-                durable.create(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
+                durable.write_whole(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
                 # A link is made by one process only, and of a whole file: the others read it.
                 with suppress(FileExistsError):
                     os.link(fresh, path)
-                durable.sync_directory(path.parent)
+                durable.sync(path.parent)
             finally:
                 fresh.unlink(missing_ok=True)
         data = path.read_bytes()

@@ -274,4 +274,4 @@ def _write_group(group: Group) -> None:
 def _write(people: str, data: dict[str, Any]) -> None:
     path = _folder(people)
     path.mkdir(mode=0o700, exist_ok=True)
-    durable.replace(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)
+    durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)

@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ class PeopleLedger:
             self.path = self.path.parent.parent / self._record.merged_into / FILE_NAME
             self._record, self._cover = _Record(), None
 
-    def _locked(self) -> Any:
+    def _locked(self) -> AbstractContextManager[int]:
         """Hold the file alone, to write to it."""
         return self._held(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
 
@@ -263,7 +263,7 @@ class PeopleLedger:
             _write_at(fd, b"".join(lines), record.size)
             os.fsync(fd)
             if not record.lines:
-                durable.sync_directory(self.path.parent)
+                durable.sync(self.path.parent)
             self._refresh(fd)
 
     @contextmanager
@@ -450,10 +450,10 @@ class PeopleLedger:
         if self._record.lines:
             copy.parent.mkdir(mode=0o700, exist_ok=True)
             with self._locked() as fd:  # one process at a time writes the copy
-                durable.replace(copy, _read_from(fd, 0)[: self._record.size], mode=0o600)
+                durable.write_whole(copy, _read_from(fd, 0)[: self._record.size], mode=0o600)
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
-        """Add all runs in the verified lines of another ledger, and the stricter of both budgets."""
+        """Add all runs in the verified lines of another ledger; keep the stricter budget."""
         lines: dict[str, list[dict[str, Any]]] = {}
         for line in data.splitlines()[1:]:
             row = json.loads(line)

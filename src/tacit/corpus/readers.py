@@ -67,7 +67,7 @@ class Columns:
 def _column(
     role: str, name: str | None, guesses: Sequence[str], names: Sequence[str], path: Path
 ) -> str:
-    """The name of the column for a role, guessed if there is none, which the file must have once."""
+    """The column for a role, guessed if it has no name yet; the file must have it exactly once."""
     listed = ", ".join(map(repr, names)) or "none"
     if name is None:
         lower = {name.strip().lower(): name for name in reversed(names)}
@@ -139,8 +139,12 @@ class Reader:
 
     def _csv(self, path: Path, lines: Iterator[str], delimiter: str) -> Iterator[Record]:
         csv.field_size_limit(_MOST_FIELD_BYTES)
-        quoting = csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE
-        rows = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+        rows = csv.reader(
+            lines,
+            delimiter=delimiter,
+            strict=True,
+            quoting=csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE,
+        )
         hint = (
             "it is cut short, or its quotes are part of the text (then say no quotes)"
             if self.quotes
@@ -199,7 +203,7 @@ class Reader:
                 source.unlink(missing_ok=True)
 
     def _parquet_rows(self, file: InputFile, source: Path) -> Iterator[Record]:
-        name, row = repr(str(file.path)), 0
+        path, row = repr(str(file.path)), 0
         with pq.ParquetFile(source) as table:
             columns = self._choose(list(table.schema_arrow.names), file.path, exact=True)
             names = [name for name in (columns.user, columns.text, columns.order) if name]
@@ -209,11 +213,12 @@ class Reader:
                     values = [batch.column(name).to_pylist() for name in names]
                 except UnicodeDecodeError:
                     raise ValueError(
-                        f"rows {row + 1} to {row + len(batch)} of {name} are not all UTF-8"
+                        f"rows {row + 1} to {row + len(batch)} of {path} are not all UTF-8"
                     ) from None
                 for user, text, *order in zip(*values, strict=True):
                     row += 1
-                    yield _checked(user, text, *(order or [None]), row, f"row {row} of {name}")
+                    where = f"row {row} of {path}"
+                    yield _checked(user, text, order[0] if order else None, row, where)
 
     def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
         """A user's file: each line that is not blank is a text, in the order of the file."""

@@ -8,14 +8,14 @@ compared.  A sample reveals nothing to a reader who does not know the key.
 hashes kept (infinite for a set that is kept whole).  Below t both sketches are complete: of the
 smaller set's members there, those that the other has too are a fraction that estimates the share of
 the smaller set that is in the other.  With n members below t its standard error is at most
-1 / (2 sqrt(n)); a subset gives exactly 1 and a disjoint set exactly 0, whatever n.  If both sets are
-kept whole, the share is exact.
+1 / (2 sqrt(n)); a subset gives exactly 1 and a disjoint set exactly 0, whatever n.  If both sets
+are kept whole, the share is exact.
 
 `LineSketch` samples the lines of some text.  Lines are divided at newlines, stripped of ASCII
 blanks, and counted if they have at least five words: shorter ones ("ok thanks") are everybody's.
-Each has a *rank*, mixed from its length and eight bytes at its start, middle and end; the lines with
-the lowest ranks are kept, each as a keyed 128-bit hash of all of it.  A rank is cheap enough to
-compute for every line of a corpus, an array at a time; the hash is needed for few.
+Each has a *rank*, mixed from its length and eight bytes at its start, middle and end; the lines
+with the lowest ranks are kept, each as a keyed 128-bit hash of all of it.  A rank is cheap enough
+to compute for every line of a corpus, an array at a time; the hash is needed for few.
 """
 
 from __future__ import annotations

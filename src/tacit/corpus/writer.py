@@ -25,6 +25,7 @@ from tacit.corpus import store
 from tacit.corpus.files import sha256_of
 from tacit.corpus.grouping import Block
 from tacit.corpus.sketches import LineSketch
+from tacit.privacy import durable
 
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
@@ -111,7 +112,7 @@ class CorpusWriter:
             "digests": {path.name: sha256_of(path) for path in [*tables, self.path / store.LINES]},
         }
         self._write_json(store.META, whole, indent=2)
-        _sync(self.path)
+        durable.sync(self.path)
 
     def close(self) -> None:
         """Close the raw files; closing twice does nothing."""
@@ -133,21 +134,12 @@ class CorpusWriter:
         path = self.path / name
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as table:
             table.write_batch(pa.record_batch(columns, schema=schema))
-        _sync(path)
+        durable.sync(path)
 
     def _write_json(self, name: str, data: Mapping[str, Any], indent: int | None = None) -> None:
         path = self.path / name
         path.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    """Make a file, or what was created or renamed in a folder, durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        durable.sync(path)
 
 
 @contextmanager
@@ -184,7 +176,7 @@ def move_in(folder: Path, out: Path) -> None:
     if out.exists():
         raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
     folder.rename(out)
-    _sync(out.parent)
+    durable.sync(out.parent)
 
 
 def _made_parents(out: Path) -> list[Path]:

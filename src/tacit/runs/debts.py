@@ -17,7 +17,7 @@ from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
 from tacit.privacy.guarantee import figures, of_others
 from tacit.privacy.inputs import PriorCost, PublicInput
 from tacit.privacy.ledger import Header, Ledger
-from tacit.tokenizers.folder import History, LearntTokenizer
+from tacit.tokenizers.history import History, LearntTokenizer
 
 COUNTED = "the number of users from whose text the tokenizer was learnt, which is published"
 

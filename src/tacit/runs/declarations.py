@@ -21,7 +21,7 @@ from tacit.privacy.ledger import Budget, Header
 from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
 from tacit.tokenizers import public
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import FILE_NAME
 
 CLIENTS = "the number of the audit's canary clients, which is part of the population's"

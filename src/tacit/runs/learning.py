@@ -21,7 +21,7 @@ from typing import Any
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
-from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.views import kept
 from tacit.corpus.views import part as part_of
 from tacit.evaluation.sampling import Sampling, sample_texts
@@ -34,8 +34,8 @@ from tacit.privacy.randomness import RunKey
 from tacit.runs.declarations import declared
 from tacit.runs.run import Run
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import History, LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.tokenizers.public import from_public, lines_of, word_weights
@@ -60,12 +60,12 @@ class Users:
 
     corpus: UserCorpus
     part: str
-    source: Source
+    source: UserSource
 
     @classmethod
     def of(cls, corpus: str, part: str = "") -> Users:
         found = load_corpus(corpus)
-        members: Source = found.train
+        members: UserSource = found.train
         if part:
             number, _, of = part.partition("/")
             if not (number.isdecimal() and of.isdecimal()):

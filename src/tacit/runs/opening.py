@@ -9,9 +9,8 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.people import is_same_people
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import to_vector
-from tacit.privacy import durable as files
+from tacit.models.base import LanguageModel, to_vector
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
@@ -26,7 +25,7 @@ from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.assembly import Tell
 from tacit.tasks.language.people import People
 from tacit.tasks.language.plans import Inherited
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 
 
 def created(
@@ -303,7 +302,7 @@ def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf)
 
 
 def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, key: RunKey) -> None:
-    files.replace(made.experiment_file, experiment.to_toml().encode())
+    durable.write_whole(made.experiment_file, experiment.to_toml().encode())
     switches = any(phase.tokenizer for phase in experiment.phases)
     run_tokenizers.begin(made, learnt, switches=switches)
     key.save(made.key_file)

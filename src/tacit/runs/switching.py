@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from tacit.config.experiment import Experiment, TokenizerSwitch
 from tacit.corpus.source import UserCorpus
 from tacit.evaluation.sampling import Sampling, sample_texts
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import parameter_count
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Ledger
@@ -32,7 +31,7 @@ from tacit.runs import run_tokenizers
 from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.sampled import tokenizer_from_samples

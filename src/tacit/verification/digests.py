@@ -14,7 +14,7 @@ from tacit.runs import run_tokenizers
 from tacit.runs.debts import COUNTED, are_disjoint
 from tacit.tasks.language import coins
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
+from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.configured import Vocabularies
 from tacit.verification.evidence import Evidence

@@ -22,8 +22,7 @@ from tacit.federated import server as servers
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import parameter_count
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
 from tacit.public import pretrain as pretraining
@@ -32,7 +31,7 @@ from tacit.tasks.language import coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import from_public, public_texts
 from tacit.tokenizers.tokenizer import Tokenizer
 
