@@ -18,7 +18,7 @@ from tacit.privacy.events import (
     PureDP,
 )
 from tacit.privacy.guarantee import Guarantee, Part
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.ledger_lines import PriorCost
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer

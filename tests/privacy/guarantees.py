@@ -7,8 +7,7 @@ import dataclasses
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee, Part
-from tacit.privacy.inputs import PriorCost
-from tacit.privacy.ledger import Header
+from tacit.privacy.ledger_lines import Header, PriorCost
 
 ADD_REMOVE, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 HEADER = Header(

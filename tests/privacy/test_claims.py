@@ -15,7 +15,7 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Part, Projection
-from tacit.privacy.inputs import PriorCost, PublicInput
+from tacit.privacy.ledger_lines import PriorCost, PublicInput
 from tests.privacy.guarantees import REPLACE, ROUND, SHA, beside, of
 
 POISSON = "Poisson sampling with probability 0.01"

@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy.accountants import sound_accountants
+from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, PROJECTED
 from tacit.privacy.events import (
     Adjacency,
@@ -27,8 +28,8 @@ from tacit.privacy.events import (
     PureDP,
 )
 from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Budget, Header, Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
@@ -67,14 +68,14 @@ class Made:
 def releases(events, kind, first=1):
     estimator = "fixed-denominator" if kind == "round" else None
     return [
-        Release(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
+        Charge(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
         for number, event in enumerate(events)
     ]
 
 
 def made_ledger(folder, header, words, rounds, later=()):
     """The ledger of a run, or of a branch that goes on with `later` rounds."""
-    with Ledger.create(folder / "ledger.jsonl", header, epsilon_of=lambda *_: 0.0) as ledger:
+    with Ledger.create(folder / "ledger.jsonl", header) as ledger:
         ledger.charge(releases(words, "words", 0))
         ledger.charge(releases(rounds, "round"))
     if not later:
@@ -87,7 +88,6 @@ def made_ledger(folder, header, words, rounds, later=()):
         "other",
         run_id="22",
         round=len(rounds),
-        epsilon_of=lambda *_: 0.0,
     )
     with branch:
         branch.charge(releases(later, "round", len(rounds) + 1))

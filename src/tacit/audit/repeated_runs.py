@@ -46,8 +46,7 @@ from scipy.special import betaincinv, ndtri
 
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import checks
-from tacit.privacy.accountant import Accountant
-from tacit.privacy.accountants import default_accountant
+from tacit.privacy.accountants import Accountant, default_accountant
 from tacit.privacy.events import Composition, Gaussian
 from tacit.privacy.pld import gaussian_epsilon
 from tacit.privacy.randomness import RunKey, Stream

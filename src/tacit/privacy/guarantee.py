@@ -27,8 +27,7 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
 )
-from tacit.privacy.inputs import PriorCost
-from tacit.privacy.ledger_lines import Entry, Header
+from tacit.privacy.ledger_lines import Entry, Header, PriorCost
 
 FIXED_DENOMINATOR = "fixed-denominator"  # the only estimator whose noise can be projected
 ELSEWHERE = {
@@ -286,3 +285,43 @@ def _delta_at(population: int, header: Header) -> float:
 def finite(value: float) -> float | None:
     """The value, or None where it is infinite: JSON has no infinity."""
     return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class SmallExperiment:
+    """What was really run: users per round, noise stddev on the average, and clip norm.
+
+    It is projected to a cohort large enough (McMahan et al. 2018, section 3): accuracy depends on
+    the noise on the *average* update, sigma, and on the clip norm S, hardly on the cohort.  With C
+    users on average, the fixed-denominator estimator's sensitivity is S/C, and the same sigma is a
+    noise multiplier of z = sigma C / S.  Population and rounds are None where they are those that
+    are projected to.
+    """
+
+    cohort: float
+    noise_stddev: float
+    clip_norm: float
+    population: int | None = None
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive("cohort", self.cohort)
+        checks.positive("noise_stddev (sigma)", self.noise_stddev)
+        checks.positive("clip_norm", self.clip_norm)
+        if self.rounds is not None:
+            checks.whole("the experiment's rounds", self.rounds, at_least=1)
+        if self.population is not None:
+            checks.whole("the experiment's population", self.population, at_least=2)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise multiplier of the run itself."""
+        return self.noise_multiplier_at(self.cohort)
+
+    def noise_multiplier_at(self, cohort: float) -> float:
+        """The noise multiplier of the same sigma at another cohort."""
+        return self.noise_stddev * cohort / self.clip_norm
+
+    def cohort_for(self, noise_multiplier: float) -> float:
+        """The cohort at which the same sigma has this noise multiplier."""
+        return noise_multiplier * self.clip_norm / self.noise_stddev

@@ -16,8 +16,8 @@ from typing import Any
 
 from tacit import __version__
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import PriorCost
 from tacit.runs.directory import RunDirectory
 
 KIND = "tacit report"  # how report.json is told from other files

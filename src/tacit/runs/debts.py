@@ -15,8 +15,8 @@ from tacit.corpus.source import UserCorpus
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
 from tacit.privacy.guarantee import figures, of_others
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.tokenizers.history import History, LearntTokenizer
 
 COUNTED = "the number of users from whose text the tokenizer was learnt, which is published"

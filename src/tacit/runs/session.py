@@ -30,7 +30,7 @@ from tacit.models.vectors import from_vector_
 from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.randomness import RunKey, Stream
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -168,13 +168,17 @@ class Session:
             return self._releases.proof(self.round, attempt) == proof.hex()
         plan = self.task.plan
         self._releases.record(self.round, attempt, proof.hex())
-        self.ledger.append(
-            kind="round",
-            round=self.round,
-            attempt=attempt,
-            event=plan.event(),
-            plan_hash=plan.hash(),
-            estimator=plan.estimator_name,
+        self.ledger.charge(
+            [
+                Charge(
+                    kind="round",
+                    round=self.round,
+                    attempt=attempt,
+                    event=plan.event(),
+                    plan_hash=plan.hash(),
+                    estimator=plan.estimator_name,
+                )
+            ]
         )
         return True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.guarantee import of_others
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.ledger_lines import PriorCost
 from tacit.runs import run_tokenizers
 from tacit.runs.debts import COUNTED, are_disjoint
 from tacit.tasks.language import coins
