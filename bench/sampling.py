@@ -23,10 +23,9 @@ import torch
 
 from tacit.evaluation.generation import generate
 from tacit.evaluation.sampling import sample_tokens
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.recurrent import RecurrentModel
 from tacit.models.registry import build
-from tacit.models.vectors import parameter_count
 
 WORDS = 10_000
 LENGTH = 20

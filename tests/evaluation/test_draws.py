@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.evaluation.draws import LOG2_E, Choice, draw, keep_first_choices
 from tacit.evaluation.outputs import GivenOutput, TiedHead, TiedOutput
 from tacit.evaluation.ranking import top_k
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import TiedEmbedding
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 50, 101])

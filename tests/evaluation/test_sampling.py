@@ -15,7 +15,7 @@ from scipy import stats
 from tacit.evaluation import lanes, sampling
 from tacit.evaluation.generation import generate
 from tacit.evaluation.sampling import Sampling, sample_texts, sample_tokens
-from tacit.models.lstm import LSTM
+from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
 from tacit.tokenizers.build import train_bpe, word_level
 from tests.evaluation.tiny import SIZES, Table, tiny

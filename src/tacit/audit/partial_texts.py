@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tacit.evaluation.network import evaluating
 from tacit.models.base import LanguageModel
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import RecurrentModel
 from tacit.models.transformer import Transformer
 

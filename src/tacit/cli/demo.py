@@ -16,10 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.demo_audit import POOLED_EPOCHS, audit_all, pooled_model, print_memorized
-from tacit.cli.live import Display
 from tacit.cli.options import Seed
 from tacit.cli.output import Interrupted
-from tacit.cli.progress import bar, tracked
+from tacit.cli.progress import Display, bar, tracked
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ def _unigram(start: _Start, run: Run) -> Predictor:
 
 
 def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: bool) -> None:
-    from tacit.models.vectors import parameter_count
+    from tacit.models.base import parameter_count
 
     if quick:
         console.print("A smoke test: these figures show that it runs, not what it can do.\n")

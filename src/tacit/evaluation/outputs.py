@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import TiedEmbedding
 
 LARGEST_EXPONENT = 100.0  # 2^100, times as many words as there may be, is still a float32
 TILE = 2_000  # words at a time, so that the powers find the logits in the cache

@@ -1,7 +1,7 @@
 """What a run owes for its tokenizer: whoever learnt it from people's text has told about them.
 
 A tokenizer from public text owes nothing.  One that was learnt under differential privacy was paid
-for by the people of its origin (design rule 9); `privacy.inputs` says what follows for a claim.
+for by the people of its origin (design rule 9); `privacy.ledger_lines.PriorCost` says what follows for a claim.
 """
 
 from __future__ import annotations
