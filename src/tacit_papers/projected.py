@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tacit.privacy import guarantee
+from tacit.privacy import projection
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit_papers.thakkar2020.grid import Projection
@@ -16,7 +16,7 @@ from tacit_papers.thakkar2020.grid import Projection
 
 def projected(actual: Guarantee, to: Projection) -> Guarantee:
     """The guarantee of the same noise on the average at another cohort and population."""
-    there = actual.projected(guarantee.Projection(to.cohort, to.population, to.delta))
+    there = actual.projected(projection.Projection(to.cohort, to.population, to.delta))
     if to.rounds is None:
         return there
     if sum(part.kind == "round" for part in there.parts) > 1:

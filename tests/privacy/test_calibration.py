@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, FixedSizeGaussian, PoissonGaussian
-from tacit.privacy.guarantee import SmallExperiment
+from tacit.privacy.projection import SmallExperiment
 
 accountants = st.sampled_from(["pld", "rdp", "moments"])
 probabilities = st.floats(1e-4, 0.5)

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report.axes import Axis, short
 from tacit.report.charts import draw
 from tacit.report.page import _figure, render

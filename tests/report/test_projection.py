@@ -27,9 +27,10 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
+from tacit.privacy.projection import Projection
 from tacit.report.common_facts import claim_facts, ledger_facts
 from tacit.report.facts import gather
 from tacit.report.page import render

@@ -307,7 +307,7 @@ def _print_figures(console: Console, start: _Start, rows: list[_Row], *, quick: 
 
 def _print_privacy(console: Console, run: Run) -> None:
     """The actual claim, and beside it a projected one (design rule 10)."""
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
 
     found = run.guarantee()
     to = Projection(PROJECTED_COHORT, PROJECTED_USERS, PROJECTED_DELTA)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.privacy.guarantee import SmallExperiment
+from tacit.privacy.projection import SmallExperiment
 
 
 def whole_number(text: str) -> int:

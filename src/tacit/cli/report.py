@@ -77,7 +77,7 @@ def report(
 
     It needs no network.  Nothing of the run's private folder is in it without --internal.
     """
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
     from tacit.report.reporting import facts_of, opened
     from tacit.report.write import Target
 

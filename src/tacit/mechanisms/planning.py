@@ -21,7 +21,8 @@ from tacit.privacy.accountants import (
     sound_accountants,
 )
 from tacit.privacy.events import Composition, Event
-from tacit.privacy.guarantee import SmallExperiment, default_delta
+from tacit.privacy.guarantee import default_delta
+from tacit.privacy.projection import SmallExperiment
 
 SAMPLINGS = ("poisson", "truncated", "fixed")
 ESTIMATORS = ("fixed", "clipped")

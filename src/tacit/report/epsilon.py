@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit.privacy.accountants import accountant_named, sound_accountants
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.guarantee import Guarantee, Part, finite
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite
 from tacit.privacy.ledger import Ledger
 
 POINTS = 12
@@ -30,7 +30,7 @@ def over_releases(
     costly = [one for one in ledger.entries if not isinstance(one.event, PostProcessing)]
     if guarantee.reasons or not costly:
         return None
-    releases = [Part(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
+    releases = [ReleaseGroup(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
     places = sorted({round(float(x)) for x in np.linspace(1, len(releases), points)})
     values: dict[str, list[float | None]] = {name: [] for name in guarantee.epsilon}
     for number, place in enumerate(places):

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.guarantee import Projection, finite
+from tacit.privacy.guarantee import finite
+from tacit.privacy.projection import Projection
 from tacit.report import inputs
 from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
 from tacit.report.common_facts import (

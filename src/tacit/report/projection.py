@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.privacy.claims import PROJECTED
-from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.projection import Projection
 from tacit.report.common_facts import claim_facts
 
 

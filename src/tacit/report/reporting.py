@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report import facts, nlu_facts
 from tacit.report.epsilon import Tell
 from tacit.runs.directory import RunDirectory

@@ -13,7 +13,7 @@ from typing import Any
 
 from tacit import __version__
 from tacit.config.experiment import Experiment
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report import nlu_facts
 from tacit.report.common_facts import KIND, claim_facts, ledger_facts
 from tacit.report.common_warnings import of_the_claim
