@@ -13,10 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.kernels.parameters import Parameters
-from tacit.models.cifg import CIFG
-from tacit.models.gru import GRU
-from tacit.models.lstm import LSTM
-from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+from tacit.models.recurrent import CIFG, GRU, LSTM, RecurrentConfig, RecurrentModel
 
 
 class GatedStep:

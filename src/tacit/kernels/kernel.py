@@ -25,10 +25,7 @@ import torch
 from tacit.kernels import torch_step
 from tacit.kernels.batch import Batch
 from tacit.kernels.parameters import Parameters
-from tacit.models.cifg import CIFG
-from tacit.models.gru import GRU
-from tacit.models.lstm import LSTM, LSTMConfig
-from tacit.models.recurrent import RecurrentConfig, RecurrentModel
+from tacit.models.recurrent import CIFG, GRU, LSTM, LSTMConfig, RecurrentConfig, RecurrentModel
 from tacit.privacy import native
 
 _FILES = (

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.kernels.rows import Rows
-from tacit.models.base import LanguageModel, ModelConfig
-from tacit.models.loss import loss as summed_loss
+from tacit.models.base import LanguageModel, ModelConfig, layer_sizes
+from tacit.models.base import loss as summed_loss
 from tacit.models.registry import build
-from tacit.models.vectors import layer_sizes
 
 Weights = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from tacit.models.initial import normalise_rows_
+from tacit.models.layers import normalise_rows_
 from tacit.models.recurrent import RecurrentConfig
 
 # Of a row whose squares stay in the range of float32, float32 gives the norm well enough.

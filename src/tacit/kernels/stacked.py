@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tacit.models.base import LanguageModel
-from tacit.models.loss import loss as summed_loss
-from tacit.models.vectors import layer_sizes
+from tacit.models.base import LanguageModel, layer_sizes
+from tacit.models.base import loss as summed_loss
 
 Parts = dict[str, Tensor]
 

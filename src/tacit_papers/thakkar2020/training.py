@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from tacit.config.experiment import Experiment
 from tacit.config.sections import by_dotted_key
-from tacit.evaluation.held_out import held_out_sequences
+from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
@@ -181,11 +181,11 @@ class SeedTrainings:
         frequencies = None
         if common.audit.canaries.draw == "unigram":
             frequencies = public_frequencies(self.tokenizer, common.tokenizer.source)
-        held_out = held_out_sequences(
+        held_out = held_out_texts(
             self.people.corpus.test, self.tokenizer, common.evaluation.max_tokens
         )
         return MemorizationAudit(
-            self.tokenizer, self.grid.extraction, held_out, self.seed, frequencies
+            self.tokenizer, self.grid.extraction, held_out.sequences, self.seed, frequencies
         )
 
     def run(self, arm: Arm, watcher: Watcher) -> None:

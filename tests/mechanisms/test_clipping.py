@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.clippers import Clipper, FlatClip, NoClip, PerLayerClip, clip_
+from tacit.mechanisms.clipping import Clipper, FlatClip, NoClip, PerLayerClip, clip_
 from tests.oracles.estimators import squared_norm
 
 CLIP_NORMS = st.floats(1e-30, 1e30) | st.sampled_from([1.0, 20.0, 7.9, 0.1, 1 / 3])
