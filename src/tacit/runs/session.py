@@ -17,7 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine
 from tacit.evaluation.accuracy import metrics
 from tacit.evaluation.held_out import HeldOutTexts
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
