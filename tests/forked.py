@@ -18,7 +18,7 @@ PRELOADED = [
     "tacit.runs.learning",
     "tacit.runs.open_release",
     "tacit.verification",
-    "tacit.report.reporting",
+    "tacit.report.page",
     "tacit_papers.secret_sharer",
     "tacit_papers.nlu_comparison",
     "matplotlib.pyplot",

@@ -347,7 +347,7 @@ def _print_suggestions(console: Console, start: _Start, runs: dict[str, Run]) ->
 def _reported(run: Run) -> Path:
     """The page for whoever has to believe the claim."""
     from tacit.report.facts import gather
-    from tacit.report.write import Target
+    from tacit.report.page import Target
 
     page = run.path / "report.html"
     Target(page).write(gather(run))
