@@ -20,7 +20,7 @@ from torch.nn import functional
 from tacit.federated.cohort import Job, Task, sum_over
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, LocalSGD, local_sgd_for
-from tacit.mechanisms.clippers import FlatClip, NoClip
+from tacit.mechanisms.clipping import FlatClip, NoClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan

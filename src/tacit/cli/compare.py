@@ -98,7 +98,7 @@ def _as_row(run: Run, name: str) -> dict[str, Any]:
 
 def _run_paths(paths: Sequence[Path]) -> list[Path]:
     """Run directories; one that holds runs stands for all of them."""
-    from tacit.cli.requested import runs_in
+    from tacit.cli.requests import runs_in
 
     expanded: list[Path] = []
     for path in paths:

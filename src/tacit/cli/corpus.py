@@ -25,7 +25,7 @@ app = typer.Typer(rich_markup_mode="markdown")
 
 @app.callback(invoke_without_command=True)
 def _corpus(context: typer.Context) -> None:
-    """Look into a corpus: info, head and export; and the budget of its people."""
+    """Look into a corpus, export it, set its people's budget."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 

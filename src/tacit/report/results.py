@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tacit.config.mistakes import sentence
+from tacit.config.sections import sentence
 
 
 class Table(BaseModel):

@@ -22,8 +22,9 @@ from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
 from tacit.federated.server import normalised
-from tacit.mechanisms.contribution import Contribution, Release
-from tacit.mechanisms.schedules import ClipState
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.fixed_point import Contribution
+from tacit.mechanisms.plan import Release
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import from_vector_
