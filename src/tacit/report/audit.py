@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from tacit.privacy.claims import format_epsilon
 from tacit.report import results
@@ -28,12 +28,7 @@ AUDIT_FILE = "audit.json"
 
 
 class _Verdict(Table):
-    """Whether a phrase was drawn out, by Random Sampling and by Beam Search: all that is public.
-
-    What else a file says of a phrase is not read.
-    """
-
-    model_config = ConfigDict(extra="ignore")
+    """Whether a phrase was drawn out, by Random Sampling and by Beam Search: all that is public."""
 
     text: str
     memorized_rs: bool
@@ -78,7 +73,13 @@ class _EmpiricalEpsilon(Table):
     confidence: float
     ceiling: float
     canaries: int
+    took_part: int | None = None
+    guesses: int | None = None
+    correct: int | None = None
     says: str | None = None  # what it means for the claim, in one sentence
+    try_number: int | None = None  # at this run; the confidence allows for the earlier ones
+    confidence_asked: float | None = None  # of all tries together
+    highest_lower_bound: float | None = None  # that any of them has shown
     warnings: tuple[str, ...] = ()
 
 
@@ -116,6 +117,7 @@ class _TruePositives(Table):
     fpr: float
     tpr: float | None
     interval: tuple[float, float] | None = None
+    fpr_high: float | None = None  # of the threshold, at the same confidence
     why_not: str | None = None
 
 
@@ -123,6 +125,7 @@ class _Attack(Table):
     """A membership attack on users."""
 
     name: str
+    non_members: int | None = None  # those it was measured on
     auc: float
     auc_interval: tuple[float, float]
     confidence: float

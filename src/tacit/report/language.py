@@ -22,12 +22,15 @@ class _Metrics(Table):
     """A line of metrics.jsonl: what was measured after a round on the text of test users."""
 
     round: int
+    targets: int | None = None
     accuracy_top1: float | None = None
     accuracy_top3: float | None = None
     accuracy_top5: float | None = None
     perplexity: float | None = None
+    word_accuracy: float | None = None
     perplexity_per_word: float | None = None
     switched: bool = False  # measured right after the tokenizer was switched
+    unknown_rate: float | None = None
     epsilon: float | None = None
 
 

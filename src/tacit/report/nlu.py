@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
@@ -39,8 +39,6 @@ _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
 
 class _Metrics(Table):
     """What was measured on utterances of valid or test, none of which is protected."""
-
-    model_config = ConfigDict(extra="ignore")
 
     utterances: int
     semantic_error_rate: float | None = None

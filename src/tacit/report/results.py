@@ -16,12 +16,13 @@ from tacit.config.sections import sentence
 
 
 class Table(BaseModel):
-    """A table of a JSON file: the values that a report needs, by name and type.
+    """A table of a JSON file: the values that a report tells, by name and type.
 
-    What else the file holds is passed on as it is, unless a subclass says `extra="ignore"`.
+    What else the file holds is not read, so that no path and no private figure gets into a report
+    unless a table names it.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 _Table = TypeVar("_Table", bound=Table)
