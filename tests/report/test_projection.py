@@ -31,10 +31,9 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.privacy.projection import Projection
-from tacit.report.common_facts import claim_facts, ledger_facts
+from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.report.projection import projected_facts
 from tacit.runs import learning
 from tacit.runs.learning import Shape, Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -76,7 +75,7 @@ def releases(events, kind, first=1):
 
 def made_ledger(folder, header, words, rounds, later=()):
     """The ledger of a run, or of a branch that goes on with `later` rounds."""
-    with Ledger.create(folder / "ledger.jsonl", header) as ledger:
+    with Ledger.create(folder / "ledger.jsonl", header, epsilon_of=lambda *_: 0.0) as ledger:
         ledger.charge(releases(words, "words", 0))
         ledger.charge(releases(rounds, "round"))
     if not later:
@@ -89,6 +88,7 @@ def made_ledger(folder, header, words, rounds, later=()):
         "other",
         run_id="22",
         round=len(rounds),
+        epsilon_of=lambda *_: 0.0,
     )
     with branch:
         branch.charge(releases(later, "round", len(rounds) + 1))

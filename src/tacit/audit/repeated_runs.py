@@ -49,7 +49,8 @@ from tacit.privacy import checks
 from tacit.privacy.accountants import Accountant, default_accountant
 from tacit.privacy.events import Composition, Gaussian
 from tacit.privacy.pld import gaussian_epsilon
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tasks.language.canary_clients import LENGTH
 
 FEWEST_REPETITIONS = 200

@@ -46,7 +46,7 @@ from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger_lines import Header
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 UPDATE_NOISE = "update-noise"
 BIT_NOISE = "bit-noise"

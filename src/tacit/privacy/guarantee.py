@@ -156,6 +156,15 @@ class Guarantee:
         """
         header = self.header
         parts = [replace(part, event=self._enlarged(part, to)) for part in self.parts]
+        if to.rounds is not None:
+            if sum(part.kind == "round" for part in parts) > 1:
+                raise ValueError(
+                    f"a projection to {to.rounds:,} rounds needs rounds that are all alike, and"
+                    " those of this run differ in their noise or sampling"
+                )
+            parts = [
+                replace(part, count=to.rounds) if part.kind == "round" else part for part in parts
+            ]
         is_own = to.population == header.population
         larger = replace(
             header,

@@ -17,7 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine
 from tacit.evaluation.accuracy import metrics
 from tacit.evaluation.held_out import HeldOutTexts
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
@@ -31,7 +31,8 @@ from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import ServerOptimizer
