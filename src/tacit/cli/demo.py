@@ -229,7 +229,7 @@ def _run_of(stored: StoredModel) -> Run:
 def _write_report(run: Run) -> Path:
     """The page for people who have to believe the claim."""
     from tacit.report.facts import gather
-    from tacit.report.write import Target
+    from tacit.report.page import Target
 
     page = run.path / "report.html"
     Target(page).write(gather(run))
