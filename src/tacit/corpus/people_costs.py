@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit.privacy import checks, fields
+from tacit.privacy import checks
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import figures, finite
-from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import UNITS, Header
+from tacit.privacy.ledger_lines import UNITS, Header, PriorCost
 
 # Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
 Terms = tuple[str, Adjacency | None]
@@ -150,7 +149,7 @@ class PeoplesBudget:
     def __post_init__(self) -> None:
         checks.positive("epsilon", self.epsilon)
         checks.open_unit("delta", self.delta)
-        fields.one_of("unit", self.unit, UNITS)
+        checks.one_of("unit", self.unit, UNITS)
 
     @property
     def terms(self) -> Terms:
@@ -185,7 +184,7 @@ class PeoplesBudget:
 
     @classmethod
     def from_json(cls, data: Any) -> PeoplesBudget:
-        fields.expect_fields("a budget", data, cls)
+        checks.fields_of("a budget", data, cls)
         return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
 
     def __str__(self) -> str:

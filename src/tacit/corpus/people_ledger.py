@@ -48,9 +48,8 @@ from tacit.privacy.events import (
     canonical_json,
     event_from_json,
 )
-from tacit.privacy.ledger import Ledger, Release
-from tacit.privacy.ledger_lines import Header, read_header
-from tacit.privacy.sealing import LedgerError, fault, open_seal, seal
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, LedgerError, fault, open_seal, read_header, seal
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
@@ -334,7 +333,7 @@ class PeopleLedger:
 
     @contextmanager
     def charging(
-        self, ledger: Ledger, releases: Sequence[Release]
+        self, ledger: Ledger, releases: Sequence[Charge]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
         """See `privacy.ledger.Witness`."""
         run = ledger.header.run_id

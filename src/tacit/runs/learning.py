@@ -28,8 +28,8 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.inputs import PublicInput
-from tacit.privacy.ledger import Header, Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.runs.declarations import declared
 from tacit.runs.run import Run
@@ -200,7 +200,7 @@ def _released(
     with Ledger.create(terms.folder / "ledger.jsonl", header) as ledger:
         if header.people:
             PeopleLedger.open(header.people).witness(ledger)
-        ledger.charge([Release("words", 0, 0, event, plan_hash) for event in events])
+        ledger.charge([Charge("words", 0, 0, event, plan_hash) for event in events])
     found = learn(key.hmac(b"noise on words of users", header.run_id.encode()))
     tokenizer = found.tokenizer(shape.kind, shape.size)
     history = History.of(ledger, ledger.head, tokenizer, found.how)
