@@ -42,10 +42,10 @@ def runs(folder, tmp_path_factory):
     """Runs of two rounds: with a public BPE, a short public dictionary, and an oracle."""
     place = tmp_path_factory.mktemp("tokenizers")
     public = provenance.public("a few sentences")
-    bpe = build.train_bpe(PUBLIC, 280, provenance=public)
+    bpe = build.learn("bpe", PUBLIC, 280, provenance=public)
     LearntTokenizer(bpe, count_words(PUBLIC, "papers")).save(place / "bpe")
     build.word_level(WORDS[:9], provenance=public).save(place / "word" / "tokenizer.json")
-    oracle = build.train_bpe(PUBLIC, 290, provenance=provenance.ORACLE)
+    oracle = build.learn("bpe", PUBLIC, 290, provenance=provenance.ORACLE)
     LearntTokenizer(oracle, {"the": 1.0}).save(place / "oracle")
     return {
         kind: train(

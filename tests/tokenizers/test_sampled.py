@@ -68,7 +68,7 @@ def test_a_normaliser_of_others_is_refused():
     special = document["post_processor"]["special_tokens"]
     for name in [name for name in special if name.startswith("tacit.")]:
         del special[name]
-    foreign = Tokenizer(document)
+    foreign = Tokenizer.of(document)
     with pytest.raises(ValueError, match="not that of the normalisation 'papers' or 'none'"):
         tokenizer_from_samples(SAMPLES, foreign, kind="word", size=50, of="a run")
 
