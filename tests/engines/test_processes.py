@@ -15,7 +15,7 @@ from tacit.engines.processes import ProcessEngine, available_cores, engine_for
 from tacit.engines.serial import SerialEngine
 from tacit.engines.worker import Worker
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.mechanisms.clippers import PerLayerClip
+from tacit.mechanisms.clipping import PerLayerClip
 from tacit.models.vectors import layer_sizes
 from tests.engines.cohorts import (
     PLAN,

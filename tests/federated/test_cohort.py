@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tacit.federated.cohort import CachedUsers, CohortSum, Diagnostics, sum_over
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip, QuantileClip
+from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
-from tacit.mechanisms.weighting import UserWeighting
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.models.vectors import layer_sizes, to_vector
 from tacit.tokenizers.cache import TokenCache
 from tests.federated.tiny import ListedUsers, few_users, job, plan, small, stream, task, texts
@@ -32,7 +32,10 @@ UPDATES = {
 }
 updates = pytest.mark.parametrize("update", list(UPDATES))
 ADAPTIVE = plan(
-    weighting=UserWeighting(20.0), adaptive=QuantileClip(), noise_multiplier=0.7, population=50
+    weighting=UserWeighting(20.0),
+    adaptive=QuantileClip(),
+    noise=IndependentNoise(0.7),
+    population=50,
 )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.rows import Rows, rows_of
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
 from tacit.models.loss import loss as summed_loss
 from tacit.models.registry import build
 from tacit.models.vectors import from_vector_, to_vector

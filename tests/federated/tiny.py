@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.federated.cohort import Job, Task
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler

@@ -24,7 +24,7 @@ from tacit.kernels.sampled_softmax import (
     log_uniform,
     systematic_sample,
 )
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
 from tacit.models.registry import NAMES, build
 from tacit.models.vectors import to_vector
 from tacit.tasks.language.assembly import user_update

@@ -4,16 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.clippers import FlatClip, PerLayerClip
-from tacit.mechanisms.estimators import FixedDenominator
-from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import PoissonSampler
-from tacit.mechanisms.schedules import (
+from tacit.mechanisms.clipping import (
     ConstantClip,
+    FlatClip,
     GeometricClip,
     LinearClip,
+    PerLayerClip,
     StepClip,
 )
+from tacit.mechanisms.estimators import FixedDenominator
+from tacit.mechanisms.noise import IndependentNoise
+from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.randomness import RunKey
 
 # McMahan et al. 2018, section 3: S = 20 and sigma = 0.012, then S = 7.9 after 4885 rounds.
@@ -27,7 +29,7 @@ def plan_with(schedule, clipper=None):
         sampler=PoissonSampler(1667 / 763_430),
         clipper=clipper or FlatClip(20.0),
         estimator=FixedDenominator(763_430.0),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
         schedule=schedule,
     )
 

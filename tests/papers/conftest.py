@@ -1,10 +1,8 @@
-"""One corpus and one finished grid for all tests of a session's worker."""
+"""One corpus for all tests of a session's worker."""
 
 import pytest
 import torch
 
-from tacit_papers.secret_sharer import SecretSharer
-from tests.papers.small_grid import Silent, small_grid
 from tests.runs.small import make_folder
 
 
@@ -19,12 +17,4 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("sharer"))
-
-
-@pytest.fixture(scope="session")
-def finished(folder, _one_thread):
-    """All arms of two seeds, and what was found."""
-    grid = small_grid(folder)
-    sharer = SecretSharer(grid, folder / "finished", grid.all_arms(), (0, 1))
-    return sharer, sharer.run(lambda title: Silent())
+    return make_folder(tmp_path_factory.mktemp("papers"))

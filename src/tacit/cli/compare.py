@@ -105,7 +105,7 @@ def as_row(run: Run, name: str) -> dict[str, Any]:
 
 def _expanded(paths: Sequence[Path]) -> list[Path]:
     """Run directories; one that holds runs stands for all of them."""
-    from tacit.cli.requested import runs_in
+    from tacit.cli.requests import runs_in
 
     found: list[Path] = []
     for path in paths:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.ledger import Head
 
 _KEY = "tacit"
@@ -60,7 +60,7 @@ class Checkpoints:
 
     def write(self, model: bytes, checkpoint: Checkpoint) -> None:
         """Both files, synced; the checkpoint exists from the moment the second one does."""
-        files.replace(self.model_file(checkpoint.round), model)
+        durable.write_whole(self.model_file(checkpoint.round), model)
         facts = {
             "round": checkpoint.round,
             "clip_norms": list(checkpoint.clip_norms),
@@ -73,7 +73,7 @@ class Checkpoints:
         arrays = {name: np.ascontiguousarray(value) for name, value in checkpoint.optimizer.items()}
         arrays["round"] = np.array([checkpoint.round], np.int64)
         data = numpy.save(arrays, {_KEY: json.dumps(facts, sort_keys=True)})
-        files.replace(self.state_file(checkpoint.round), data)
+        durable.write_whole(self.state_file(checkpoint.round), data)
 
     def read(self, round: int | None = None) -> Checkpoint:
         """The checkpoint of a round, by default the last; damage is refused."""

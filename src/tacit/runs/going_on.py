@@ -13,8 +13,8 @@ from tacit.engines.serial import SerialEngine
 from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, Task, Users
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.mechanisms.schedules import ClipState
-from tacit.mechanisms.weighting import UserWeighting
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.estimators import UserWeighting
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector

@@ -11,7 +11,7 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
@@ -303,7 +303,7 @@ def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf)
 
 
 def _fill(made: RunDirectory, experiment: Experiment, learnt: LearntTokenizer, key: RunKey) -> None:
-    files.replace(made.experiment_file, experiment.to_toml().encode())
+    durable.write_whole(made.experiment_file, experiment.to_toml().encode())
     switches = any(phase.tokenizer for phase in experiment.phases)
     run_tokenizers.begin(made, learnt, switches=switches)
     key.save(made.key_file)

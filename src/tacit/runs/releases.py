@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 
 
 class Releases:
@@ -18,9 +18,9 @@ class Releases:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        files.keep_lines(path, lambda row: True)  # a torn line is from before its ledger entry
+        durable.keep_lines(path)  # a torn line is from before its ledger entry
         self._proofs = {
-            (row["round"], row["attempt"]): str(row["hmac"]) for row in files.read_lines(path)
+            (row["round"], row["attempt"]): str(row["hmac"]) for row in durable.read_lines(path)
         }
 
     def proof(self, round: int, attempt: int) -> str | None:
@@ -32,5 +32,5 @@ class Releases:
         if self._proofs.get((round, attempt)) == proof:
             return
         row = {"round": round, "attempt": attempt, "hmac": proof}
-        files.append_line(self.path, row, mode=0o600)
+        durable.append_line(self.path, row, mode=0o600)
         self._proofs[round, attempt] = proof

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.runs.directory import RunDirectory
 from tacit.tokenizers.history import (
     OF_A_RUN,
@@ -74,7 +74,7 @@ def use(directory: RunDirectory, tokenizer: Tokenizer) -> None:
     """Let tokenizer.json be this one, which is kept elsewhere too."""
     data = tokenizer.to_json().encode()
     if directory.tokenizer_file.read_bytes() != data:
-        files.replace(directory.tokenizer_file, data)
+        durable.write_whole(directory.tokenizer_file, data)
 
 
 def words_behind(directory: RunDirectory, fingerprint: str) -> Mapping[str, float] | None:

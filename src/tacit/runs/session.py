@@ -22,12 +22,13 @@ from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
 from tacit.federated.server import normalised
-from tacit.mechanisms.contribution import Contribution, Release
-from tacit.mechanisms.schedules import ClipState
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.fixed_point import Contribution
+from tacit.mechanisms.plan import Release
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import from_vector_
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Ledger
@@ -234,7 +235,7 @@ class Session:
             **asdict(diagnostics),
         }
         finite = {k: v if math.isfinite(v) else None for k, v in row.items()}
-        files.append_line(self.directory.diagnostics_file, finite, mode=0o600)
+        durable.append_line(self.directory.diagnostics_file, finite, mode=0o600)
 
     def evaluate_if_due(self, *, now: bool = False) -> None:
         """Held-out metrics of this round, once."""
@@ -251,7 +252,7 @@ class Session:
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
         row["epsilon"] = self.epsilon()
         row["clip_norm"] = _finite(self.clip_state.total_norm)
-        files.append_line(self.directory.metrics_file, row)
+        durable.append_line(self.directory.metrics_file, row)
         self._rows.append(row)
 
     def _in_this_tokenizer(self) -> list[dict[str, Any]]:

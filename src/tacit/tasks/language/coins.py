@@ -52,7 +52,7 @@ def coins_key(directory: RunDirectory, key: RunKey | None = None) -> bytes:
                 f"{directory.private / COINS_FILE} is missing, so it is not known which canary"
                 f" clients took part in {directory.path}, and nothing can be concluded from them"
             )
-        durable.create(directory.private / COINS_FILE, _LABEL + derived(key), mode=0o600)
+        durable.create_whole(directory.private / COINS_FILE, _LABEL + derived(key), mode=0o600)
         return derived(key)
     if key is not None and there != derived(key):
         raise ValueError(

@@ -22,7 +22,7 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import IID, Subset, kept, part
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger import Header, Ledger, LedgerError
@@ -168,7 +168,7 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
     found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
     rows = [planted.as_row() for planted in found]
     data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
-    files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
+    durable.write_whole(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from tacit.mechanisms import parts
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.nlu.experiment import NluExperiment
 
@@ -40,7 +40,7 @@ class NluDirectory(RunDirectory):
     def write_scaling(self, scaling: LayerScaling) -> None:
         data = json.dumps(parts.to_json(scaling)) + "\n"
         file = self.scaling_file if scaling.is_public else self._private_scaling_file
-        files.replace(file, data.encode())
+        durable.write_whole(file, data.encode())
 
     def scaling(self) -> LayerScaling:
         """The factors that the run began with; a damaged file is refused."""

@@ -14,7 +14,7 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
 from tacit.models.understanding import UnderstandingModel
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import NonPrivate
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger, Release
@@ -117,7 +117,7 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
                 ledger.charge([Release("scaling", 0, 0, event, plan_hash)])
             head = ledger.head
         made.write_scaling(_scaling(experiment, gradients, start.encoder, labels, key))
-        files.replace(made.experiment_file, experiment.to_toml().encode())
+        durable.write_whole(made.experiment_file, experiment.to_toml().encode())
         key.save(made.key_file)
         made.checkpoints.write(
             model_files.to_bytes(stored),

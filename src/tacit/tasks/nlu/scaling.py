@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tacit.mechanisms.edp_method import FROM_RECORDS
+from tacit.mechanisms.edp_sgd import FROM_RECORDS
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.ledger import BudgetExceeded, Release
 from tacit.runs.checkpoints import Checkpoint
 from tacit.tasks.nlu import model_files
@@ -206,7 +206,7 @@ class Session:
         chosen = valid[: evaluation.max_utterances]
         found = evaluate(stored.model, stored.encoder, stored.labels, chosen)
         row = {"round": self.epoch, **found.as_row()}
-        files.append_line(self.opened.directory.metrics_file, row)
+        durable.append_line(self.opened.directory.metrics_file, row)
         self._rows.append(row)
         self._tell(0, 0)
 
