@@ -25,9 +25,8 @@ from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.models.loss import loss
+from tacit.models.base import loss, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy.randomness import RunKey
 
 VOCABULARY, TOKENS, BATCH, UNROLL, RATE = 10_000, 1600, 8, 10, 6.0

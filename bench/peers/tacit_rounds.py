@@ -34,8 +34,8 @@ from tacit.mechanisms.fixed_point import Contribution
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler
+from tacit.models.base import to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy.randomness import RunKey, Stream
 
 NEGATIVES = 500  # as in the run that its accuracy is from

@@ -16,7 +16,7 @@ from tacit.engines.serial import SerialEngine
 from tacit.engines.worker import Worker
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import PerLayerClip
-from tacit.models.vectors import layer_sizes
+from tacit.models.base import layer_sizes
 from tests.engines.cohorts import (
     PLAN,
     TASK,

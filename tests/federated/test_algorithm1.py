@@ -21,7 +21,7 @@ from tacit.mechanisms.estimators import (
 )
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.models.vectors import layer_sizes, to_vector
+from tacit.models.base import layer_sizes, to_vector
 from tests.federated.tiny import (
     BOS,
     KEY,

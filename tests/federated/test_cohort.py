@@ -16,7 +16,7 @@ from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip, QuantileCl
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
 from tacit.mechanisms.noise import IndependentNoise
-from tacit.models.vectors import layer_sizes, to_vector
+from tacit.models.base import layer_sizes, to_vector
 from tacit.tokenizers.cache import TokenCache
 from tests.federated.tiny import ListedUsers, few_users, job, plan, small, stream, task, texts
 from tests.tokenizers.fakes import FakeSource, tokenizer

@@ -203,7 +203,7 @@ def carry_out(
     results = []
     for request, board in zip_longest(asked, boards):
         try:
-            results.append(_train_one(request, engine, board, keep_key=keep_key, quiet=quiet))
+            results.append(train_one(request, engine, board, keep_key=keep_key, quiet=quiet))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(asked) > 1)) from None
         finally:
@@ -216,14 +216,15 @@ def carry_out(
     )
 
 
-def _train_one(
+def train_one(
     request: Request,
     engine: EngineChoice,
-    board: TensorBoard | None,
+    board: TensorBoard | None = None,
     *,
-    keep_key: bool,
-    quiet: bool,
+    keep_key: bool = False,
+    quiet: bool = False,
 ) -> Result:
+    """Train one run to its end, with its progress shown; return what its result.json holds."""
     from tacit.runs.directory import RunDirectory
     from tacit.train import train as run_training
 

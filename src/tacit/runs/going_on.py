@@ -16,8 +16,7 @@ from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.models import weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import to_vector
+from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Ledger

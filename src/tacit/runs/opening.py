@@ -9,8 +9,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.people import is_same_people
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import to_vector
+from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger

@@ -17,7 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine
 from tacit.evaluation.accuracy import metrics
 from tacit.evaluation.held_out import HeldOutTexts
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import Diagnostics, Job, Task
@@ -26,8 +26,7 @@ from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.mechanisms.plan import Release
 from tacit.models import weights as model_files
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import from_vector_
+from tacit.models.base import LanguageModel, from_vector_
 from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json

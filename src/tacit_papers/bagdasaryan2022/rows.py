@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
-from tacit.privacy.guarantee import Guarantee, finite
+from tacit.privacy.guarantee import Guarantee, Projection, finite
 from tacit.runs import run_tokenizers
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
@@ -31,8 +31,6 @@ from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
-from tacit_papers.projected import projected
-from tacit_papers.thakkar2020.grid import Projection
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
@@ -213,7 +211,7 @@ def _with_guarantee(row: TokenizerRow, found: Guarantee, to: Projection | None) 
     if to is None or row.epsilon is None or not found.rounds or row.synthetic_users:
         return row
     try:
-        there = projected(found, to)
+        there = found.projected(to)
     except ValueError:  # the table says of which rows nothing is projected
         return row
     return replace(

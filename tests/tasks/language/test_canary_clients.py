@@ -14,7 +14,7 @@ from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
 from tacit.mechanisms.plan import RoundPlan
-from tacit.models.vectors import layer_sizes, parameter_count, to_vector
+from tacit.models.base import layer_sizes, parameter_count, to_vector
 from tacit.tasks.language.canary_clients import (
     LENGTH,
     CanaryClients,

@@ -12,8 +12,7 @@ from tacit.config.experiment import Experiment, Plan
 from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
 from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import layer_sizes
+from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tacit.evaluation import ranking
-from tacit.evaluation.ranking import log_probs_and_ranks, top_k
+from tacit.evaluation import scores as ranking
+from tacit.evaluation.scores import log_probs_and_ranks, top_k
 from tests.oracles import scoring
 
 # Few distinct values, so that ties are common.

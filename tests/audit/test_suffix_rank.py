@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from tacit.audit import strata as strata_module
-from tacit.audit.strata import Strata
-from tacit.audit.suffix_rank import rank
+from tacit.audit import suffix_rank
+from tacit.audit.suffix_rank import Rank, Strata, rank_among_all
 from tests.audit.extraction_oracle import (
-    BOS,
     CANARIES,
     CANDIDATES,
     MODELS,
@@ -15,14 +13,16 @@ from tests.audit.extraction_oracle import (
     all_suffixes,
     brute_force_rank,
     model_of,
+    scorer_of,
 )
 
 ALL = {length: all_suffixes(length) for length in (1, 2, 3)}
 
 
 def ranked(model, prefix, suffix, seed=0, candidates=CANDIDATES, **options):
-    rng = np.random.default_rng(seed)
-    return rank(model, prefix, suffix, bos=BOS, candidates=candidates, rng=rng, **options)
+    scorer, rng = scorer_of(model, candidates), np.random.default_rng(seed)
+    split = scorer.split([*prefix, *suffix], len(prefix))
+    return rank_among_all(scorer, split, rng=rng, **options)
 
 
 @pytest.mark.parametrize(("kind", "is_peaked"), MODELS)
@@ -131,7 +131,7 @@ def test_no_entry_at_all_is_an_empty_sample():
 
 def test_pool_that_is_cut_draws_as_fairly(monkeypatch):
     """Entries are numbered; each is drawn equally often, whether it came early or late."""
-    monkeypatch.setattr(strata_module, "_POOL", 25)
+    monkeypatch.setattr(suffix_rank, "_POOL", 25)
     times = np.zeros(1_000)
     for seed in range(300):
         strata = Strata(1.0, 20, np.random.default_rng(seed))
@@ -150,11 +150,14 @@ def test_suffix_too_long_to_count_its_alternatives_is_refused():
         ranked(model_of("lstm", False), (3,), (4,) * 40)
 
 
-def test_bad_budget_is_refused():
-    with pytest.raises(ValueError, match="budget must be at least 1, got 0"):
-        ranked(model_of("lstm", False), (3,), (4, 5), budget=0)
-
-
 def test_empty_suffix_is_refused():
     with pytest.raises(ValueError, match="a prefix of 2 words for a canary of 2"):
         ranked(model_of("lstm", False), (3, 4), ())
+
+
+@pytest.mark.parametrize(
+    ("rank", "possible", "bits"),
+    [(1, 1e12, 39.863137), (1e12, 1e12, 0), (4, 16, 2), (17, 16, 0)],
+)
+def test_exposure_is_the_logarithm_of_the_share_that_is_as_likely(rank, possible, bits):
+    assert Rank(rank, 0.0, "exact", possible, 0).exposure == pytest.approx(bits, abs=1e-6)
