@@ -10,7 +10,6 @@ from pathlib import Path
 from workload import DISTINCT, TOKENS, user_tokens
 
 from tacit.federated.cohort import CachedUsers
-from tacit.privacy import durable
 from tacit.tokenizers.cache import Description, TokenCache, write_cache
 
 

@@ -17,12 +17,12 @@ from tacit.corpus.options import UserOptions
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization
-from tacit.tokenizers import learn
 from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
 from tacit.runs.opening import created
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
+from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
 from tests.runs.small import WORDS, experiment, make_folder, texts_of

@@ -34,8 +34,8 @@ from tacit.report.facts import gather
 from tacit.report.page import render
 from tacit.report.projection import projected_facts
 from tacit.tokenizers import learn
-from tacit.tokenizers.learn import Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder
 

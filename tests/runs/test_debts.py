@@ -13,9 +13,9 @@ from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.runs.debts import are_disjoint, debt_of
 from tacit.runs.sampled import sampled_tokenizer
 from tacit.tokenizers import learn
-from tacit.tokenizers.learn import Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.learn import Terms, Users
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder

@@ -299,7 +299,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 def test_a_text_that_is_not_unicode_names_its_user_and_leaves_nothing(tmp_path):
     source = FakeSource((("fine",), ("fine", "a\ud800")))
-    with pytest.raises(ValueError, match="a text of user 1 cannot be tokenized: a text has half of a surr"):
+    with pytest.raises(ValueError, match="user 1 cannot be tokenized: a text has half of a surr"):
         TokenCache.open_or_build(source, tokenizer(), tmp_path)
     assert visible(tmp_path) == set()
 

@@ -70,7 +70,7 @@ def test_a_normaliser_of_others_is_refused():
         del special[name]
     foreign = Tokenizer.of(document)
     with pytest.raises(ValueError, match="neither of tacit's normalisations"):
-        from_samples(SAMPLES, foreign, kind="word", size=50, of="a run").tokenizer
+        from_samples(SAMPLES, foreign, kind="word", size=50, of="a run")
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_a_normaliser_of_others_is_refused():
 def test_bad_input_is_one_sentence(texts, options, message):
     arguments = {"kind": "bpe", "size": 300, "of": "a run", **options}
     with pytest.raises(ValueError, match=message) as caught:
-        from_samples(texts, tokenizer("bpe"), **arguments).tokenizer
+        from_samples(texts, tokenizer("bpe"), **arguments)
     assert "\n" not in str(caught.value)

@@ -18,14 +18,14 @@ from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
+from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
 from tacit.tasks.language import people
 from tacit.tasks.nlu.training import Session as NluSession
 from tacit.tasks.nlu.training import train as train_nlu
-from tacit.runs.sampled import sampled_tokenizer
 from tacit.tokenizers import build, learn, provenance
-from tacit.tokenizers.learn import Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
 from tests.runs.test_resume import Died, dies

@@ -75,7 +75,6 @@ from tacit.privacy.stream import Stream
 from tacit.tokenizers.normalisation import Normalisation, check, index_words
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
-
 NOTHING = -1  # instead of a word's index: a report without a word
 
 _LARGEST_EPSILON = 60.0  # beyond it a flip is rarer than 2^-43, and a float of p loses its meaning
@@ -245,7 +244,7 @@ class _Sketch:
 
     @property
     def stddev(self) -> float:
-        """The standard deviation of the estimate for a word that was not reported, given the reports.
+        """The standard deviation of an unreported word's estimate, given the reports.
 
         Such a word's bucket is uniform in each row, so the variance is the sum over rows of the
         variance over buckets: flips and shared buckets are both in it, whatever words there are.

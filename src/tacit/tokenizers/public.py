@@ -124,8 +124,10 @@ class PublicSource:
     def _file(self) -> Path:
         path = Path(self.name)
         if not path.is_file():
-            names = ", ".join(_TEXTS)
-            raise ValueError(f"{self.name!r} is neither a file nor the name of a public text ({names})")
+            raise ValueError(
+                f"{self.name!r} is neither a file nor the name of a public text"
+                f" ({', '.join(_TEXTS)})"
+            )
         return path
 
     @cached_property

@@ -89,7 +89,8 @@ class Tokenizer:
             raise ValueError(f"it does not put a text between BOS and EOS: '' becomes {frame}")
         unk = document["model"].get("unk_token")
         unk_id = None if unk is None else backend.token_to_id(unk)
-        return cls(_kind(document), origin, fingerprint, *frame, unk_id, text + "\n", backend)
+        bos, eos = frame
+        return cls(_kind(document), origin, fingerprint, bos, eos, unk_id, text + "\n", backend)
 
     @classmethod
     def assemble(
