@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy.accountants import sound_accountants
+from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, PROJECTED
 from tacit.privacy.events import (
     Adjacency,
@@ -26,13 +27,13 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Budget, Header, Ledger, Release
-from tacit.report.common_facts import claim_facts, ledger_facts
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
+from tacit.privacy.projection import Projection
+from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.report.projection import projected_facts
 from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.learn import Terms, Users
@@ -67,7 +68,7 @@ class Made:
 def releases(events, kind, first=1):
     estimator = "fixed-denominator" if kind == "round" else None
     return [
-        Release(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
+        Charge(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
         for number, event in enumerate(events)
     ]
 

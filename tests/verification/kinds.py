@@ -268,7 +268,7 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "charged again": charged_again,
     "key kept": key_kept,
     "killed before its first round": dying(Session, "cohort", 1, after=False),
-    "killed between HMAC and ledger": dying(Ledger, "append", 3, after=False),
+    "killed between HMAC and ledger": dying(Ledger, "charge", 3, after=False),
     "killed after a charge": dying(Session, "apply", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
     "killed before a switch is recorded": dying(

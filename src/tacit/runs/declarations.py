@@ -14,10 +14,10 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.files import sha256_of
 from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
 from tacit.corpus.source import UserCorpus
+from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Budget, Header
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
 from tacit.tokenizers.history import LearntTokenizer

@@ -26,7 +26,7 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.runs import run_tokenizers
 from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
@@ -123,12 +123,16 @@ def record(ledger: Ledger, round: int, done: Switched) -> None:
     """The switch in the ledger, once; what it inherited from another run is not its own."""
     here = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
     if not any(entry.kind == "tokenizer" and entry.round == round for entry in here):
-        ledger.append(
-            kind="tokenizer",
-            round=round,
-            attempt=0,
-            event=done.event,
-            plan_hash=done.tokenizer.fingerprint,
+        ledger.charge(
+            [
+                Charge(
+                    kind="tokenizer",
+                    round=round,
+                    attempt=0,
+                    event=done.event,
+                    plan_hash=done.tokenizer.fingerprint,
+                )
+            ]
         )
 
 

@@ -34,8 +34,8 @@ from tacit.corpus.views import part as part_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.inputs import PublicInput
-from tacit.privacy.ledger import Head, Header, Ledger, Release
+from tacit.privacy.ledger import Charge, Head, Ledger
+from tacit.privacy.ledger_lines import Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -254,7 +254,7 @@ def _release(
     with Ledger.create(terms.folder / "ledger.jsonl", header) as ledger:
         if header.people:
             PeopleLedger.open(header.people).witness(ledger)
-        ledger.charge([Release("words", 0, 0, event, plan_hash) for event in events])
+        ledger.charge([Charge("words", 0, 0, event, plan_hash) for event in events])
     words = learn(population, key.hmac(b"noise on words of users", header.run_id.encode()))
     tokenizer = words.tokenizer(kind, size)
     history = History.of(ledger, ledger.head, tokenizer, words.how)

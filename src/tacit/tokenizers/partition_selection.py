@@ -49,10 +49,10 @@ from scipy.special import ndtri
 
 from tacit.corpus.source import UserSource
 from tacit.privacy import checks
+from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Composition, Event, Gaussian, Lapse
-from tacit.privacy.pld import PldAccountant
 from tacit.privacy.stream import Stream, normal_from_words
 from tacit.tokenizers.normalisation import Normalisation, check
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user

@@ -18,7 +18,7 @@ from tacit_papers.bagdasaryan2022.comparison import Place, corpus_of, opened, ru
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
     from tacit.runs.run import Run
     from tacit_papers.bagdasaryan2022.rows import TokenizerRow
 
@@ -121,7 +121,7 @@ def compare(
 
 def projection(text: str) -> Projection:
     """cohort=5000,population=1e6 and, if they differ, delta=... and rounds=..."""
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
 
     readers: dict[str, Callable[[str], Any]] = {
         "cohort": whole_number,

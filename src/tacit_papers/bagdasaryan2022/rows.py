@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
-from tacit.privacy.guarantee import Guarantee, Projection, finite
+from tacit.privacy.guarantee import Guarantee, finite
+from tacit.privacy.projection import Projection
 from tacit.runs import run_tokenizers
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel

@@ -16,8 +16,9 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Part, Projection
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
+from tacit.privacy.ledger_lines import PriorCost
+from tacit.privacy.projection import Projection
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
@@ -165,7 +166,7 @@ def beside(*events):
 
 
 def rounds(*events):
-    return [Part("round", event, 1, "fixed-denominator") for event in events]
+    return [ReleaseGroup("round", event, 1, "fixed-denominator") for event in events]
 
 
 def test_what_was_randomised_at_home_is_not_cheaper_where_there_are_more(runs, texts, monkeypatch):

@@ -23,8 +23,8 @@ from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
 from tacit.models.base import LanguageModel, parameter_count
-from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import PriorCost
 from tacit.public import pretrain as pretraining
 from tacit.public.text import read_public_text
 from tacit.tasks.language import coins

@@ -25,7 +25,8 @@ from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Header, Ledger, LedgerError
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language import plans
 from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
@@ -174,12 +175,16 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
 def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:
     """Put the digest of canaries.json into the ledger, so that nobody can exchange a canary."""
     if _planted_digest(ledger) is None:
-        ledger.append(
-            kind="canaries",
-            round=ledger.header.first_round,
-            attempt=0,
-            event=PostProcessing("what was planted, which the claim names as excluded"),
-            plan_hash=_digest_of(directory.canaries_file),
+        ledger.charge(
+            [
+                Charge(
+                    kind="canaries",
+                    round=ledger.header.first_round,
+                    attempt=0,
+                    event=PostProcessing("what was planted, which the claim names as excluded"),
+                    plan_hash=_digest_of(directory.canaries_file),
+                )
+            ]
         )
 
 
