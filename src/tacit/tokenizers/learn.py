@@ -34,8 +34,8 @@ from tacit.corpus.views import part as part_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Charge, Head, Ledger
-from tacit.privacy.ledger_lines import Header, PublicInput
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Head, Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
