@@ -34,9 +34,9 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.runs import learning
-from tacit.runs.learning import Shape, Terms, Users
+from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder
 
@@ -239,12 +239,13 @@ def projected_to_itself(run):
 def test_what_the_same_people_paid_for_their_tokenizer_is_projected_with_the_rounds(people):
     scratch = people / "scratch"
     scratch.mkdir()
-    learnt = learning.heavy_hitters(
+    learnt = learn.heavy_hitters(
         Users.of(str(people / "corpus"), ""),
         str(people / "candidates.txt"),
-        Shape("word", 60),
         HeavyHitters(8.0, hashes=8, width=64, threshold=0.0),
-        Terms(scratch, people / "hitters", seed=1, delta=1e-3),
+        Terms(scratch, seed=1, delta=1e-3),
+        "word",
+        60,
     ).save(people / "hitters")
     run = train(experiment(people, rounds=2, tokenizer={"source": str(learnt)}), people / "same")
     facts = projected_to_itself(run)
