@@ -9,7 +9,8 @@ import pytest
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import COUNTED, PROJECTED
 from tacit.privacy.events import Composition, PoissonGaussian
-from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.page import render
 from tacit.runs.run import Run

@@ -10,7 +10,8 @@ import torch
 from tacit.audit.nlu_attacking import attack_run
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition
-from tacit.privacy.guarantee import Guarantee, Projection
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.facts import gather, open_run
 from tacit.report.page import draw, render

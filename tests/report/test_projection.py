@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy.accountants import sound_accountants
+from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, PROJECTED
 from tacit.privacy.events import (
     Adjacency,
@@ -26,15 +27,16 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Budget, Header, Ledger, Release
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
+from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.runs import learning
-from tacit.runs.learning import Shape, Terms, Users
+from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder
 
@@ -66,7 +68,7 @@ class Made:
 def releases(events, kind, first=1):
     estimator = "fixed-denominator" if kind == "round" else None
     return [
-        Release(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
+        Charge(kind, first + number, 0, event, "ab" * 32, estimator=estimator)
         for number, event in enumerate(events)
     ]
 
@@ -237,12 +239,13 @@ def projected_to_itself(run):
 def test_what_the_same_people_paid_for_their_tokenizer_is_projected_with_the_rounds(people):
     scratch = people / "scratch"
     scratch.mkdir()
-    learnt = learning.heavy_hitters(
+    learnt = learn.heavy_hitters(
         Users.of(str(people / "corpus"), ""),
         str(people / "candidates.txt"),
-        Shape("word", 60),
         HeavyHitters(8.0, hashes=8, width=64, threshold=0.0),
-        Terms(scratch, people / "hitters", seed=1, delta=1e-3),
+        Terms(scratch, seed=1, delta=1e-3),
+        "word",
+        60,
     ).save(people / "hitters")
     run = train(experiment(people, rounds=2, tokenizer={"source": str(learnt)}), people / "same")
     facts = projected_to_itself(run)

@@ -33,9 +33,9 @@ from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
-from tacit.privacy.guarantee import Guarantee, Part
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger_lines import Header
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 UPDATE_NOISE = "update-noise"
 BIT_NOISE = "bit-noise"
@@ -280,7 +280,7 @@ class RoundPlan(parts.Part):
             accountant=accountant,
             excluded=ALWAYS_EXCLUDED,
         )
-        part = Part("round", self.event(), rounds, self.estimator_name)
+        part = ReleaseGroup("round", self.event(), rounds, self.estimator_name)
         return Guarantee(header, (part,), {accountant: epsilon}, accountant, projected)
 
     @property

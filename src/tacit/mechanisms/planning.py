@@ -14,8 +14,12 @@ from typing import Literal
 from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import calibration, checks
-from tacit.privacy.accountant import Accountant
-from tacit.privacy.accountants import accountant_named, default_accountant, sound_accountants
+from tacit.privacy.accountants import (
+    Accountant,
+    accountant_named,
+    default_accountant,
+    sound_accountants,
+)
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment

@@ -22,7 +22,7 @@ from scipy.special import betainc
 from tacit.mechanisms.parts import Part
 from tacit.privacy import checks, events
 from tacit.privacy.events import Adjacency, Event
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 Cohort = NDArray[np.int64]
 

@@ -16,9 +16,10 @@ import numpy as np
 from tacit.privacy.accountants import accountant_named, sound_accountants
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.guarantee import Guarantee, Part, Projection, finite
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import PriorCost
+from tacit.privacy.projection import Projection
 
 Tell = Callable[[str, int, int], None]
 """(what is being computed, how far it is, of how much): a thousand rounds take seconds."""
@@ -116,7 +117,7 @@ def epsilon_over_releases(
     costly = [one for one in ledger.entries if not isinstance(one.event, PostProcessing)]
     if guarantee.reasons or not costly:
         return None
-    releases = [Part(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
+    releases = [ReleaseGroup(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
     counts = sorted({round(float(x)) for x in np.linspace(1, len(releases), points)})
     curves: dict[str, list[float | None]] = {name: [] for name in guarantee.epsilon}
     for number, count in enumerate(counts):

@@ -22,7 +22,7 @@ from typing import Any
 from tacit import __version__
 from tacit.config.experiment import Experiment
 from tacit.privacy.claims import PROJECTED
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report import nlu, results
 from tacit.report.claim import (
     Tell,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import __version__
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report.claim import (
     claim_facts,
     epsilon_over_releases,

@@ -21,13 +21,14 @@ from dataclasses import dataclass, replace
 from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
-from tacit.privacy.guarantee import Guarantee, Projection, finite
+from tacit.privacy.guarantee import Guarantee, finite
+from tacit.privacy.projection import Projection
 from tacit.runs import run_tokenizers
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
-from tacit.tokenizers.public import is_origin, public_texts, word_weights
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
@@ -185,9 +186,9 @@ def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     if stored.run is None:
         return None
     found = run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
-    source = stored.run.experiment.tokenizer.source
-    if found is None and is_origin(source, stored.tokenizer):
-        return word_weights(source)
+    source = PublicSource(stored.run.experiment.tokenizer.source)
+    if found is None and source.is_origin_of(stored.tokenizer):
+        return source.word_weights()
     return found
 
 
@@ -195,10 +196,8 @@ def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
 def _public_words(provenance: str) -> Mapping[str, float] | None:
     """The words of a public text that comes with tacit; None for everything else."""
     kind, _, name = provenance.partition(": ")
-    try:
-        return count_words(public_texts(name), "papers") if kind == "public" else None
-    except ValueError:  # there is no text of that name
-        return None
+    source = PublicSource(name)
+    return source.word_weights() if kind == "public" and source.parts else None
 
 
 def _with_guarantee(row: TokenizerRow, found: Guarantee, to: Projection | None) -> TokenizerRow:
