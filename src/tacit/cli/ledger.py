@@ -49,7 +49,7 @@ def ledger(
     A ledger that was changed, or is shorter than the last checkpoint says, is refused.
     """
     from tacit.cli import figures
-    from tacit.privacy.ledger import LedgerError
+    from tacit.privacy.ledger_lines import LedgerError
     from tacit.runs.open_release import open_release
 
     if plot is not None:

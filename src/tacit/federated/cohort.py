@@ -24,7 +24,8 @@ from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
 from tacit.mechanisms.plan import RoundPlan
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tokenizers.cache import TokenCache
 
 

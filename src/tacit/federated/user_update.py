@@ -21,7 +21,7 @@ from tacit.kernels.rows import Layout, Rows, check_layout, rows_of
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models.base import check_flag
 from tacit.privacy import checks
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 Tokens = NDArray[np.integer[Any]]
 Clip = Callable[[NDArray[np.float64]], NDArray[np.float64]]

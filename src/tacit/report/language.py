@@ -73,11 +73,9 @@ class LanguageReport:
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """The plan of each phase and the audit, which an internal report has in full."""
-        audit = self._audit.facts()
         return {
             "phases": _phases(self._run),
-            "audit": audit,
-            "not_audited": None if audit else "not audited: run `tacit audit RUN`",
+            "audit": self._audit.facts(),
             **({"membership": self._audit.membership()} if self._internal else {}),
         }
 
