@@ -32,7 +32,7 @@ from tacit.tasks.language import plans
 from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.tasks.language.planting import Planted, Planting, count_planted
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import texts_of
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -154,7 +154,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in texts_of(source):
+    for text in PublicSource(source).texts():
         batch.append(text)
         if len(batch) == 5000:
             count()
