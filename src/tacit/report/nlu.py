@@ -16,7 +16,7 @@ from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
 from tacit.report.claim import Tell
-from tacit.report.figures import Facts, metrics_chart, roc_chart
+from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
@@ -180,11 +180,11 @@ class NluReport:
         """The charts of the training and of the attack by name."""
         rows, attack = facts["metrics"], facts.get("membership")
         return {
-            "errors": metrics_chart(
-                "Semantic error rate on valid", "SER in %", rows, _ERRORS, over="epoch"
+            "errors": shares_chart(
+                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
             ),
-            "successes": metrics_chart(
-                "Intents and slots on valid", "in %", rows, _SUCCESSES, over="epoch"
+            "successes": shares_chart(
+                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
             ),
             "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
             if attack
