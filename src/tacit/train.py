@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
-from tacit.engines.place import Place
+from tacit.engines.launch import Launch
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
 from tacit.privacy.ledger import BudgetExceeded
@@ -53,12 +53,12 @@ def train(
     `workers` is how many processes compute a cohort; the result is the same for any number.  Under
     torchrun all of its processes do: rank 0 trains, and on the others this call does not return.
     """
-    place = Place.of_this_process()
-    if place.rank > 0:
+    launch = Launch.of_this_process()
+    if launch.rank > 0:
         serve_rank_0()
-    if place.restarts and (Path(run) / "experiment.toml").is_file():
+    if launch.restarts and (Path(run) / "experiment.toml").is_file():
         resume = True  # torchrun repeats its command as it was
-    if engine is None or place.size > 1:
+    if engine is None or launch.size > 1:
         engine = partial(engine_for, workers=workers)
     if resume and (ending := ended_without_result(experiment, run)):
         return _finished(run, ending, keep_key=False)

@@ -22,9 +22,9 @@ from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit.runs import run_tokenizers
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
+from tacit.tasks.language import run_tokenizers
 from tacit.tokenizers import stats
 from tacit.tokenizers.divergence import kl_divergence
 from tacit.tokenizers.folder import LearntTokenizer

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tacit.engines.exchange import WorkerLost
 from tacit.engines.processes import engine_for
+from tacit.engines.ranks import WorkerLost
 from tacit.train import train
 from tests.engines.cohorts import TASK, Troubled, job_of
 from tests.runs.small import experiment, files_of

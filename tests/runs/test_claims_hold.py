@@ -10,7 +10,7 @@ from tacit.corpus.ingest import ingest
 from tacit.corpus.options import UserOptions
 from tacit.corpus.people_ledger import PeoplesBudget
 from tacit.corpus.store import Corpus
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import weights
 from tacit.models.vectors import to_vector

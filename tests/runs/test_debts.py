@@ -10,9 +10,9 @@ from tacit.corpus.builtin import load_corpus
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.runs import learning
-from tacit.runs.debts import are_disjoint, debt_of
 from tacit.runs.learning import Shape, Terms, Users
 from tacit.tasks.language.people import ledger_of
+from tacit.tasks.language.tokenizer_cost import are_disjoint, debt_of
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.partition_selection import PartitionSelection

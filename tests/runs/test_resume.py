@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.privacy import durable as files
 from tacit.privacy.ledger import Ledger

@@ -11,12 +11,12 @@ from tacit.models.vectors import to_vector
 from tacit.privacy import durable as files
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.runs.switching import with_switch
+from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language.switching import with_switch
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.train import train
@@ -223,12 +223,12 @@ def test_a_branch_switches_where_its_parent_did_not(bpe_folder, tmp_path):
 def test_a_model_that_only_ends_its_texts_stops_the_run_with_a_sentence(
     bpe_folder, tmp_path, monkeypatch
 ):
-    import tacit.runs.switching
+    import tacit.tasks.language.switching
 
     def silent(model, tokenizer, key, **options):
         raise ValueError("the model says nothing but the end of a text")
 
-    monkeypatch.setattr(tacit.runs.switching, "sample_texts", silent)
+    monkeypatch.setattr(tacit.tasks.language.switching, "sample_texts", silent)
     with pytest.raises(ValueError, match="nothing but the end"):
         train(switching(bpe_folder, 2, 1), tmp_path / "run")
     monkeypatch.undo()
@@ -252,7 +252,7 @@ def test_bad_switches_are_refused_in_a_sentence(bpe_folder, tmp_path):
 
 
 def test_an_engine_for_one_vocabulary_is_refused(bpe_folder, tmp_path):
-    from tacit.engines.serial import SerialEngine
+    from tacit.engines.engine import SerialEngine
     from tacit.kernels.local_sgd import local_sgd_for
     from tacit.models import registry
 

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tacit.tasks.nlu.training import Session as NluSession
+from tacit.tasks.nlu.training import train as train_nlu
 
 from tacit.cli.main import main
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.options import UserOptions
 from tacit.privacy.ledger import Ledger
-from tacit.runs import learning, run_tokenizers
+from tacit.runs import learning
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.learning import Shape, Terms, Users
 from tacit.runs.run import Run
 from tacit.runs.session import Session
-from tacit.tasks.language import people
-from tacit.tasks.nlu.training import Session as NluSession
-from tacit.tasks.nlu.training import train as train_nlu
+from tacit.tasks.language import people, run_tokenizers
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import train

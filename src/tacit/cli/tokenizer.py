@@ -148,7 +148,7 @@ def swap(
     from tacit.cli import train as training
     from tacit.cli.requested import Request
     from tacit.runs.directory import RunDirectory
-    from tacit.runs.switching import with_switch
+    from tacit.tasks.language.switching import with_switch
 
     options.check_counts(size=size, tokens=tokens, rounds=rounds)
     options.sampling_of(temperature, top_k, max_length)

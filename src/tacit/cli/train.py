@@ -124,14 +124,14 @@ def train(
     with the same weights.
     """
     from tacit.cli import requested
-    from tacit.engines.place import Place
+    from tacit.engines.launch import Launch
 
-    place = Place.of_this_process()
-    if place.rank > 0:  # torchrun has started this command several times
+    launch = Launch.of_this_process()
+    if launch.rank > 0:  # torchrun has started this command several times
         from tacit.engines.torchrun import serve_rank_0
 
         serve_rank_0()
-    again = bool(place.restarts) and requested.holds_runs(run)  # torchrun repeats its command
+    again = bool(launch.restarts) and requested.holds_runs(run)  # torchrun repeats its command
     options: dict[str, int | float | str | bool | None] = {
         "corpus.source": corpus,
         "rounds": rounds,

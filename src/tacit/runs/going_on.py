@@ -8,8 +8,7 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
-from tacit.engines.engine import Engine
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import Engine, SerialEngine
 from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, Task, Users
 from tacit.kernels.local_sgd import local_sgd_for
@@ -21,16 +20,15 @@ from tacit.models.vectors import to_vector
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Ledger
-from tacit.runs import run_tokenizers, switching
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.runs.session import HeldOut, Session
-from tacit.runs.switching import switched
-from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import assembly, plans, run_tokenizers, switching
 from tacit.tasks.language.assembly import Tell
 from tacit.tasks.language.canary_clients import WithCanaryClients
 from tacit.tasks.language.coins import COMMITTED, coins_key, commitment
 from tacit.tasks.language.people import People, bind_planted, record_planted
+from tacit.tasks.language.switching import switched
 from tacit.tokenizers.cache import TokenCache
 
 # An engine, or what makes one for the model that the run turns out to have.

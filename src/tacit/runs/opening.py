@@ -14,17 +14,16 @@ from tacit.privacy import durable as files
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import EpsilonOf, Header, Ledger
 from tacit.privacy.randomness import RunKey
-from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoint
-from tacit.runs.debts import Debt, debt_of
 from tacit.runs.declarations import declared_public, header_of
 from tacit.runs.directory import RunDirectory
 from tacit.runs.going_on import EngineChoice, epsilon_of, own_factory, session_of
 from tacit.runs.session import Session
-from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.assembly import Tell
 from tacit.tasks.language.people import People, is_same
 from tacit.tasks.language.plans import Inherited
+from tacit.tasks.language.tokenizer_cost import Debt, debt_of
 from tacit.tokenizers.folder import LearntTokenizer
 
 

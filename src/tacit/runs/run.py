@@ -14,8 +14,8 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
 from tacit.runs.directory import RunDirectory
+from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.people import remark_on_others
 from tacit.tasks.language.plans import layers_of, round_plans
 from tacit.tokenizers.tokenizer import Tokenizer

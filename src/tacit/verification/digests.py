@@ -10,9 +10,8 @@ from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.guarantee import of_others
 from tacit.privacy.inputs import PriorCost
-from tacit.runs import run_tokenizers
-from tacit.runs.debts import COUNTED, are_disjoint
-from tacit.tasks.language import coins
+from tacit.tasks.language import coins, run_tokenizers
+from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer

@@ -28,10 +28,10 @@ from tacit.models.vectors import parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
-from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
+from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
+from tacit.tasks.language.tokenizer_cost import debt_of
 from tacit.tokenizers.folder import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
