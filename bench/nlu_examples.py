@@ -27,7 +27,7 @@ from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.pieces import PieceEncoder
 from tacit.tasks.nlu.registry import build
 from tacit.tasks.nlu.word_encoder import WordEncoder
-from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+from tacit.tokenizers.wordpiece import PieceVocabulary
 
 INTENTS, TAGS = 26, 127  # of ATIS
 WORDS, PIECES = 10_000, 30_522

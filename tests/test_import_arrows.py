@@ -58,6 +58,8 @@ def complaint(owner: str, name: str) -> str | None:
         if target in ARROWS.get(owner, set()) | {owner, "__version__"}:
             return None
         return f"{owner or 'tacit'} may not import {name}"
+    if top == "tacit_papers":
+        return f"{owner or 'tacit'} may not import {name}, which stands on top of it"
     if owner in THIRD_PARTY and top not in THIRD_PARTY[owner] | sys.stdlib_module_names:
         return f"{owner} may not import {name}: outside of ours only {sorted(THIRD_PARTY[owner])}"
     return None
@@ -125,6 +127,7 @@ def test_checker_accepts_an_import_with_an_arrow(tmp_path, file, source):
         ("privacy/a.py", "import tacit", "privacy may not import tacit"),
         ("train.py", "from tacit.audit import canaries", "train may not import tacit.audit"),
         ("__init__.py", "from tacit.privacy import events", "tacit may not import tacit.privacy"),
+        ("cli/main.py", "import tacit_papers.cli", "cli may not import tacit_papers.cli, which"),
         ("novel/a.py", "", "no arrows are known for novel: add them to ARROWS"),
         ("novel.py", "", "no arrows are known for novel: add them to ARROWS"),
     ],

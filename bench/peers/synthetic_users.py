@@ -12,7 +12,7 @@ import numpy as np
 from workload import DISTINCT, TOKENS, user_tokens
 
 from tacit.federated.cohort import CachedUsers
-from tacit.tokenizers import cache_folder
+from tacit.tokenizers import cache as cache_folder
 from tacit.tokenizers.cache import Description, TokenCache
 
 

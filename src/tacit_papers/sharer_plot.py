@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tacit.cli import figures
 from tacit_papers.sharer_table import Found
 
 
 def draw(path: Path, rows: Sequence[Mapping[str, Any]], found: Sequence[Found]) -> None:
     """Shares of the canaries memorized, and under them each canary's exposure."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 1.8 + 0.36 * len(rows) + 4.2), layout="constrained")
+    figure = figures.new_figure(9.6, 1.8 + 0.36 * len(rows) + 4.2)
     bars, dots = figure.subplots(2, 1, height_ratios=[1 + 0.36 * len(rows), 4.2])
     places = np.arange(len(rows))
     for shift, key, label in (
@@ -51,9 +47,4 @@ def draw(path: Path, rows: Sequence[Mapping[str, Any]], found: Sequence[Found]) 
     dots.set_ylabel("exposure in bits")
     if dots.lines:
         dots.legend(fontsize="small", ncols=2)
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
-    try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    figures.save(figure, path)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.cli import figures
 from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.network import as_predictor
 from tacit.evaluation.scores import score
@@ -62,30 +63,17 @@ def remeasured(run: Run, max_tokens: int | None = None) -> list[tuple[int, float
 
 def draw(curves: Mapping[str, Curve], path: str | Path) -> None:
     """The figure as a file; the name's ending says of which format."""
-    path = Path(path)
-    made = figure(curves)
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
-    try:
-        made.savefig(partial, dpi=150)
-        partial.replace(path)  # nothing half-written is left under the name that was asked for
-    except OSError as error:
-        raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    figures.save(figure(curves), Path(path))
 
 
 def figure(curves: Mapping[str, Curve]) -> Figure:
     """All of the training on a logarithmic axis, and beside it where the curves end."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
     from matplotlib.ticker import StrMethodFormatter
 
     finals = [_final(name, curve) for name, curve in curves.items()]
     if not finals:
         raise ValueError("there must be one curve at least to draw, got none")
-    made = Figure(figsize=(11.0, 4.2), layout="constrained")
+    made = figures.new_figure(11.0, 4.2)
     whole, end = made.subplots(1, 2)
     for axes in (whole, end):
         for number, (name, curve) in enumerate(curves.items()):

@@ -25,14 +25,14 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import run_tokenizers
-from tacit.tokenizers import stats
-from tacit.tokenizers.divergence import kl_divergence
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import is_origin, public_texts, word_weights
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
+from tacit_papers import tokenizer_fit as stats
 from tacit_papers.grid import Projection
 from tacit_papers.projected import projected
+from tacit_papers.tokenizer_fit import kl_divergence
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
 

@@ -66,14 +66,14 @@ def synthetic_run(small):
 
 
 class Command:
-    """One command of tacit: what it prints, and how it ends."""
+    """One command of tacit, such as "papers nlu": what it prints, and how it ends."""
 
     def __init__(self, capsys, name: str) -> None:
         self._capsys, self._name = capsys, name
 
     def __call__(self, *arguments) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as stop:
-            main([self._name, *map(str, arguments)])
+            main([*self._name.split(), *map(str, arguments)])
         out, err = self._capsys.readouterr()
         return stop.value.code, out, err
 

@@ -1,4 +1,4 @@
-"""`tacit nlu`: train, go on, evaluate, attack, compare; a mistake is one sentence and no files."""
+"""`tacit nlu`: train, go on, evaluate, attack; a mistake is one sentence and no files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tacit.cli import nlu_train
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.run import NluRun
 from tacit.tasks.nlu.training import Session, train
-from tests.tasks.nlu.small import BASE, of_method, small
+from tests.tasks.nlu.small import BASE, of_method
 from tests.tasks.nlu.writing import ROWS, json_lines, write, write_folder
 
 
@@ -140,47 +140,6 @@ def test_an_attack_is_kept_in_the_private_folder(tacit, finished, tmp_path):
     assert "must be between 0 and 1" in tacit.refused("attack", run, "--confidence", "2")
 
 
-def test_variants_are_compared_in_one_table_and_not_trained_twice(tacit, tmp_path):
-    steady = {"decay": "none", "decay_rate": None}
-    text = small(training={"epochs": 1}, noise=steady).to_toml()
-    text += "\n[variants.plain]\ntraining = { method = 'sgd' }\n"
-    text += "noise = { noise_multiplier = 0.0 }\n\n[variants.private]\n"
-    ways = write(tmp_path / "ways.toml", text)
-    asked = ("compare", ways, "--out", tmp_path / "runs")
-    rows = tacit.json(*asked)["rows"]
-    assert [(row["name"], row["method"]) for row in rows] == [
-        ("plain", "sgd"),
-        ("private", "edp-sgd"),
-    ]
-    assert rows[0]["epsilon"] is None
-    assert rows[1]["epsilon"] > 0
-    before = (tmp_path / "runs" / "plain" / "ledger.jsonl").stat().st_mtime_ns
-    table = tacit.says(*asked, "--markdown", "--only", "plain")
-    assert "| plain |" in table
-    assert "| private |" not in table
-    assert (tmp_path / "runs" / "plain" / "ledger.jsonl").stat().st_mtime_ns == before
-    assert "--only other: the recipe has plain, private" in tacit.refused(*asked, "--only", "other")
-    assert "--out says where the runs go" in tacit.refused("compare", ways)
-
-
-def test_variants_are_timed_in_turns_and_leave_nothing(tacit, tmp_path):
-    text = small(noise={"decay": "none", "decay_rate": None}).to_toml()
-    text += "\n[variants.sgd]\ntraining = { method = 'sgd' }\nnoise = { noise_multiplier = 0.0 }\n"
-    text += "\n[variants.private]\n[variants.ghost]\ntraining = { method = 'dp-sgd' }\n"
-    ways = write(tmp_path / "ways.toml", text)
-    rows = tacit.json("compare", ways, "--time", "5")
-    assert [row["name"] for row in rows] == ["sgd", "private", "ghost"]
-    assert rows[0]["factor"] == 1
-    assert all(row["steps"] == row["turns"] == 5 for row in rows)
-    assert all(row["epoch_seconds"] > row["step_seconds"] > 0 for row in rows)
-    assert list(tmp_path.iterdir()) == [ways]
-    table = tacit.says("compare", ways, "--time", "1", "--only", "sgd", "--markdown")
-    assert "| sgd |" in table
-    assert "x 1.00" in table
-    alone = tacit.refused("compare", ways, "--time", "1", "--only", "private")
-    assert "timing needs a variant 'sgd' to compare with" in alone
-
-
 def test_recipes_are_listed_and_printed(tacit):
     rows = {row["name"]: row for row in tacit.json("recipes")}
     assert "generated" in rows
@@ -243,8 +202,8 @@ def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
     from tacit.public.masked import new_model
-    from tacit.public.masked_folder import write_folder as write_model
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.public.masked import write_folder as write_model
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")

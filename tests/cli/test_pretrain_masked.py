@@ -8,7 +8,7 @@ import torch
 from transformers import BertForMaskedLM
 
 from tacit.models.bert_weights import load_pretrained, pretrained_options
-from tacit.public.masked_folder import origin_of
+from tacit.public.masked import origin_of
 from tacit.tasks.nlu.encoding import Labels
 from tacit.tasks.nlu.pieces import PieceEncoder
 from tacit.tasks.nlu.registry import build

@@ -11,13 +11,13 @@ import tokenizers
 import torch
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
-from tacit.tasks.language.people import ledger_of
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
 from tests.cli.training import TINY
@@ -144,7 +144,7 @@ def test_heavy_hitters_are_in_a_ledger_and_in_the_register(tacit, own, out):
     assert row["released_before"]["epsilon"] == pytest.approx(100, rel=1e-3)
     assert row["released_before"]["population"] == len(load_corpus(corpus).train)
     assert set(made.words) <= {*WORDS, "zebra", "."}
-    [known] = ledger_of(load_corpus(corpus).identity).runs().values()
+    [known] = PeopleLedger.open(load_corpus(corpus).identity).runs().values()
     assert known.header.simulation is True
     again, _ = learnt(tacit, out.with_name("again"), *words, "--kind", "word")
     assert again["origin"]["tokenizer"] == row["origin"]["tokenizer"]
@@ -475,7 +475,7 @@ def test_the_kind_of_a_swap_is_that_of_the_tokenizer_and_not_the_default_of_reci
 
 def test_without_a_command_the_help_is_printed(tacit):
     said = tacit.says()
-    assert all(name in said for name in ("train", "sample", "swap", "compare"))
+    assert all(name in said for name in ("train", "sample", "swap"))
 
 
 def test_a_tokenizer_of_a_run_is_loaded_as_any_other(bpe_run):

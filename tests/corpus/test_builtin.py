@@ -10,9 +10,9 @@ import pytest
 from tacit.corpus import builtin
 from tacit.corpus.builtin import load_corpus, raw_records, synthetic_options
 from tacit.corpus.ingest import ingest_records
+from tacit.corpus.people_ledger import ledger_copy
 from tacit.corpus.store import Corpus
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions, spelled
-from tacit.tasks.language.people import ledger_copy
 
 
 @pytest.fixture(scope="module")

@@ -934,18 +934,18 @@ def test_of_two_budgets_the_stricter_holds_after_a_merger(tmp_path: Path) -> Non
 def test_another_installation_takes_over_what_a_copy_knows(tmp_path: Path) -> None:
     here, there = folder_of(tmp_path / "here", GROUP), folder_of(tmp_path / "there", GROUP)
     copy = tmp_path / "corpus" / FILE_NAME
-    PeopleLedger(here).leave_copy(copy)
+    PeopleLedger(here).write_copy(copy)
     assert not copy.exists()  # nothing is known yet
     rounds(here, "one", 2)
     PeopleLedger(here).declare(BUDGET)
-    PeopleLedger(here).leave_copy(copy)
+    PeopleLedger(here).write_copy(copy)
     rounds(there, "two", 3)
     for _ in range(2):
         PeopleLedger(there).learn_from(copy)
         assert PeopleLedger(there).spent(USER) == Composition.of([(ROUND, 5)])
         assert PeopleLedger(there).budgets == (BUDGET,)
     # And back again, with what came in between.
-    PeopleLedger(there).leave_copy(copy)
+    PeopleLedger(there).write_copy(copy)
     PeopleLedger(here).learn_from(copy)
     assert PeopleLedger(here).spent(USER) == Composition.of([(ROUND, 5)])
     assert copy.stat().st_mode & 0o777 == 0o600
@@ -956,7 +956,7 @@ def test_an_old_copy_does_not_take_back_a_budget_that_was_raised(tmp_path: Path)
     copy = tmp_path / "corpus" / FILE_NAME
     higher = dataclasses.replace(BUDGET, epsilon=3.0)
     PeopleLedger(here).declare(BUDGET)
-    PeopleLedger(here).leave_copy(copy)
+    PeopleLedger(here).write_copy(copy)
     PeopleLedger(here).declare(higher)
     PeopleLedger(here).learn_from(copy)  # its own, from before
     assert PeopleLedger(here).budget == higher
@@ -973,7 +973,7 @@ def test_a_copy_that_was_changed_is_refused_and_a_torn_one_is_read_as_far_as_it_
     here, there = folder_of(tmp_path / "here", GROUP), folder_of(tmp_path / "there", GROUP)
     copy = tmp_path / "corpus" / FILE_NAME
     rounds(here, "one", 2)
-    PeopleLedger(here).leave_copy(copy)
+    PeopleLedger(here).write_copy(copy)
     whole = copy.read_bytes()
     copy.write_bytes(whole + b'{"half')
     PeopleLedger(there).learn_from(copy)

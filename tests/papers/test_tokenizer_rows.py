@@ -20,15 +20,16 @@ from tacit.privacy.events import (
 from tacit.privacy.guarantee import Guarantee, Part
 from tacit.privacy.inputs import PriorCost
 from tacit.runs.stored_model import StoredModel
-from tacit.tokenizers import build, provenance, stats
-from tacit.tokenizers.divergence import kl_divergence
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers import build, provenance
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import public_texts
 from tacit.train import train
+from tacit_papers import tokenizer_fit as stats
 from tacit_papers import tokenizer_rows
 from tacit_papers.grid import Projection
 from tacit_papers.projected import projected, projected_facts
+from tacit_papers.tokenizer_fit import kl_divergence
 from tacit_papers.tokenizer_rows import measured, row_of, row_of_tokenizer, words_of
 from tests.runs.small import WORDS, experiment
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.public import batches
-from tacit.public.batches import TextBatches
+from tacit.public import pretrain as batches
+from tacit.public.pretrain import TextBatches
 
 BOS = 0
 TEXTS = st.lists(

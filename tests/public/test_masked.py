@@ -13,19 +13,20 @@ from scipy import stats
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from tacit.models.bert import BertSizes
-from tacit.public.cooccurrence import starting_vectors
 from tacit.public.masked import (
     MaskedSettings,
     held_out_batches,
+    load_vocabulary,
     new_model,
+    origin_of,
     pretrain_masked,
     score,
     score_unigram,
+    write_folder,
 )
-from tacit.public.masked_folder import load_vocabulary, origin_of, write_folder
-from tacit.public.masked_text import read_masked_text
-from tacit.public.masking import Masking, Sequences
-from tacit.tokenizers.piece_vocabulary import SPECIAL, PieceVocabulary
+from tacit.public.masking import Masking, Sequences, starting_vectors
+from tacit.public.text import read_masked_text
+from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 LETTERS = "abcdefghij"
 VOCABULARY = PieceVocabulary((*SPECIAL, *LETTERS), provenance="public: letters")

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.corpus.ingest import ingest
 from tacit.corpus.options import UserOptions
-from tacit.corpus.people_ledger import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
 from tacit.corpus.store import Corpus
 from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
@@ -18,7 +18,6 @@ from tacit.privacy.ledger import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
-from tacit.tasks.language.people import ledger_of
 from tacit.train import train
 from tests.runs.small import experiment, make_folder, make_tokenizer, texts_of
 
@@ -317,7 +316,7 @@ def test_a_corpus_that_is_moved_to_another_installation_brings_its_people_s_ledg
 ):
     own = ingested
     train(experiment(own, seed=None, rounds=2), own / "one")
-    here = ledger_of(Corpus.open(own / "corpus").identity)
+    here = PeopleLedger.open(Corpus.open(own / "corpus").identity)
     here.declare(PeoplesBudget(500.0, 1e-3))
     train(experiment(own, seed=None, rounds=1), own / "two")
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
@@ -327,6 +326,7 @@ def test_a_corpus_that_is_moved_to_another_installation_brings_its_people_s_ledg
     shutil.copy(own / "tokenizer.json", other)
     run = train(experiment(other, seed=None, rounds=1), other / "three")
     assert "All 3 private ones together" in run.guarantee().others
-    assert ledger_of(Corpus.open(other / "corpus").identity).budget == PeoplesBudget(500.0, 1e-3)
+    people = Corpus.open(other / "corpus").identity
+    assert PeopleLedger.open(people).budget == PeoplesBudget(500.0, 1e-3)
     train(experiment(other, seed=None, rounds=1), other / "four")  # and nothing is taken twice
-    assert len(ledger_of(Corpus.open(other / "corpus").identity).runs()) == 4
+    assert len(PeopleLedger.open(people).runs()) == 4

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.runs import learning
 from tacit.runs.learning import Shape, Terms, Users
-from tacit.tasks.language.people import ledger_of
-from tacit.tasks.language.tokenizer_cost import are_disjoint, debt_of
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tasks.language.tokenizer_cost import are_disjoint, cost_of
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder
@@ -30,7 +30,7 @@ def spent(composition, accountant, delta):
 def spent_on(own):
     """What all private runs on the people of a corpus have released."""
     people = load_corpus(own / "corpus").identity
-    return ledger_of(people).spent(("user", Adjacency.ADD_REMOVE))
+    return PeopleLedger.open(people).spent(("user", Adjacency.ADD_REMOVE))
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from tacit.privacy.ledger import Ledger, LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.tasks.language.people import ledger_of
 from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
 from tests.runs.small import experiment, files_of, make_folder
@@ -36,7 +35,7 @@ def private(own, **changes):
 
 
 def people_of(own):
-    return ledger_of(load_corpus(own / "corpus").identity)
+    return PeopleLedger.open(load_corpus(own / "corpus").identity)
 
 
 def together(*runs):

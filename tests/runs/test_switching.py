@@ -18,7 +18,7 @@ from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.switching import with_switch
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, files_of
 from tests.runs.test_resume import Died, dies

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.models import weights
 from tacit.privacy.events import Adjacency, NonPrivate
 from tacit.runs.session import Session
-from tacit.tasks.language.people import ledger_of
 from tacit.tokenizers import build, provenance
 from tacit.train import Run, train
 from tests.runs.small import WORDS, experiment, files_of, make_corpus
@@ -198,7 +198,7 @@ def test_the_corpus_knows_its_runs_and_the_claim_counts_them(tmp_path):
     assert "All 2 private ones together: epsilon" in others
     assert "1 without privacy, which must not be released" in others
     assert "1 with a seed, which must not be released" in others
-    people = ledger_of(load_corpus(own / "corpus").identity)
+    people = PeopleLedger.open(load_corpus(own / "corpus").identity)
     terms = ("user", Adjacency.ADD_REMOVE)
     together = people.spent(terms)
     assert sum(count for _, count in together.costly()) == 12

@@ -10,8 +10,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from tacit.tokenizers import build
-from tacit.tokenizers.document import BOS, EOS, UNK
-from tacit.tokenizers.tokenizer import Kind, Tokenizer
+from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Kind, Tokenizer
 
 KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")
 NORMALISATIONS = ("papers", "none")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tacit.tokenizers import build, wordpiece
-from tacit.tokenizers.document import BOS, EOS, UNK
 from tacit.tokenizers.normalisation import count_words
+from tacit.tokenizers.tokenizer import BOS, EOS, UNK
 from tests.oracles import byte_pairs
 from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, texts
 

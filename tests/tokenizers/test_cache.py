@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.corpus.builtin import load_corpus
-from tacit.tokenizers import build, cache_folder
+from tacit.tokenizers import build
+from tacit.tokenizers import cache as cache_folder
 from tacit.tokenizers.cache import TokenCache, user_tokens
 from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, texts, tokenizer
 

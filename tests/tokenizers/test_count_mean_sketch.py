@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from tacit.privacy.stream import Stream
-from tacit.tokenizers.count_mean_sketch import NOTHING, CountMeanSketch, Sketch, binomials
+from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, Sketch, binomials
 
 KEY = b"k" * 32
 WORDS = [f"word{i}" for i in range(200)]
@@ -263,7 +263,7 @@ def test_binomials_of_many_counts_at_once_are_in_their_places(monkeypatch):
     whole = binomials(counts, 0.3, stream(3)).tolist()
     import importlib
 
-    module = importlib.import_module("tacit.tokenizers.count_mean_sketch")
+    module = importlib.import_module("tacit.tokenizers.heavy_hitters")
     monkeypatch.setattr(module, "_WORDS_AT_ONCE", 2)
     assert binomials(counts, 0.3, stream(3)).tolist() == whole
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
-from tacit.tokenizers.divergence import TOP_WORDS, kl_divergence
+from tacit_papers.tokenizer_fit import TOP_WORDS, kl_divergence
 
 counts = st.dictionaries(
     st.text(min_size=1, max_size=3), st.integers(1, 10**6), min_size=1, max_size=30

@@ -11,9 +11,9 @@ from scipy import stats
 
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
-from tacit.tokenizers import count_mean_sketch, word_counts
-from tacit.tokenizers.count_mean_sketch import NOTHING, CountMeanSketch
-from tacit.tokenizers.heavy_hitters import HeavyHitters, _indexed
+from tacit.tokenizers import heavy_hitters as count_mean_sketch
+from tacit.tokenizers import word_counts
+from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, HeavyHitters, _indexed
 from tests.tokenizers.fakes import FakeSource
 
 KEY = b"s" * 32

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from tacit.tokenizers.piece_vocabulary import SPECIAL, PieceVocabulary
+from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 TEXTS = [
     "Show me the flights from Boston to Denver, don't wait!",

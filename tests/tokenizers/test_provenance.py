@@ -10,7 +10,8 @@ import pickle
 import pytest
 import tokenizers as plain
 
-from tacit.tokenizers import build, document, provenance
+from tacit.tokenizers import build, provenance
+from tacit.tokenizers import tokenizer as document
 from tacit.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, tokenizer
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tacit.tokenizers import public, stats
+from tacit.tokenizers import public
+from tacit_papers import tokenizer_fit as stats
 
 WORDFREQ = Path(__file__).parents[3] / "shared/data/wordfreq/wordfreq_en_top60k.tsv.gz"
 

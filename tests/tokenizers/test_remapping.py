@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.tokenizers import build
-from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.spelling import spelled, token_bytes
+from tacit.tokenizers.remapping import Remapping, spelled, token_bytes
 from tacit.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, texts, tokenizer
 from tests.tokenizers.test_spelling import changed, merging

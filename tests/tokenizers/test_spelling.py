@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from tacit.tokenizers import build
-from tacit.tokenizers.document import UNK
 from tacit.tokenizers.normalisation import normalised
-from tacit.tokenizers.spelling import Spelling, spelled, token_bytes
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.remapping import Spelling, spelled, token_bytes
+from tacit.tokenizers.tokenizer import UNK, Tokenizer
 from tacit.tokenizers.wordpiece import LONGEST_WORD
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, texts, tokenizer
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.tokenizers import build
-from tacit.tokenizers.stats import Fit, fit
+from tacit_papers.tokenizer_fit import Fit, fit
 from tests.tokenizers.fakes import KINDS, texts, tokenizer
 
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.tokenizers import build
-from tacit.tokenizers.document import BOS, EOS, UNK
 from tacit.tokenizers.normalisation import WHITE_SPACE, normalised
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Tokenizer
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, PUBLIC, texts, tokenizer
 
 each_kind = pytest.mark.parametrize("kind", KINDS)

@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.language.people import ledger_of
 from tacit.verification import verify, verifying
 from tests.verification.kinds import EXPORTED, MADE
 
@@ -80,7 +80,7 @@ def test_a_run_that_goes_on_meanwhile_is_looked_at_again(copied, monkeypatch):
 def test_verifying_changes_nothing(made):
     run = made("private", "reported")
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
-    people = ledger_of(Ledger.header_at(run / "ledger.jsonl").people).path
+    people = PeopleLedger.open(Ledger.header_at(run / "ledger.jsonl").people).path
     known = people.read_bytes()
     verify(run)
     assert before == {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in before}

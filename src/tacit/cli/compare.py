@@ -14,8 +14,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import percent, plain
 from tacit.cli.options import AsJson
+from tacit.cli.output import percent, perplexity
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -48,12 +48,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """What several runs reached, what it cost, and how they differ from the first one."""
-    from tacit.cli import plotting
-    from tacit.cli.compared_curves import held_out_curves
+    from tacit.cli import figures
     from tacit.runs.run import Run
 
     if plot is not None:
-        plotting.check_target(plot)
+        figures.check_target(plot)
     found = [Run.open(path) for path in _expanded(runs)]
     rows = [as_row(run, name) for run, name in zip(found, _names(found), strict=True)]
     for row in rows:
@@ -61,7 +60,7 @@ def compare(
     notes = _notes(rows)
     if plot is not None:
         curves = {row["name"]: run.metrics() for row, run in zip(rows, found, strict=True)}
-        held_out_curves(plot, curves)
+        figures.compared_runs(plot, curves)
     if as_json:
         for row in rows:
             row["epsilon"] = _finite(row["epsilon"])
@@ -146,7 +145,7 @@ def _notes(rows: Sequence[dict[str, Any]]) -> list[str]:
         if _differ(rows, *keys):
             notes.append(f"These runs are {what}: accuracy and perplexity do not compare.")
     if _differ(rows, "tokenizer"):
-        notes.append("Figures per word do: tacit tokenizer compare.")
+        notes.append("Figures per word do: tacit papers tokenizers.")
     for key, what in (("delta", "deltas"), ("adjacency", "adjacencies")):
         private = [row for row in rows if row["private"]]
         if _differ(private, key):
@@ -180,7 +179,7 @@ FIGURES: tuple[Column, ...] = (
     ("rounds", lambda row: f"{row['rounds']:,}"),
     ("top-1", lambda row: percent(row["accuracy_top1"])),
     ("+/-", lambda row: _signed(row["difference"]["accuracy_top1"], 100, 2)),
-    ("perplexity", lambda row: plain(row["perplexity"])),
+    ("perplexity", lambda row: perplexity(row["perplexity"])),
     ("+/-", lambda row: _signed(row["difference"]["perplexity"], 1, 1)),
     ("epsilon", lambda row: format_epsilon(row["epsilon"])),
     ("delta", lambda row: format_delta(row["delta"])),

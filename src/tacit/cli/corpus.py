@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.options import number
 from tacit.cli.progress import tracked
-from tacit.cli.values import number
 
 if TYPE_CHECKING:
     from tacit.corpus.source import Source

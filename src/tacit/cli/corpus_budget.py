@@ -24,19 +24,19 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
     from tacit.corpus.accounts import account_of
     from tacit.corpus.builtin import is_builtin, load_corpus
     from tacit.corpus.layout import META
-    from tacit.tasks.language.people import leave_copy, ledger_for, ledger_of
+    from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 
     path, found = Path(corpus), None
     if is_builtin(corpus) or not path.exists() or (path / META).exists():
         found = load_corpus(corpus)
         if not found.about_people:
             raise ValueError(f"{corpus} holds made-up text, which nobody needs a budget for")
-        ledger = ledger_for(found)
+        ledger = PeopleLedger.of_corpus(found)
     else:
         from tacit.tasks.nlu.declarations import recognise
         from tacit.tasks.nlu.layouts import load_nlu
 
-        ledger = ledger_of(recognise(load_nlu(corpus, unseen_intents="keep")))
+        ledger = PeopleLedger.open(recognise(load_nlu(corpus, unseen_intents="keep")))
     if wanted is not None:
         ledger.declare(wanted)
         if found is not None:

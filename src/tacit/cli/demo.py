@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.demo_audit import POOLED_EPOCHS, audit_all, pooled_model, print_memorized
-from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
 from tacit.cli.options import Seed
+from tacit.cli.output import Interrupted
 from tacit.cli.progress import bar, tracked
 from tacit.privacy.claims import format_delta, format_epsilon
 
@@ -355,7 +355,7 @@ def _reported(run: Run) -> Path:
 
 
 def _draw(path: Path, rows: list[_Row], runs: dict[str, Run]) -> None:
-    from tacit.cli.demo_curves import perplexity_over_rounds
+    from tacit.cli.figures import perplexity_over_rounds
 
     found = runs[PRIVATE].guarantee()
     epsilon, delta = format_epsilon(found.value), format_delta(found.delta)

@@ -13,9 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar, tracked
-from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus

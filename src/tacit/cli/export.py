@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
-from tacit.cli.outputs import new_directory
-from tacit.cli.values import whole_number
+from tacit.cli.options import AsJson, whole_number
+from tacit.cli.output import new_directory
 
 if TYPE_CHECKING:
     from tacit.privacy.guarantee import Guarantee

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
     from tacit.corpus.ingest import Report

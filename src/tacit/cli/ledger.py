@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -18,8 +18,8 @@ from tacit.cli.options import AsJson
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.privacy.guarantee import Guarantee
     from tacit.privacy.ledger import Ledger
+    from tacit.runs.open_release import OpenRelease
 
 EXAMPLES = """
 Examples:
@@ -30,6 +30,8 @@ Examples:
 
 `tacit ledger runs/first --plot epsilon.png`
 """
+
+POINTS = 24  # on a curve of epsilon
 
 
 def ledger(
@@ -49,23 +51,22 @@ def ledger(
 
     A ledger that was changed, or is shorter than the last checkpoint says, is refused.
     """
-    from tacit.cli import plotting
+    from tacit.cli import figures
     from tacit.privacy.ledger import LedgerError
+    from tacit.runs.open_release import open_release
 
     if plot is not None:
-        plotting.check_target(plot)
+        figures.check_target(plot)
     try:
-        book = _opened(run)
+        release = open_release(run)
     except LedgerError as fault:
         if as_json:
             json.dump({"run": str(run), "intact": False, "why": str(fault)}, sys.stdout, indent=2)
             print()
         raise
     if plot is not None:
-        from tacit.cli.ledger_plot import epsilon_over_releases
-
-        epsilon_over_releases(book.ledger, plot)
-    row = _as_row(run, book)
+        _plot(release, plot)
+    row = _as_row(run, release)
     if as_json:
         json.dump(row, sys.stdout, indent=2, allow_nan=False)
         print()
@@ -73,90 +74,80 @@ def ledger(
         _print(row)
 
 
-@dataclass(frozen=True)
-class _Book:
-    """A verified ledger and what may be claimed with it."""
+def _plot(release: OpenRelease, path: Path) -> None:
+    from tacit.cli import figures
+    from tacit.cli.progress import bar
+    from tacit.report.epsilon import over_releases
 
-    ledger: Ledger
-    guarantee: Guarantee
-    checked_against: str  # what says how long it has to be
-    is_complete: bool | None
+    book = release.ledger
+    with bar("epsilon over releases") as show:
+        curves = over_releases(
+            release.guarantee(),
+            book,
+            POINTS,
+            lambda what, done, total: show(what, done, total, f"{done} of {total}"),
+        )
+    if curves is None:
+        raise ValueError(f"--plot has nothing to draw: {book.path} has no epsilon above 0")
+    budget = book.header.budget
+    figures.epsilon_over_releases(path, curves, budget.epsilon if budget else None)
 
 
-def _opened(path: Path) -> _Book:
-    """The ledger of a run, of either kind, or of a bundle."""
-    from tacit.runs.open_release import open_release
-
-    release = open_release(path)
-    return _Book(release.ledger, release.guarantee(), release.checked_against, release.is_complete)
-
-
-def _as_row(path: Path, book: _Book) -> dict[str, Any]:
-    entries, header = book.ledger.entries, book.ledger.header
-    attempts = Counter((e.branch, e.round) for e in entries if e.kind == "round")
+def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
+    """The ledger under the names that scripts rely on."""
+    book, header = release.ledger, release.ledger.header
+    attempts = Counter((e.branch, e.round) for e in book.entries if e.kind == "round")
     parent = header.parent
-    row = {"run": str(path), "run_id": header.run_id, "intact": True}
-    row |= book.guarantee.as_row()
-    return row | {
+    return {
+        "run": str(path),
+        "run_id": header.run_id,
+        "intact": True,
+        **release.guarantee().as_row(),
         "unit": header.unit,
         "adjacency": header.adjacency,
         "view": header.view,
         "counted": header.counted,
         "public_inputs": [asdict(one) for one in header.public_inputs],
         "population": header.population,
-        "entries": dict(Counter(entry.kind for entry in entries)),
+        "entries": dict(Counter(entry.kind for entry in book.entries)),
         "charged_again": [
             {"round": round, "attempts": count}
             for (_, round), count in sorted(attempts.items())
             if count > 1
         ],
-        "budget": _budget(book.ledger),
+        "budget": _budget(book),
         "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
         "branch": header.branch,
-        "head": book.ledger.head.to_json(),
-        "checked_against": book.checked_against,
+        "head": book.head.to_json(),
+        "checked_against": release.checked_against,
         "simulation": header.simulation,
-        "complete": book.is_complete,
+        "complete": release.is_complete,
     }
 
 
 def _budget(book: Ledger) -> dict[str, Any] | None:
-    """What was declared, spent and is left, by the accountant that the budget names."""
-    from tacit.privacy.accountants import accountant_named
+    """What was declared, what is spent and what is left, by the accountant of the budget."""
+    from tacit.privacy.guarantee import figures, finite
 
-    budget, composition = book.header.budget, book.composition()
+    budget = book.header.budget
     if budget is None:
         return None
-    spent = math.inf
-    if not composition.costly():
-        spent = 0.0
-    elif composition.is_private:
-        spent = accountant_named(budget.accountant).epsilon(composition, budget.delta)
-    return {
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "accountant": budget.accountant,
-        "spent": spent if math.isfinite(spent) else None,
-        "left": max(budget.epsilon - spent, 0.0),
-    }
+    spent = figures(book.composition(), budget.delta, budget.accountant)[budget.accountant]
+    return asdict(budget) | {"spent": finite(spent), "left": max(budget.epsilon - spent, 0.0)}
 
 
 def _print(row: dict[str, Any]) -> None:
     console = Console(highlight=False, markup=False)
-    table = Table(title=f"the ledger of {row['run']}", show_header=False)
-    table.add_column("what")
-    table.add_column("value")
-    against = row["checked_against"]
-    table.add_row("intact", f"yes, as long as {against} says")
+    table = Table("what", "value", title=f"the ledger of {row['run']}", show_header=False)
+    table.add_row("intact", f"yes, as long as {row['checked_against']} says")
     table.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")
     for kind, count in row["entries"].items():
         if kind != "round":
             table.add_row(f"other entries: {kind}", f"{count:,}")
     for name, epsilon in row["epsilon"].items():
         shown = format_epsilon(math.inf if epsilon is None else epsilon)
-        table.add_row(
-            f"epsilon by {name}", shown, style="bold" if name == row["accountant"] else ""
-        )
+        is_claimed = name == row["accountant"]
+        table.add_row(f"epsilon by {name}", shown, style="bold" if is_claimed else "")
     table.add_row("delta", format_delta(row["delta"]))
     table.add_row("population", f"{row['population']:,} {row['unit']}s, declared public")
     if again := row["charged_again"]:
@@ -169,9 +160,8 @@ def _print(row: dict[str, Any]) -> None:
             f" {budget['left']:.4g} is left",
         )
     if parent := row["parent"]:
-        table.add_row(
-            "branch of", f"run {parent['run_id']}, with its first {parent['entries']:,} entries"
-        )
+        inherited = f"with its first {parent['entries']:,} entries"
+        table.add_row("branch of", f"run {parent['run_id']}, {inherited}")
     if row["complete"] is not None:
         table.add_row("training", "complete" if row["complete"] else "not finished")
     console.print(table)

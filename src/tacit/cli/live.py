@@ -20,6 +20,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from tacit.cli.output import percent, perplexity
 from tacit.privacy.claims import format_epsilon
 
 if TYPE_CHECKING:
@@ -177,17 +178,5 @@ def figures(row: dict[str, Any]) -> str:
     epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
     return (
         f"top-1 {percent(row['accuracy_top1_smoothed'])}, perplexity"
-        f" {plain(row['perplexity'])}, epsilon {format_epsilon(epsilon)}"
+        f" {perplexity(row['perplexity'])}, epsilon {format_epsilon(epsilon)}"
     )
-
-
-def percent(share: float | None) -> str:
-    """An accuracy, or a dash where nothing could be measured."""
-    return "-" if share is None else f"{100 * share:.2f}%"
-
-
-def plain(value: float | None) -> str:
-    """A perplexity, short at any size."""
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if value < 1e7 else f"{value:.2e}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
@@ -31,8 +32,7 @@ from tacit.cli import (
     train,
     verify,
 )
-from tacit.cli.interruption import Interrupted
-from tacit_papers.cli import secret_sharer
+from tacit.cli.output import Interrupted
 
 app = typer.Typer(
     name="tacit",
@@ -54,13 +54,14 @@ app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
 app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("secret-sharer", epilog=secret_sharer.EXAMPLES)(secret_sharer.secret_sharer)
 app.add_typer(nlu.app, name="nlu")
 app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)
 app.command("suggest-clip", epilog=suggest_clip.EXAMPLES)(suggest_clip.suggest_clip)
+for _command in entry_points(group="tacit.commands"):  # of packages on top of this one
+    app.add_typer(_command.load(), name=_command.name)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from tacit.cli import nlu_attack, nlu_evaluate, nlu_recipes, nlu_train
-from tacit_papers.cli import nlu_compare
 
 app = typer.Typer(
     help="Train models of intents and slots privately, and find out what they give away.",
@@ -15,5 +14,4 @@ app = typer.Typer(
 app.command("train", epilog=nlu_train.EXAMPLES)(nlu_train.train)
 app.command("evaluate", epilog=nlu_evaluate.EXAMPLES)(nlu_evaluate.evaluate)
 app.command("attack", epilog=nlu_attack.EXAMPLES)(nlu_attack.attack)
-app.command("compare", epilog=nlu_compare.EXAMPLES)(nlu_compare.compare)
 app.command("recipes")(nlu_recipes.recipes)

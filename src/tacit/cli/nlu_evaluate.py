@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import percent
 from tacit.cli.nlu_train import metrics_table
 from tacit.cli.options import AsJson
+from tacit.cli.output import percent
 from tacit.cli.progress import bar
 
 EXAMPLES = """

@@ -13,11 +13,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.interruption import Interrupted
-from tacit.cli.live import percent
-from tacit.cli.options import AsJson, KeepKey, Quiet, Resume, Seed, TargetEpsilon
+from tacit.cli.options import (
+    AsJson,
+    KeepKey,
+    Quiet,
+    Resume,
+    Seed,
+    TargetEpsilon,
+    number,
+    whole_number,
+)
+from tacit.cli.output import Interrupted, percent
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:

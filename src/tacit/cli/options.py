@@ -1,26 +1,126 @@
-"""Options that mean the same in every command that has them."""
+"""Options and arguments that mean the same in every command that has them, and how they are read.
+
+A command writes `seed: Seed = None` and gets the same name, help and parsing as all others.
+Numbers may be written as people write them: 763_430, 1e8, 1e-9.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from tacit.cli.values import number, whole_number
+from tacit.privacy.projection import SmallExperiment
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number such as 763430, 763_430 or 1e8."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise typer.BadParameter(f"{text!r} is not a whole number such as 763430 or 1e8") from None
+    if not value.is_finite() or value != value.to_integral_value():
+        raise typer.BadParameter(f"{text!r} is not a whole number such as 763430 or 1e8")
+    if abs(value) > 10**15:
+        raise typer.BadParameter(f"{text!r} is above 1e15, the largest count that is accepted")
+    return int(value)
+
+
+def number(text: str) -> float:
+    """Read a number such as 1, 0.7 or 1e-9."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number such as 1, 0.7 or 1e-9") from None
+
+
+def experiment(text: str) -> SmallExperiment:
+    """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
+    names = ("cohort", "sigma", "clip")
+    example = "cohort=100,sigma=0.003,clip=15"
+    values: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in (*names, "population", "rounds"):
+            raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}; write {example}")
+        if name in values or name in counts:
+            raise typer.BadParameter(f"{name} is given twice; write {example}")
+        if name in names:
+            values[name] = number(value)
+        else:
+            counts[name] = whole_number(value)
+    if len(values) < len(names):
+        missing = ", ".join(name for name in names if name not in values)
+        raise typer.BadParameter(f"{missing} is missing; write {example}")
+    return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that is in DIR.")]
-KeepKey = Annotated[
-    bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
+
+# What a command works on.
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
+]
+ModelArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="A run directory, an exported bundle, or another folder with a model.",
+        show_default=False,
+    ),
+]
+CorpusArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CORPUS", help="A corpus directory, chitchat, or synthetic:users=1000,words=100."
+    ),
+]
+Round = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
+    ),
+]
+
+# How an experiment is made from a recipe.
+Variant = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A variant of the recipe.  [default: all, each in DIR]"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Such as plan.clip_norm=3; repeatable."),
+]
+TargetEpsilon = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="EPSILON", help="Solve for the noise that meets it."),
+]
+BudgetEpsilon = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="EPSILON", help="Stop before it would be exceeded."),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="DELTA", help="Below 1/K.  [default: K^-1.1]"),
 ]
 Seed = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
     ),
 ]
-TargetEpsilon = Annotated[
-    Optional[float],  # noqa: UP045
-    typer.Option(parser=number, metavar="EPSILON", help="Solve for the noise that meets it."),
+
+# How it is run.
+RunOption = Annotated[Path, typer.Option("--run", metavar="DIR", help="The run directory.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that is in DIR.")]
+KeepKey = Annotated[
+    bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
 ]

@@ -11,9 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, number, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
     from tacit.public.pretrain import Progress

@@ -12,8 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
-from tacit.cli.values import experiment, number, whole_number
+from tacit.cli.options import AsJson, experiment, number, whole_number
 from tacit.privacy.claims import format_epsilon
 
 EXAMPLES = """
@@ -105,7 +104,7 @@ def plan(
     Leave one of --noise-multiplier, --rounds and --cohort out and give --target-epsilon to solve
     for it.  Nothing is trained and no data is read.
     """
-    from tacit.cli import plotting
+    from tacit.cli import figures
     from tacit.mechanisms.planning import Question, answers
 
     question = Question(
@@ -122,7 +121,7 @@ def plan(
         experiment=from_experiment,
     )
     if plot is not None:
-        plotting.check_target(plot)
+        figures.check_target(plot)
     with Console(stderr=True).status("accounting"):
         found, refused = answers(question, accountant, precise=precise)
     rows = [as_row(answer) for answer in found]
@@ -132,7 +131,7 @@ def plan(
     else:
         _print(rows, refused, question.asked)
     if plot is not None:
-        plotting.epsilon_over_rounds(found[0], plot)
+        figures.epsilon_over_rounds(found[0], plot)
 
 
 def as_row(answer: Any) -> dict[str, Any]:

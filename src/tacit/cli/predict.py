@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.options import AsJson
-from tacit.cli.values import whole_number
+from tacit.cli.options import AsJson, whole_number
 
 if TYPE_CHECKING:
     from tacit.evaluation.suggestions import Suggestion

@@ -14,10 +14,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
-from tacit.cli.outputs import append_rows, new_directory
+from tacit.cli.options import AsJson, number, whole_number
+from tacit.cli.output import append_rows, new_directory
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
@@ -332,7 +331,7 @@ def _write(
     results: dict[str, Metrics],
     trained_on: Sequence[str],
 ) -> None:
-    from tacit.cli.curves import perplexity_curve
+    from tacit.cli.figures import perplexity_curve
     from tacit.evaluation.accuracy import perplexity
     from tacit.models import weights
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.outputs import append_rows, new_directory
+from tacit.cli.output import append_rows, new_directory
 from tacit.cli.progress import Show, bar
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tacit.public.masking import MaskedBatch, Masking, Sequences
     from tacit.public.pretrain import Outcome, Progress
     from tacit.public.text import PublicText
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
 # Options of `tacit pretrain` that mean nothing here.
 _NOT_HERE = {
@@ -56,7 +56,7 @@ class Request:
 def pretrain_masked(texts: list[str], out: Path, given: Mapping[str, Any]) -> None:
     """Train on public text and write a folder; `given` are the options that were typed."""
     request = _request(given)
-    from tacit.public.masked_folder import write_folder
+    from tacit.public.masked import write_folder
 
     with new_directory(out) as folder, bar("reading") as show:
         public, vocabulary, train, held_out = _read(texts, request, show)
@@ -130,10 +130,10 @@ def _request(given: Mapping[str, Any]) -> Request:
 def _read(
     texts: list[str], request: Request, show: Show
 ) -> tuple[PublicText, PieceVocabulary, Sequences, Sequences]:
-    from tacit.public.masked_text import read_masked_text
     from tacit.public.masking import Sequences
+    from tacit.public.text import read_masked_text
     from tacit.tokenizers import provenance
-    from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+    from tacit.tokenizers.wordpiece import PieceVocabulary
 
     public = read_masked_text(texts)
     show("learning pieces", 0, None, f"{len(public.train):,} texts")
@@ -152,9 +152,8 @@ def _begin(
     request: Request, vocabulary: PieceVocabulary, train: Sequences, show: Show
 ) -> tuple[BertForMaskedLM, Masking]:
     from tacit.models.bert import BertSizes
-    from tacit.public.cooccurrence import starting_vectors
     from tacit.public.masked import new_model
-    from tacit.public.masking import Masking
+    from tacit.public.masking import Masking, starting_vectors
 
     sizes: BertSizes = BertSizes(len(vocabulary), **request.sizes)
     seed = request.settings.seed
@@ -242,7 +241,7 @@ def _facts(
 def _draw(
     path: Path, facts: dict[str, Any], outcome: Outcome, results: dict[str, MaskedScore]
 ) -> None:
-    from tacit.cli.curves import perplexity_curve
+    from tacit.cli.figures import perplexity_curve
 
     held_out = [point.measured["held_out_perplexity"] for point in outcome.curve]
     perplexity_curve(

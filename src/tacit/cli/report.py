@@ -10,9 +10,8 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, number, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 
 EXAMPLES = """
 Examples:

@@ -14,9 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import whole_number
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment

@@ -1,4 +1,4 @@
-"""`tacit tokenizer train|sample|swap|compare`: one that fits the users, for free."""
+"""`tacit tokenizer train|sample|swap`: one that fits the users, for free."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import typer
 
 from tacit.cli import tokenizer_options as options
 from tacit.cli import tokenizer_train
-from tacit.cli.options import Quiet
-from tacit.cli.values import whole_number
+from tacit.cli.options import Quiet, whole_number
 from tacit.privacy import checks
-from tacit_papers.cli import tokenizer_compare
 
 if TYPE_CHECKING:
     from tacit.tokenizers.tokenizer import Tokenizer
@@ -28,7 +26,7 @@ app = typer.Typer(rich_markup_mode="markdown")
 
 @app.callback(invoke_without_command=True)
 def _tokenizer(context: typer.Context) -> None:
-    """Learn tokenizers, from private models too; sample, swap and compare."""
+    """Learn tokenizers, from private models too; sample and swap."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -208,6 +206,3 @@ def _nothing_left_behind(run: Path) -> Iterator[None]:
             if parent is not None and len(ledger.entries) == parent.head.entries:
                 shutil.rmtree(run)
         raise
-
-
-app.command("compare", epilog=tokenizer_compare.EXAMPLES)(tokenizer_compare.compare)

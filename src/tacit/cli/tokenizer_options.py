@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from tacit.cli.options import number, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling

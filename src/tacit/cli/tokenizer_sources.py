@@ -11,7 +11,7 @@ from tacit.cli import tokenizer_options as options
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling
     from tacit.runs.learning import Shape, Terms, Users
-    from tacit.tokenizers.folder import LearntTokenizer
+    from tacit.tokenizers.history import LearntTokenizer
 
 
 @dataclass(frozen=True)

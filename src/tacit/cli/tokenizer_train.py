@@ -14,14 +14,14 @@ import typer
 from rich.console import Console
 
 from tacit.cli import tokenizer_options as options
+from tacit.cli.options import number, whole_number
 from tacit.cli.tokenizer_sources import SOURCES, Order, source_in
-from tacit.cli.values import number, whole_number
 from tacit.privacy import checks
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
-    from tacit.tokenizers.folder import History, LearntTokenizer
+    from tacit.tokenizers.history import History, LearntTokenizer
 
 EXAMPLES = """
 Examples:
@@ -160,7 +160,7 @@ def train(
 
 def _print(out: Path, as_json: bool) -> None:
     """What there is now: as it was written, with as much of a run's ledger as it came from."""
-    from tacit.tokenizers.folder import LearntTokenizer
+    from tacit.tokenizers.history import LearntTokenizer
 
     made = LearntTokenizer.load(out)
     found = made.tokenizer

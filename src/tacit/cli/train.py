@@ -14,10 +14,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.interruption import Interrupted
-from tacit.cli.live import Display, percent, plain
-from tacit.cli.options import AsJson, KeepKey, Quiet, Resume, Seed, TargetEpsilon
-from tacit.cli.values import number, whole_number
+from tacit.cli.live import Display
+from tacit.cli.options import (
+    AsJson,
+    KeepKey,
+    Quiet,
+    Resume,
+    Seed,
+    TargetEpsilon,
+    number,
+    whole_number,
+)
+from tacit.cli.output import Interrupted, percent, perplexity
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -306,8 +314,8 @@ def _table(result: dict[str, Any]) -> Table:
     table.add_row("rounds", f"{result['rounds']:,}")
     for k in (1, 3, 5):
         table.add_row(f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}")))
-    table.add_row("perplexity", plain(result.get("perplexity")))
-    table.add_row("perplexity per word", plain(result.get("perplexity_per_word")))
+    table.add_row("perplexity", perplexity(result.get("perplexity")))
+    table.add_row("perplexity per word", perplexity(result.get("perplexity_per_word")))
     table.add_section()
     for name, epsilon in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
@@ -326,7 +334,7 @@ def _variants_table(wanted: Sequence[Request], results: Sequence[dict[str, Any]]
             request.variant,
             f"{result['rounds']:,}",
             *(percent(result.get(f"accuracy_top{k}")) for k in (1, 3, 5)),
-            plain(result.get("perplexity")),
+            perplexity(result.get("perplexity")),
             _epsilon(result["epsilon"][result["accountant"]]),
             format_delta(result["delta"]),
         )

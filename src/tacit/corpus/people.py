@@ -185,6 +185,11 @@ def resolve(people: str) -> str:
     raise ValueError(f"{str(_folder(people) / FILE)!r} is damaged: it is merged into itself")
 
 
+def is_same_people(one: str, other: str) -> bool:
+    """Whether two ids stand for the same people: groups may have been merged since."""
+    return one == other or resolve(one) == resolve(other)
+
+
 def folder(people: str) -> Path:
     """The folder of a group, where what is known about its people is kept.
 

@@ -24,8 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tacit.corpus import installation
+from tacit.corpus import people as known_people
+from tacit.corpus.builtin import is_cached
 from tacit.corpus.installation import replace_durably
 from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
+from tacit.corpus.source import UserCorpus
+from tacit.corpus.store import Corpus
 from tacit.privacy import checks, durable, fields
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
@@ -116,6 +121,29 @@ class PeopleLedger:
         self._events: dict[str, Event] = {}  # equal events are one object: there are many
         self._cover: tuple[PeoplesBudget, Cover] | None = None
         self._read()
+
+    @classmethod
+    def open(cls, people: str) -> PeopleLedger:
+        """The ledger of a group of people in this installation; an unknown group is made."""
+        return cls(known_people.folder(people))
+
+    @classmethod
+    def find(cls, people: str) -> PeopleLedger | None:
+        """The ledger of a group, or None if nothing was ever charged to it here; makes nothing."""
+        folder = installation.state_path() / "people" / known_people.resolve(people)
+        return cls(folder) if (folder / FILE_NAME).is_file() else None
+
+    @classmethod
+    def of_corpus(cls, corpus: UserCorpus) -> PeopleLedger:
+        """The ledger of a corpus's people.
+
+        A corpus from another installation carries a copy of its people's ledger: what it says that
+        is not known here is taken over first.
+        """
+        ledger, copy = cls.open(corpus.identity), ledger_copy(corpus)
+        if copy is not None and copy.is_file():
+            ledger.learn_from(copy)
+        return ledger
 
     # Reading.
 
@@ -425,7 +453,7 @@ class PeopleLedger:
                 self._take_over(fd, other, data[:size])
                 self._append(fd, [{"learnt": head}])
 
-    def leave_copy(self, copy: Path) -> None:
+    def write_copy(self, copy: Path) -> None:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
         self._read()
         if self._record.lines:
@@ -519,3 +547,28 @@ def _forked(ledger: Ledger, known: Known) -> str:
         else "train anew in another directory"
     )
     return f"{run} {what}, so it cannot go on; {instead}"
+
+
+def leave_copy(corpus: UserCorpus) -> None:
+    """Let a corpus on the disk carry a copy of its people's ledger."""
+    copy = ledger_copy(corpus)
+    if copy is not None and corpus.about_people:
+        PeopleLedger.of_corpus(corpus).write_copy(copy)
+
+
+def ledger_copy(corpus: UserCorpus) -> Path | None:
+    """Where a corpus on the disk carries a copy of its people's ledger."""
+    if not isinstance(corpus, Corpus) or is_cached(corpus):
+        return None
+    return corpus.path / "people" / FILE_NAME
+
+
+def remark_on_others(ledger: Ledger) -> str:
+    """What else was trained on the same people's text, as sentences; a remark never raises."""
+    if not ledger.header.people:
+        return ""
+    try:
+        joint = PeopleLedger.open(ledger.header.people).joint(ledger)
+    except (ValueError, OSError) as error:
+        return f"What other runs have cost these people is not known: {error}"
+    return joint.remark if joint else ""

@@ -1,4 +1,4 @@
-"""How this process was started: by torchrun, or alone.  Needs no torch, so a command can ask first."""
+"""How this process was started: by torchrun, or alone.  Needs no torch: commands ask it first."""
 
 from __future__ import annotations
 

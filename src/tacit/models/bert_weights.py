@@ -2,7 +2,7 @@
 
 The folder has config.json and model.safetensors, of a BertModel or of one with heads, which are
 passed over.  Nothing is fetched and no pickle is opened.  Where the weights come from is not known
-here: see `tacit.public.masked_folder`.
+here: see `tacit.public.masked`.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import kept
@@ -32,10 +33,9 @@ from tacit.privacy.ledger import Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
 from tacit.runs.declarations import declared
 from tacit.runs.run import Run
-from tacit.tasks.language.people import ledger_of
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import History, LearntTokenizer
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.tokenizers.public import from_public, lines_of, word_weights
@@ -199,7 +199,7 @@ def _released(
     )
     with Ledger.create(terms.folder / "ledger.jsonl", header) as ledger:
         if header.people:
-            ledger_of(header.people).witness(ledger)
+            PeopleLedger.open(header.people).witness(ledger)
         ledger.charge([Release("words", 0, 0, event, plan_hash) for event in events])
     found = learn(key.hmac(b"noise on words of users", header.run_id.encode()))
     tokenizer = found.tokenizer(shape.kind, shape.size)

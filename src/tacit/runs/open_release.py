@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.corpus.people_ledger import remark_on_others
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.bundle import Bundle, is_bundle
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.tasks.language.people import remark_on_others
 from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.run import NluRun
 

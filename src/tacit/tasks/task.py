@@ -173,6 +173,10 @@ class Trainer(Protocol):
         """The leg before which it has to be made anew from the last checkpoint."""
         ...
 
+    def numbers(self, leg: int) -> range:
+        """The numbers that the ledger has, or will have, for the releases of a leg."""
+        ...
+
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """Compute what has to be known before the leg is charged; nothing is released by it."""
         ...
@@ -193,11 +197,12 @@ class Trainer(Protocol):
         ...
 
     def evaluate(
-        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None]
+        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
     ) -> Row | None:
-        """Metrics after `leg` legs, on text that is not trained on; None if that is done or moot.
+        """Metrics after `leg` legs, on text that is not trained on.
 
-        `rows` are all that were measured before, and `epsilon` computes what the run has cost.
+        None if they are not due (`now` makes them so), or are in `rows`, the metrics so far.
+        `epsilon` computes what the run has cost.
         """
         ...
 

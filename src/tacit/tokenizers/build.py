@@ -17,13 +17,12 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from tacit.privacy import checks
-from tacit.tokenizers import document as documents
 from tacit.tokenizers import normalisation as normalisations
+from tacit.tokenizers import tokenizer as documents
 from tacit.tokenizers import wordpiece
-from tacit.tokenizers.document import BOS, EOS, UNK
 from tacit.tokenizers.normalisation import Normalisation
 from tacit.tokenizers.provenance import ORACLE, UNKNOWN
-from tacit.tokenizers.tokenizer import Kind, Tokenizer
+from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Kind, Tokenizer
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource

@@ -25,11 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy import checks
-from tacit.tokenizers import cache_folder
 from tacit.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
+import fcntl
+import io
+import os
+import shutil
+from contextlib import contextmanager
+
+from tacit.privacy import durable
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Progress = Callable[[int, int], None]  # users done, users in all
@@ -64,9 +70,9 @@ class TokenCache:
         self.path = path
         self.description = description
         users, total = description.users, description.total_tokens
-        self._tokens = cache_folder.mapped_array(path / "tokens.npy", description.dtype, total)
-        self._offsets = cache_folder.mapped_array(path / "offsets.npy", "int64", users + 1)
-        self._sums = cache_folder.mapped_array(path / "sums.npy", "uint32", users)
+        self._tokens = mapped_array(path / "tokens.npy", description.dtype, total)
+        self._offsets = mapped_array(path / "offsets.npy", "int64", users + 1)
+        self._sums = mapped_array(path / "sums.npy", "uint32", users)
         if self._offsets[0] != 0 or self._offsets[-1] != total:
             raise ValueError("its offsets do not cover its tokens")
 
@@ -96,10 +102,10 @@ class TokenCache:
         path = Path(folder) / wanted.folder_name
         if (found := cls._open_if_sound(path, wanted)) is not None:
             return found
-        with cache_folder.exclusively(path):
+        with exclusively(path):
             if (found := cls._open_if_sound(path, wanted)) is not None:  # built meanwhile
                 return found
-            with cache_folder.replacing(path) as partial:
+            with replacing(path) as partial:
                 _build(partial, wanted, source, tokenizer, progress)
             return cls.open(path)
 
@@ -178,7 +184,7 @@ def _build(
 ) -> None:
     offsets = np.zeros(wanted.users + 1, np.int64)
     sums = np.zeros(wanted.users, np.uint32)
-    with cache_folder.growing_array(path / "tokens.npy", wanted.dtype) as append:
+    with growing_array(path / "tokens.npy", wanted.dtype) as append:
         index = 0
         for tokens in _encoded_users(wanted, source, tokenizer, progress):
             append(tokens)
@@ -186,10 +192,10 @@ def _build(
             sums[index] = zlib.crc32(tokens.data)
             index += 1
     assert index == wanted.users
-    cache_folder.write_array(path / "offsets.npy", offsets)
-    cache_folder.write_array(path / "sums.npy", sums)
+    write_array(path / "offsets.npy", offsets)
+    write_array(path / "sums.npy", sums)
     described = asdict(wanted) | {"total_tokens": int(offsets[-1])}
-    cache_folder.write_bytes(path / "cache.json", json.dumps(described, indent=1).encode())
+    write_bytes(path / "cache.json", json.dumps(described, indent=1).encode())
 
 
 def _encoded_users(
@@ -253,3 +259,108 @@ def _safe_name(fingerprint: str) -> str:
     if not fingerprint.isalnum():
         raise ValueError(f"a source's fingerprint must be letters and digits, got {fingerprint!r}")
     return fingerprint
+
+
+# Folders of arrays that exist whole or not at all, built by one process at a time.
+
+_HEADER = 128  # bytes of the .npy header of any array of numbers with one dimension
+
+
+@contextmanager
+def exclusively(path: Path) -> Iterator[None]:
+    """Nobody else is in here for the same folder; the system lets go of a process that dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A folder to fill that takes the place of `path` at the end; on any error it is removed.
+
+    To be used `exclusively`, so that what is left over from a killed process can be removed too.
+    """
+    partial, old = durable.partial_of(path), path.with_name(f".{path.name}.old")
+    _remove(partial)
+    _remove(old)
+    partial.mkdir(mode=0o700)
+    try:
+        yield partial
+        durable.sync_directory(partial)
+        if os.path.lexists(path):  # damaged, or we would not be here
+            path.rename(old)
+        partial.rename(path)
+    finally:
+        _remove(partial)
+        _remove(old)
+    durable.sync_directory(path.parent)
+
+
+@contextmanager
+def growing_array(path: Path, dtype: str) -> Iterator[Callable[[npt.NDArray[Any]], object]]:
+    """A .npy file whose length nobody knows yet: call what you get with each part in turn."""
+    with open(path, "wb") as file:
+        file.write(bytes(_HEADER))
+        length = 0
+
+        def append(part: npt.NDArray[Any]) -> None:
+            nonlocal length
+            assert part.dtype == dtype
+            assert part.ndim == 1
+            file.write(part.data)
+            length += len(part)
+
+        yield append
+        file.seek(0)
+        file.write(_npy_header(dtype, length))
+        _sync(file)
+
+
+def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """A one-dimensional .npy file, synced."""
+    with growing_array(path, str(array.dtype)) as append:
+        append(array)
+
+
+def mapped_array(path: Path, dtype: str, length: int) -> npt.NDArray[Any]:
+    """The array of a file as those above write it; `ValueError` if its size or header is not so."""
+    header = _npy_header(dtype, length)
+    size = len(header) + length * np.dtype(dtype).itemsize
+    with open(path, "rb") as file:
+        if file.read(_HEADER) != header:
+            raise ValueError(f"{path.name} does not start like {length} numbers of type {dtype}")
+        if (found := os.fstat(file.fileno()).st_size) != size:
+            raise ValueError(f"{path.name} has {found} bytes where there should be {size}")
+        if length == 0:
+            return np.empty(0, dtype)  # nothing can be mapped
+        return np.memmap(file, dtype, "r", _HEADER, (length,)).view(np.ndarray)
+
+
+def _npy_header(dtype: str, length: int) -> bytes:
+    description = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": description, "fortran_order": False, "shape": (length,)}
+    )
+    assert buffer.tell() == _HEADER
+    return buffer.getvalue()
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """A file, synced."""
+    with open(path, "wb") as file:
+        file.write(data)
+        _sync(file)
+
+
+def _sync(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -10,10 +10,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from tacit.privacy import checks
+from tacit.tokenizers import provenance as origins
+from tacit.tokenizers.normalisation import is_unicode, strings
 
 PREFIX = "##"
 LONGEST_WORD = 100  # characters; WordPiece takes time quadratic in them
@@ -73,3 +81,142 @@ def _encoded(counts: Mapping[str, int], code: Mapping[str, str]) -> Iterator[str
 def _private_point(index: int) -> int:
     """The code point of a symbol; the last two of each plane are not characters."""
     return _PRIVATE + index if index < 0xFFFE else _PRIVATE + index + 2
+
+
+# The pieces that a BERT model reads: WordPiece with [PAD], [UNK], [CLS], [SEP] and [MASK].
+#
+# Text is normalised and split as HuggingFace's BERT tokenizer does it (Devlin et al. 2019), so a
+# vocabulary from elsewhere gives the ids that its model was trained with.  One thing differs: the
+# five special pieces are never looked for in a text, so nobody can write one into it.
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class PieceVocabulary:
+    """Pieces in the order of their ids, whether text is lower-cased, and where they come from."""
+
+    pieces: tuple[str, ...]
+    lower_case: bool = True
+    provenance: str = origins.UNKNOWN
+
+    def __post_init__(self) -> None:
+        origins.check(self.provenance)
+        if missing := [name for name in SPECIAL if name not in self.pieces]:
+            raise ValueError(
+                f"the vocabulary has no {', '.join(missing)}: a BERT vocabulary has all of"
+                f" {', '.join(SPECIAL)}"
+            )
+        if len(set(self.pieces)) != len(self.pieces):
+            twice = next(piece for piece, count in Counter(self.pieces).items() if count > 1)
+            raise ValueError(f"the piece {twice!r} is in the vocabulary twice")
+
+    @classmethod
+    def learn(
+        cls, texts: Iterable[str], size: int, *, provenance: str = origins.UNKNOWN
+    ) -> PieceVocabulary:
+        """At most `size` lower-case pieces, the special ones among them, from texts.
+
+        They depend on how often words occur and not on their order.
+        """
+        checks.whole("size", size)
+        least = len(SPECIAL) + 2
+        if size < least:
+            raise ValueError(f"size must be at least {least} for kind 'wordpiece', got {size}")
+        split, normaliser = pre_tokenizers.BertPreTokenizer(), _normaliser(lower_case=True)
+        counts: Counter[str] = Counter()
+        for text in strings(texts):
+            words = split.pre_tokenize_str(normaliser.normalize_str(text))
+            counts.update(word for word, _ in words)
+        learnt = learn_pieces(counts, size - len(SPECIAL))
+        return cls((*SPECIAL, *learnt), provenance=provenance)
+
+    @classmethod
+    def load(cls, path: str | Path, *, provenance: str = origins.UNKNOWN) -> PieceVocabulary:
+        """From tokenizer.json or vocab.txt, or from the one that a folder has.
+
+        A vocab.txt does not say whether text is lower-cased: it is if no piece has a capital.
+        """
+        path = _file_at(Path(path))
+        try:
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".json":
+                pieces, lower_case = _from_document(json.loads(text))
+            else:
+                pieces = text.splitlines()
+                lower_case = all(piece == piece.lower() for piece in pieces if piece not in SPECIAL)
+            return cls(tuple(pieces), lower_case, provenance)
+        except UnicodeDecodeError:
+            raise ValueError(f"the vocabulary {path} cannot be used: it is not UTF-8") from None
+        except json.JSONDecodeError:
+            raise ValueError(f"the vocabulary {path} is cut off or not valid JSON") from None
+        except (KeyError, TypeError, AttributeError) as mistake:
+            raise ValueError(f"the vocabulary {path} is malformed: {mistake!r}") from mistake
+        except ValueError as mistake:
+            raise ValueError(f"the vocabulary {path} cannot be used: {mistake}") from mistake
+
+    @property
+    def why_void(self) -> str | None:
+        """Why no guarantee holds for a model with this vocabulary, or None if one may."""
+        return origins.why_void(self.provenance)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def id(self, piece: str) -> int:
+        """The id of a piece that is in the vocabulary."""
+        return self._ids[piece]
+
+    def cut(self, texts: Sequence[str]) -> list[list[int]]:
+        """The pieces of each text, which no other text influences; in parallel."""
+        if not all(map(is_unicode, texts)):  # the message must not quote what may be private
+            raise ValueError("half of a surrogate pair is not Unicode")
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {piece: id for id, piece in enumerate(self.pieces)}
+
+    @cached_property
+    def _backend(self) -> tokenizers.Tokenizer:
+        backend = tokenizers.Tokenizer(
+            models.WordPiece(self._ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
+        )
+        backend.normalizer = _normaliser(lower_case=self.lower_case)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return backend
+
+
+def _normaliser(*, lower_case: bool) -> normalizers.Normalizer:
+    return normalizers.BertNormalizer(lowercase=lower_case)
+
+
+def _file_at(path: Path) -> Path:
+    names = ("tokenizer.json", "vocab.txt")
+    candidates = [path / name for name in names] if path.is_dir() else [path]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise ValueError(f"there is no {' and no '.join(map(str, candidates))}")
+
+
+def _from_document(document: dict[str, Any]) -> tuple[list[str], bool]:
+    """The pieces of a tokenizer.json in the order of their ids, and whether it lower-cases."""
+    model, normaliser = document["model"], document["normalizer"] or {}
+    kinds = {
+        "model": (model["type"], "WordPiece"),
+        "normalizer": (normaliser.get("type"), "BertNormalizer"),
+        "pre_tokenizer": ((document["pre_tokenizer"] or {}).get("type"), "BertPreTokenizer"),
+        "continuing_subword_prefix": (model["continuing_subword_prefix"], PREFIX),
+    }
+    for name, (found, wanted) in kinds.items():
+        if found != wanted:
+            raise ValueError(f"its {name} is {found!r}, and BERT's is {wanted!r}")
+    if normaliser["strip_accents"] not in (None, normaliser["lowercase"]):
+        raise ValueError("it strips accents but does not lower-case, or the reverse")
+    vocabulary = model["vocab"]
+    pieces = sorted(vocabulary, key=lambda piece: int(vocabulary[piece]))
+    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+        raise ValueError("the ids of its vocabulary are not 0, 1, 2 and so on, each once")
+    return pieces, bool(normaliser["lowercase"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.ledger import Ledger
-from tacit.tasks.language.people import known_ledger
 from tacit.verification.evidence import Evidence
 
 
@@ -59,7 +59,7 @@ def parent(evidence: Evidence) -> Iterator[str]:
             yield f"{file}: entry {entry.index} is inherited, and says that it is of this branch"
     if header.parent.run_id == header.run_id:
         yield f"{file} names itself as its parent"
-    known = known_ledger(header.people) if header.people else None
+    known = PeopleLedger.find(header.people) if header.people else None
     origin = known.runs().get(header.parent.run_id) if known else None
     if origin is None or origin.header.simulation:
         return
@@ -76,7 +76,7 @@ def people(evidence: Evidence) -> Iterator[str]:
     its run may have gone on.
     """
     ledger = evidence.ledger
-    known = known_ledger(ledger.header.people) if ledger.header.people else None
+    known = PeopleLedger.find(ledger.header.people) if ledger.header.people else None
     run = known.runs().get(ledger.header.run_id) if known else None
     if run is None:
         return

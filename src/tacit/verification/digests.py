@@ -13,7 +13,7 @@ from tacit.privacy.inputs import PriorCost
 from tacit.tasks.language import coins, run_tokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tokenizers.folder import LEDGER, History, LearntTokenizer
+from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.configured import Vocabularies
 from tacit.verification.evidence import Evidence

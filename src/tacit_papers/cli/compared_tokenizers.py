@@ -1,4 +1,4 @@
-"""What `tacit tokenizer compare` compares: runs and tokenizers, and whose texts."""
+"""What `tacit papers tokenizers` compares: runs and tokenizers, and whose texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.runs.run import Run
     from tacit.runs.stored_model import StoredModel
-    from tacit.tokenizers.folder import LearntTokenizer
+    from tacit.tokenizers.history import LearntTokenizer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def opened(texts: Sequence[str]) -> list[Place]:
 
 def _at(name: str, path: Path, round: int | None) -> Place:
     from tacit.runs.stored_model import MODEL_FILE, StoredModel
-    from tacit.tokenizers.folder import LearntTokenizer
+    from tacit.tokenizers.history import LearntTokenizer
 
     if not path.exists():
         raise ValueError(f"there is no run and no tokenizer at {path}")

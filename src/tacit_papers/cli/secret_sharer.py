@@ -1,4 +1,4 @@
-"""`tacit secret-sharer`: which ways of training memorize, by canaries planted in the text."""
+"""`tacit papers secret-sharer`: which ways of training memorize planted canaries."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.interruption import Interrupted
 from tacit.cli.live import Display
 from tacit.cli.options import AsJson
+from tacit.cli.output import Interrupted
 
 EXAMPLES = """
 Examples:
 
-`tacit secret-sharer secret-sharer-small --out sharer`
+`tacit papers secret-sharer secret-sharer-small --out sharer`
 
-`tacit secret-sharer thakkar2020-table1-small --out table1 --seeds 0,1 --arms 'fedavg-*'`
+`tacit papers secret-sharer thakkar2020-table1-small --out table1 --seeds 0,1 --arms 'fedavg-*'`
 """
 
 

@@ -9,15 +9,14 @@ from transformers import BertTokenizer
 
 from tacit.models.bert import BertSizes
 from tacit.models.bert_weights import load_pretrained, pretrained_options
-from tacit.public.masked import new_model
-from tacit.public.masked_folder import write_folder
+from tacit.public.masked import new_model, write_folder
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
 from tacit.tasks.nlu.model_files import StoredModel, load, save, to_bytes
 from tacit.tasks.nlu.pieces import PieceEncoder
 from tacit.tasks.nlu.registry import build
-from tacit.tokenizers.piece_vocabulary import SPECIAL, PieceVocabulary
+from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 TEXTS = ["play the blue moon by the sisters", "wake me at 7:30 tomorrow", "what's on in boston"] * 3
 VOCABULARY = PieceVocabulary.learn(TEXTS, 90, provenance="public: made up")

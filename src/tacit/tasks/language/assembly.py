@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from tacit.config.experiment import Experiment, Pretraining
+from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.federated import server as servers
@@ -29,9 +30,9 @@ from tacit.public import pretrain as pretraining
 from tacit.public.text import read_public_text
 from tacit.tasks.language import coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
-from tacit.tasks.language.people import is_same, public_frequencies
+from tacit.tasks.language.people import public_frequencies
 from tacit.tokenizers import build
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import from_public, public_texts
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -179,7 +180,7 @@ def starting_model(
             f"model.start: {path} holds {model.config}, and the experiment asks for {fresh.config}"
         )
     origins = weights.trained_on(path)
-    if any(is_same(corpus.identity, origin) for origin in origins):
+    if any(is_same_people(corpus.identity, origin) for origin in origins):
         raise ValueError(
             f"model.start: the weights {path} were trained on this very corpus, outside of this"
             " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"

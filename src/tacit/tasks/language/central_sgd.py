@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 
 from tacit.models.base import LanguageModel, State
 from tacit.models.loss import loss as summed_loss
-from tacit.public.batches import windows
-from tacit.public.pretrain import carried
+from tacit.public.pretrain import carried, windows
 from tacit.public.steps import own_randomness
 from tacit.tasks.language.records import Order, Records, check_order
 

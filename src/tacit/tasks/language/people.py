@@ -7,33 +7,25 @@ IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 202
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tacit.config.experiment import Experiment
-from tacit.corpus import installation
-from tacit.corpus import people as known_people
-from tacit.corpus.builtin import is_cached, load_corpus
-from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people import is_same_people
+from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import Source, UserCorpus
-from tacit.corpus.store import Corpus
 from tacit.corpus.views import IID, Subset, kept, part
-from tacit.privacy import durable as files
-from tacit.privacy.events import Adjacency, Event, PostProcessing
+from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Header, Ledger, LedgerError
-from tacit.runs.directory import RunDirectory
+from tacit.privacy.ledger import Header
+from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import plans
-from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
-from tacit.tasks.language.planting import Planted, Planting, count_planted
-from tacit.tokenizers.cache import TokenCache
+from tacit.tasks.language.canaries import Cell, Frequencies, Grid, draw_canaries
+from tacit.tasks.language.planting import Planting
 from tacit.tokenizers.public import texts_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -67,9 +59,22 @@ class People:
             )
         return cls(corpus, members)
 
+    @property
+    def people(self) -> str:
+        """The id of the people; empty if the corpus is about nobody."""
+        return self.corpus.identity if self.corpus.about_people else ""
+
+    def is_of(self, experiment: Experiment) -> bool:
+        """Whether these are the people that a run was started on."""
+        return is_same_people(self.corpus.identity, experiment.corpus.identity)
+
+    def commitment(self, key: RunKey) -> str:
+        """The corpus's own, under its salt."""
+        return self.corpus.commitment
+
     def ledger(self) -> PeopleLedger | None:
         """The ledger of these people; None where there is nobody."""
-        return ledger_for(self.corpus) if self.corpus.about_people else None
+        return PeopleLedger.of_corpus(self.corpus) if self.corpus.about_people else None
 
     def leave_copy(self) -> None:
         """Let the corpus carry what is known of its people, in case it is moved elsewhere.
@@ -78,11 +83,6 @@ class People:
         """
         with suppress(OSError, ValueError):  # the end of a run must come to its key
             leave_copy(self.corpus)
-
-    def witness(self, ledger: Ledger) -> None:
-        """Let the people's ledger know of every charge, or refuse a run that it knows better."""
-        if (known := self.ledger()) is not None:
-            known.witness(ledger)
 
     def refuse_unbudgeted(self, experiment: Experiment) -> None:
         """Refuse before any work what the people's budget could not cover at all."""
@@ -146,58 +146,6 @@ class People:
         return IID(users) if experiment.corpus.view == "iid" else users
 
 
-def is_same(one: str, other: str) -> bool:
-    """Whether two ids stand for the same people: groups may have been merged since."""
-    return one == other or known_people.resolve(one) == known_people.resolve(other)
-
-
-def ledger_of(people: str) -> PeopleLedger:
-    """The ledger of a group of people in this installation."""
-    return PeopleLedger(known_people.folder(people))
-
-
-def ledger_for(corpus: UserCorpus) -> PeopleLedger:
-    """The ledger of a corpus's people.
-
-    What a corpus that was brought from another installation says of them is taken over.
-    """
-    known, copy = ledger_of(corpus.identity), ledger_copy(corpus)
-    if copy is not None and copy.is_file():
-        known.learn_from(copy)
-    return known
-
-
-def leave_copy(corpus: UserCorpus) -> None:
-    """Let a corpus on the disk carry a copy of its people's ledger."""
-    copy = ledger_copy(corpus)
-    if copy is not None and corpus.about_people:
-        ledger_for(corpus).leave_copy(copy)
-
-
-def ledger_copy(corpus: UserCorpus) -> Path | None:
-    """Where a corpus on the disk carries a copy of its people's ledger."""
-    if not isinstance(corpus, Corpus) or is_cached(corpus):
-        return None
-    return corpus.path / "people" / FILE_NAME
-
-
-def known_ledger(people: str) -> PeopleLedger | None:
-    """The same to look at only: None, and nothing is made, where nothing is known of them."""
-    there = installation.state_path() / "people" / known_people.resolve(people)
-    return PeopleLedger(there) if (there / FILE_NAME).is_file() else None
-
-
-def remark_on_others(ledger: Ledger) -> str:
-    """What else was trained on the same people's text, as sentences; a remark never raises."""
-    if not ledger.header.people:
-        return ""
-    try:
-        joint = ledger_of(ledger.header.people).joint(ledger)
-    except (ValueError, OSError) as error:
-        return f"What other runs have cost these people is not known: {error}"
-    return joint.remark if joint else ""
-
-
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
     """How often each token is in a public text, plus one."""
     counts = np.ones(tokenizer.vocab_size)
@@ -214,72 +162,3 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             count()
     count()
     return counts
-
-
-def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCache) -> None:
-    """Write canaries.json, once: what is planted in the tokens that are trained on."""
-    if directory.canaries_file.exists():
-        return
-    found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
-    rows = [planted.as_row() for planted in found]
-    data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
-    files.replace(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
-
-
-def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:
-    """Put the digest of canaries.json into the ledger, so that nobody can exchange a canary."""
-    if _planted_digest(ledger) is None:
-        ledger.append(
-            kind="canaries",
-            round=ledger.header.first_round,
-            attempt=0,
-            event=PostProcessing("what was planted, which the claim names as excluded"),
-            plan_hash=_digest_of(directory.canaries_file),
-        )
-
-
-def _planted_digest(ledger: Ledger) -> str | None:
-    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
-    return next((entry.plan_hash for entry in own if entry.kind == "canaries"), None)
-
-
-def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def refuse_other_canaries(directory: RunDirectory, ledger: Ledger) -> None:
-    """The canaries' file must be the one that is in the ledger."""
-    stated = _planted_digest(ledger)
-    there = directory.canaries_file.exists()
-    if stated is not None and there and _digest_of(directory.canaries_file) != stated:
-        raise LedgerError(
-            f"{directory.canaries_file} was changed: the ledger has another digest of it"
-        )
-
-
-def read_planted(directory: RunDirectory) -> list[Planted]:
-    """What canaries.json says, which must be what the ledger says; without canaries: refused."""
-    try:
-        refuse_other_canaries(directory, Ledger.read(directory.ledger_file))
-        data: dict[str, Any] = json.loads(directory.canaries_file.read_text(encoding="utf-8"))
-        return [_planted(row) for row in data["canaries"]]
-    except FileNotFoundError:
-        if directory.experiment().audit.canaries is not None:
-            raise ValueError(f"{directory.canaries_file} is missing") from None
-        raise ValueError(
-            f"{directory.path} was trained without canaries; train an audit run with --set"
-            " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
-        ) from None
-    except LedgerError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{directory.canaries_file} is damaged: {error}") from None
-
-
-def _planted(row: dict[str, Any]) -> Planted:
-    cell = Cell(row["expected_sharers"], row["example_prob"])
-    tokens = tuple(row["tokens"])
-    if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
-        raise ValueError(f"tokens must be a list of token ids, got {row['tokens']!r}")
-    canary = Canary(tuple(row["text"].split(" ")), tokens, cell)
-    return Planted(canary, row["sharers"], row["copies"])

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tacit.privacy import durable as files
-from tacit.runs.directory import RunDirectory
-from tacit.tokenizers.folder import (
+from tacit.tokenizers.history import (
     OF_A_RUN,
     WORDS,
     History,
@@ -24,70 +23,76 @@ from tacit.tokenizers.folder import (
     read_words,
     write_words,
 )
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 PREFIX = OF_A_RUN
 
 
-def begin(directory: RunDirectory, learnt: LearntTokenizer, *, switches: bool) -> None:
+def begin(folder: Path, learnt: LearntTokenizer, *, switches: bool) -> None:
     """Write the first tokenizer of a run, with what is known of it."""
-    learnt.tokenizer.save(directory.tokenizer_file)
+    learnt.tokenizer.save(folder / FILE_NAME)
     if learnt.words is not None:
-        write_words(directory.path / f"{PREFIX}{WORDS}", learnt.words)
+        write_words(folder / f"{PREFIX}{WORDS}", learnt.words)
     if learnt.history is not None:
-        learnt.history.write(directory.path, PREFIX)
+        learnt.history.write(folder, PREFIX)
     if switches:
-        LearntTokenizer(learnt.tokenizer).save(_folder(directory) / "first")
+        LearntTokenizer(learnt.tokenizer).save(_others(folder) / "first")
 
 
-def history(directory: RunDirectory) -> History | None:
+def learnt(folder: Path, fingerprint: str) -> LearntTokenizer:
+    """The tokenizer that a checkpoint was made with, and all that is known of it."""
+    words = words_behind(folder, fingerprint)
+    return LearntTokenizer(by_fingerprint(folder, fingerprint), words, history(folder))
+
+
+def history(folder: Path) -> History | None:
     """What the tokenizer that the run began with has cost; None if it was a public one."""
-    return History.read(directory.path, PREFIX)
+    return History.read(folder, PREFIX)
 
 
-def by_fingerprint(directory: RunDirectory, fingerprint: str) -> Tokenizer:
+def by_fingerprint(folder: Path, fingerprint: str) -> Tokenizer:
     """The tokenizer that a checkpoint was made with."""
-    current = Tokenizer.load(directory.tokenizer_file)
+    current = Tokenizer.load(folder / FILE_NAME)
     if current.fingerprint == fingerprint:
         return current
-    for folder in sorted(_folder(directory).glob("[!.]*")):
-        if (other := Tokenizer.load(folder)).fingerprint == fingerprint:
+    for kept in sorted(_others(folder).glob("[!.]*")):
+        if (other := Tokenizer.load(kept)).fingerprint == fingerprint:
             return other
     raise ValueError(
-        f"{directory.tokenizer_file} is not the tokenizer that the run was trained with"
+        f"{(folder / FILE_NAME)} is not the tokenizer that the run was trained with"
         f" (fingerprint {current.fingerprint[:12]}, not {fingerprint[:12]})"
     )
 
 
-def learnt_for(directory: RunDirectory, round: int) -> LearntTokenizer | None:
+def learnt_for(folder: Path, round: int) -> LearntTokenizer | None:
     """The tokenizer of a switch before a round; None if it was not learnt yet."""
-    folder = _of_round(directory, round)
-    return LearntTokenizer.load(folder) if folder.is_dir() else None
+    kept = _of_round(folder, round)
+    return LearntTokenizer.load(kept) if kept.is_dir() else None
 
 
-def keep(directory: RunDirectory, learnt: LearntTokenizer, round: int) -> None:
+def keep(folder: Path, learnt: LearntTokenizer, round: int) -> None:
     """Keep the tokenizer of a switch before a round."""
-    learnt.save(_of_round(directory, round))
+    learnt.save(_of_round(folder, round))
 
 
-def use(directory: RunDirectory, tokenizer: Tokenizer) -> None:
+def use(folder: Path, tokenizer: Tokenizer) -> None:
     """Let tokenizer.json be this one, which is kept elsewhere too."""
     data = tokenizer.to_json().encode()
-    if directory.tokenizer_file.read_bytes() != data:
-        files.replace(directory.tokenizer_file, data)
+    if (folder / FILE_NAME).read_bytes() != data:
+        files.replace((folder / FILE_NAME), data)
 
 
-def words_behind(directory: RunDirectory, fingerprint: str) -> Mapping[str, float] | None:
+def words_behind(folder: Path, fingerprint: str) -> Mapping[str, float] | None:
     """How often each word was in the text that a tokenizer was learnt from, if that is known."""
-    for folder in _folder(directory).glob("round-*"):
-        if Tokenizer.load(folder).fingerprint == fingerprint:
-            return read_words(folder / WORDS)
-    return read_words(directory.path / f"{PREFIX}{WORDS}")
+    for kept in _others(folder).glob("round-*"):
+        if Tokenizer.load(kept).fingerprint == fingerprint:
+            return read_words(kept / WORDS)
+    return read_words(folder / f"{PREFIX}{WORDS}")
 
 
-def _folder(directory: RunDirectory) -> Path:
-    return directory.path / "tokenizers"
+def _others(folder: Path) -> Path:
+    return folder / "tokenizers"
 
 
-def _of_round(directory: RunDirectory, round: int) -> Path:
-    return _folder(directory) / f"round-{round:06d}"
+def _of_round(folder: Path, round: int) -> Path:
+    return _others(folder) / f"round-{round:06d}"

@@ -15,7 +15,7 @@ from tacit.tasks.nlu.experiment import ModelChoice, NluExperiment
 from tacit.tasks.nlu.registry import build
 from tacit.tasks.nlu.word_encoder import WordEncoder
 from tacit.tokenizers import provenance, public
-from tacit.tokenizers.piece_vocabulary import PieceVocabulary
+from tacit.tokenizers.wordpiece import PieceVocabulary
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from tacit.models.bert_weights import pretrained_sizes
 from tacit.privacy import checks
-from tacit.public.masked_folder import load_vocabulary
+from tacit.public.masked import load_vocabulary
 from tacit.tasks.nlu.encoding import Integers, Ragged
-from tacit.tokenizers.piece_vocabulary import CLS, PAD, SEP, UNK, PieceVocabulary
+from tacit.tokenizers.wordpiece import CLS, PAD, SEP, UNK, PieceVocabulary
 
 
 @dataclass(frozen=True)

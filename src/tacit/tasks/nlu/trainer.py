@@ -121,6 +121,9 @@ class NluTrainer:
     def end(self) -> int:
         return self._experiment.training.epochs
 
+    def numbers(self, leg: int) -> range:
+        return self._job.steps(leg)
+
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         weights = self._stepper.gradients.flat.weights.detach().numpy()
         proof = self._job.key.hmac(
@@ -153,9 +156,9 @@ class NluTrainer:
         return State(model, self._stepper.state())
 
     def evaluate(
-        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None]
+        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
     ) -> Row | None:
-        due = leg >= self.end or leg % self._experiment.evaluation.every == 0
+        due = now or leg >= self.end or leg % self._experiment.evaluation.every == 0
         if not due or not self._valid or any(row["epoch"] == leg for row in rows):
             return None
         stored = self._job.stored

@@ -13,7 +13,6 @@ from tacit.corpus.hashing import user_key
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.method import Indices
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language.people import ledger_of
 from tacit.tasks.nlu.attack_candidates import attack_roles
 from tacit.tasks.nlu.data import PARTS, NLUData, Utterance
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -45,7 +44,7 @@ class Utterances:
         return key.hmac(b"utterances", self.data.fingerprint.encode()).hex()
 
     def ledger(self) -> PeopleLedger | None:
-        return ledger_of(self.people) if self.people else None
+        return PeopleLedger.open(self.people) if self.people else None
 
     def leave_copy(self) -> None:
         """Nothing to do: files of utterances carry no ledger."""
@@ -97,6 +96,11 @@ def whole_set(experiment: NluExperiment) -> NLUData:
         user_column=choice.user_column,
         unseen_intents=choice.unseen_intents,
     )
+
+
+def data_of(experiment: NluExperiment) -> NLUData:
+    """The utterances that an experiment names, whoever said them."""
+    return _as_reference(experiment, whole_set(experiment))
 
 
 def _as_reference(experiment: NluExperiment, data: NLUData) -> NLUData:

@@ -1,4 +1,4 @@
-"""`tacit tokenizer compare`: runs and tokenizers on the same words, and the picture of Figure 4."""
+"""`tacit papers tokenizers`: runs and tokenizers on the same words, and the picture of Figure 4."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ from tacit.privacy.claims import PROJECTED
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import LearntTokenizer
-from tacit_papers.cli.tokenizer_compare import projection
+from tacit.tokenizers.history import LearntTokenizer
+from tacit_papers.cli.tokenizers import projection
 from tacit_papers.tokenizer_rows import row_of, words_of
-from tests.cli.conftest import Command
 from tests.runs.small import WORDS
 
 WORDS_TO_MEASURE = ["--words", 60]
 
 
-class Compare(Command):
-    def __call__(self, *arguments):
-        return super().__call__("compare", *arguments)
-
-
 @pytest.fixture
-def tacit(capsys):
-    return Compare(capsys, "tokenizer")
+def tacit(command):
+    return command("papers tokenizers")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tacit.privacy.events import NonPrivate, PureDP
 from tacit.privacy.ledger import Header, Ledger
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.folder import History, LearntTokenizer, read_words, write_words
+from tacit.tokenizers.history import History, LearntTokenizer, read_words, write_words
 from tacit.tokenizers.normalisation import split_words
 
 

@@ -1,4 +1,4 @@
-"""`tacit nlu compare`: ways of training side by side, with their attacks and their times."""
+"""`tacit papers nlu`: ways of training side by side, with their attacks and their times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.nlu_train import carried_out
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import whole_number
 from tacit.privacy.claims import format_epsilon
 
 if TYPE_CHECKING:
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-`tacit nlu compare dupuy2021-clc --data atis --out runs/atis --shadow runs/snips/sgd`
+`tacit papers nlu dupuy2021-clc --data atis --out runs/atis --shadow runs/snips/sgd`
 
-`tacit nlu compare dupuy2021-clc --data atis --time 20`
+`tacit papers nlu dupuy2021-clc --data atis --time 20`
 """
 
 

@@ -1,4 +1,4 @@
-"""`tacit secret-sharer`: one command from a grid to its table, and mistakes in one sentence."""
+"""`tacit papers secret-sharer`: from a grid to its table, and mistakes in one sentence."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def grid_file(small):
 
 @pytest.fixture
 def sharer(command):
-    return command("secret-sharer")
+    return command("papers secret-sharer")
 
 
 def test_a_grid_ends_in_a_table_a_file_and_a_picture(sharer, grid_file, tmp_path, monkeypatch):
@@ -103,7 +103,8 @@ def test_ctrl_c_says_how_to_go_on(sharer, grid_file, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SecretSharer, "run", interrupted)
-    monkeypatch.setattr(sys, "argv", ["tacit", "secret-sharer", "grid.toml", "--out", "there"])
+    words = ["papers", "secret-sharer", "grid.toml", "--out", "there"]
+    monkeypatch.setattr(sys, "argv", ["tacit", *words])
     code, _, err = sharer(grid_file, "--out", tmp_path / "out")
     assert code == 130
-    assert "go on with: tacit secret-sharer grid.toml --out there" in err
+    assert "go on with: tacit papers secret-sharer grid.toml --out there" in err

@@ -1,4 +1,4 @@
-"""`tacit tokenizer compare`: several tokenizers, and the models with them, on the same words."""
+"""`tacit papers tokenizers`: several tokenizers, and the models with them, on the same words."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from tacit.cli import tokenizer_options as options
+from tacit.cli.options import number, whole_number
 from tacit.cli.progress import bar
-from tacit.cli.values import number, whole_number
 from tacit_papers.cli.compared_tokenizers import Place, corpus_of, opened, runs_of
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-`tacit tokenizer compare runs/public runs/free runs/oracle --worst public --best oracle`
+`tacit papers tokenizers runs/public runs/free runs/oracle --worst public --best oracle`
 
-`tacit tokenizer compare runs/first@60 tokenizers/free --words 10000`
+`tacit papers tokenizers runs/first@60 tokenizers/free --words 10000`
 
-`tacit tokenizer compare runs/public runs/free --curve curves.png --projected cohort=5000,population=1e6`
+`tacit papers tokenizers runs/public runs/free --curve curves.png --projected cohort=5000,population=1e6`
 """  # noqa: E501
 
 PROJECTED_EXAMPLE = "cohort=5000,population=1e6"
@@ -88,9 +88,9 @@ def compare(
     if as_json and as_markdown:
         raise ValueError("--json and --markdown each print everything; leave one out")
     if curve is not None:
-        from tacit.cli import plotting
+        from tacit.cli import figures
 
-        plotting.check_target(curve)
+        figures.check_target(curve)
     found = opened(places)
     _check_ends(found, worst, best)
     users = corpus_of(found, corpus).test

@@ -1,0 +1,16 @@
+"""The commands of `tacit papers`, each named for what its paper compares."""
+
+from __future__ import annotations
+
+import typer
+
+from tacit_papers.cli import nlu, secret_sharer, tokenizers
+
+app = typer.Typer(
+    help="Reproduce the tables and figures of published experiments.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.command("secret-sharer", epilog=secret_sharer.EXAMPLES)(secret_sharer.secret_sharer)
+app.command("nlu", epilog=nlu.EXAMPLES)(nlu.compare)
+app.command("tokenizers", epilog=tokenizers.EXAMPLES)(tokenizers.compare)
