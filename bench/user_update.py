@@ -22,6 +22,7 @@ from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, LocalSGD, local_sgd_for
 from tacit.mechanisms.clippers import FlatClip, NoClip
 from tacit.mechanisms.estimators import FixedDenominator
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.models.loss import loss
@@ -94,7 +95,7 @@ def ours(sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: Job) -> Callab
         sampler=PoissonSampler(0.5),
         clipper=FlatClip(15.0) if clip else NoClip(),
         estimator=FixedDenominator(100.0),
-        noise_multiplier=1.0 if clip else None,
+        noise=IndependentNoise(1.0) if clip else None,
     )
     job = Job(job.weights, plan.initial_clip_state(), job.key, job.branch, job.round)
     task = Task(plan, update, 0, Synthetic())

@@ -19,8 +19,8 @@ PRELOADED = [
     "tacit.runs.open_release",
     "tacit.verification",
     "tacit.report.reporting",
-    "tacit_papers.secret_sharer",
-    "tacit_papers.nlu_comparison",
+    "tacit_papers.thakkar2020.training",
+    "tacit_papers.dupuy2021.comparison",
     "matplotlib.pyplot",
     "transformers",
 ]

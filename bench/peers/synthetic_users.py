@@ -12,6 +12,7 @@ import numpy as np
 from workload import DISTINCT, TOKENS, user_tokens
 
 from tacit.federated.cohort import CachedUsers
+from tacit.privacy import durable
 from tacit.tokenizers import cache as cache_folder
 from tacit.tokenizers.cache import Description, TokenCache
 
@@ -55,7 +56,7 @@ def write(path: Path, users: int) -> None:
     cache_folder.write_array(path / "offsets.npy", offsets)
     cache_folder.write_array(path / "sums.npy", np.resize(np.array(sums, np.uint32), users))
     description = Description("0" * 64, "0" * 64, None, users, "uint16", users * TOKENS)
-    cache_folder.write_bytes(path / "cache.json", json.dumps(asdict(description)).encode())
+    durable.write_whole(path / "cache.json", json.dumps(asdict(description)).encode())
 
 
 def opened(path: Path) -> CachedUsers:

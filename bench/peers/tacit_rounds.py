@@ -31,6 +31,7 @@ from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.mechanisms.clippers import FlatClip, NoClip
 from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.estimators import FixedDenominator, TrueAverage
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler
 from tacit.models.registry import build
@@ -51,7 +52,7 @@ class Training:
             sampler=sampler,
             clipper=FlatClip(CLIP_NORM),
             estimator=FixedDenominator(float(len(users))),
-            noise_multiplier=NOISE_MULTIPLIER,
+            noise=IndependentNoise(NOISE_MULTIPLIER),
         )
         plain = RoundPlan(
             population=len(users), sampler=sampler, clipper=NoClip(), estimator=TrueAverage()

@@ -11,7 +11,7 @@ from typing import Any
 from tacit.privacy import guarantee
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit_papers.grid import Projection
+from tacit_papers.thakkar2020.grid import Projection
 
 
 def projected(actual: Guarantee, to: Projection) -> Guarantee:

@@ -25,6 +25,7 @@ from tacit.audit.one_run import (
 )
 from tacit.mechanisms.clippers import FlatClip
 from tacit.mechanisms.estimators import FixedDenominator
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import default_accountant
@@ -174,7 +175,7 @@ def one_round(noise_multiplier, seed, plan_class=RoundPlan):
         sampler=PoissonSampler(1.0),
         clipper=FlatClip(0.5),
         estimator=FixedDenominator(63.0),
-        noise_multiplier=noise_multiplier,
+        noise=IndependentNoise(noise_multiplier),
     )
     users = WithCanaryClients(ListedUsers((np.array([0]),) * 3), clients, plan.weighting)
     key, state, total = RunKey.from_seed(1000 + seed), plan.initial_clip_state(), plan.empty(400)

@@ -8,7 +8,7 @@ from scipy.stats import binomtest, norm
 from tacit.audit.repeated_runs import audit_repeatedly, statistics, upper_limit
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
-from tacit.mechanisms.noise import GaussianNoise
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.mechanisms.schedules import GeometricClip
@@ -25,7 +25,7 @@ def plan(plan_class=RoundPlan, **fields):
         sampler=PoissonSampler(1.0),
         clipper=FlatClip(0.5),
         estimator=FixedDenominator(10.0),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
     )
     return plan_class(**(defaults | fields))
 
@@ -39,11 +39,13 @@ def audit(one_plan, seed=1, **options):
 
 
 def halve_the_noise(monkeypatch):
-    right = GaussianNoise.add
+    right = IndependentNoise.add
     monkeypatch.setattr(
-        GaussianNoise,
+        IndependentNoise,
         "add",
-        lambda self, statistic, stream: right(GaussianNoise(self.stddev / 2), statistic, stream),
+        lambda self, statistic, stddev, state, stream: right(
+            self, statistic, stddev / 2, state, stream
+        ),
     )
 
 
@@ -103,7 +105,7 @@ def test_a_seeded_bug_is_caught_every_time(monkeypatch, bug):
 @pytest.mark.slow
 @pytest.mark.parametrize("noise_multiplier", [0.5, 1.0, 4.0])
 def test_a_right_mechanism_is_never_above_its_claim_in_20_runs_of_20(noise_multiplier):
-    one_plan = plan(noise_multiplier=noise_multiplier)
+    one_plan = plan(noise=IndependentNoise(noise_multiplier))
     for seed in range(20):
         found = audit(one_plan, seed, confidence=0.999)
         assert found.lower_bound <= found.claimed_epsilon
@@ -127,7 +129,7 @@ def test_without_confidence_to_spare_the_bound_is_close_to_the_claim():
 @pytest.mark.parametrize("bug", ["noise halved", "clip left out"])
 def test_a_bug_is_caught_where_cohorts_are_sampled(monkeypatch, bug):
     """Here the bound at one delta is too blunt, and the whole curve of the claim is needed."""
-    one_plan = plan(sampler=PoissonSampler(0.5), noise_multiplier=1.0)
+    one_plan = plan(sampler=PoissonSampler(0.5), noise=IndependentNoise(1.0))
     right = audit(one_plan, repetitions=4000)
     assert not right.contradicts_claim
     BUGS[bug](monkeypatch)
@@ -138,7 +140,9 @@ def test_a_bug_is_caught_where_cohorts_are_sampled(monkeypatch, bug):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_statistics_are_normal_around_nothing_and_around_the_number_of_rounds(rounds):
     """Within 4.5 standard errors, in mean and in spread, of the Gaussian mechanism's law."""
-    outs, ins = statistics(plan(noise_multiplier=0.7), RunKey.from_seed(3), 800, rounds, 5, 1)
+    outs, ins = statistics(
+        plan(noise=IndependentNoise(0.7)), RunKey.from_seed(3), 800, rounds, 5, 1
+    )
     spread = 0.7 * math.sqrt(rounds)
     for values, centre in ((outs, 0), (ins, rounds)):
         assert len(values) == 400
@@ -157,7 +161,7 @@ def test_every_repetition_has_noise_of_its_own_and_a_key_repeats_them():
 
 def test_a_canary_adds_one_under_any_weighting_denominator_and_schedule():
     """Without noise to speak of, the unit of the statistic shows."""
-    quiet = dict(noise_multiplier=1e-4)
+    quiet = dict(noise=IndependentNoise(1e-4))
     for one_plan in (
         plan(**quiet),
         plan(**quiet, weighting=UserWeighting(33.3)),
@@ -191,7 +195,7 @@ def test_the_gaussian_bound_is_the_formula_at_the_upper_limits():
 
 
 def test_a_sampled_claim_is_held_against_the_accountants_figure_and_its_pilot_is_not_counted():
-    one_plan = plan(sampler=PoissonSampler(0.4), noise_multiplier=0.5)
+    one_plan = plan(sampler=PoissonSampler(0.4), noise=IndependentNoise(0.5))
     found = audit(one_plan, repetitions=800, confidence=0.9)
     assert found.mu is None
     assert found.without_canary == found.with_canary == 300
@@ -221,7 +225,7 @@ def test_upper_limits_are_those_of_clopper_and_pearson(events, trials):
 @pytest.mark.parametrize(
     ("fields", "options", "message"),
     [
-        ({"noise_multiplier": None}, {}, "the plan must have noise"),
+        ({"noise": None}, {}, "the plan must have noise"),
         ({}, {"repetitions": 199}, "repetitions must be at least 200, got 199"),
         ({}, {"rounds": 0}, "rounds must be at least 1, got 0"),
         ({}, {"confidence": 1.0}, "confidence must be strictly between 0 and 1, got 1"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from tests.papers.small_grid import base_file
+from tests.papers.thakkar2020.small_grid import base_file
 
 ARMS = """
 [[arms]]
@@ -88,7 +88,7 @@ def test_a_mistake_is_one_sentence(sharer, grid_file, tmp_path, words, message):
 
 def test_an_unknown_recipe_is_refused(sharer, tmp_path):
     said = sharer.refused("thakkar2020-table9", "--out", tmp_path / "out")
-    assert "there is no secret-sharer recipe 'thakkar2020-table9'" in said
+    assert "there is no recipe 'thakkar2020-table9'" in said
 
 
 def test_a_folder_of_something_else_is_refused(sharer, grid_file, tmp_path):
@@ -97,7 +97,7 @@ def test_a_folder_of_something_else_is_refused(sharer, grid_file, tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(sharer, grid_file, tmp_path, monkeypatch):
-    from tacit_papers.secret_sharer import SecretSharer
+    from tacit_papers.thakkar2020.training import SecretSharer
 
     def interrupted(self, watch):
         raise KeyboardInterrupt

@@ -13,8 +13,8 @@ from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
-from tacit_papers.cli.tokenizers import projection
-from tacit_papers.tokenizer_rows import row_of, words_of
+from tacit_papers.bagdasaryan2022.command import projection
+from tacit_papers.bagdasaryan2022.rows import row_of, words_of
 from tests.runs.small import WORDS
 
 WORDS_TO_MEASURE = ["--words", 60]
@@ -132,7 +132,7 @@ def test_curves_are_drawn_once_for_each_run(tacit, plain_run, simulated_run, tmp
 def test_a_run_whose_metrics_have_no_words_is_measured_again(
     tacit, plain_run, tmp_path, monkeypatch
 ):
-    from tacit_papers import tokenizer_plot
+    from tacit_papers.bagdasaryan2022 import curves as tokenizer_plot
 
     drawn = []
     monkeypatch.setattr(tokenizer_plot, "draw", lambda curves, _: drawn.append(curves))

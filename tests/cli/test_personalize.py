@@ -1,4 +1,4 @@
-"""`tacit personalize`: better for one person, and that person's own."""
+"""`tacit model personalize`: better for one person, and that person's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "the red dog runs quickly and then sleeps"
 
 @pytest.fixture
 def tacit(command):
-    return command("personalize")
+    return command("model personalize")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`tacit pretrain` as a user meets it: files, table, JSON, and one sentence for every mistake."""
+"""`tacit model pretrain` as a user meets it: files, table, JSON, and one sentence for mistakes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def books(tmp_path):
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as stop:
-        main(["pretrain", *map(str, arguments)])
+        main(["model", "pretrain", *map(str, arguments)])
     out, err = capsys.readouterr()
     return stop.value.code, out, err
 

@@ -1,4 +1,4 @@
-"""`tacit pretrain --mlm` as a user meets it: a folder, a table, JSON, and mistakes."""
+"""`tacit model pretrain --mlm` as a user meets it: a folder, a table, JSON, and mistakes."""
 
 import json
 
@@ -37,7 +37,7 @@ def book(tmp_path):
 
 @pytest.fixture
 def pretrain(command):
-    return command("pretrain")
+    return command("model pretrain")
 
 
 def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_with(
@@ -119,7 +119,7 @@ def test_text_that_is_missing_private_or_too_short_is_refused(pretrain, tmp_path
 def test_a_missing_package_is_one_sentence(pretrain, tmp_path, book, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     message = pretrain.refused(book, "--out", tmp_path / "made", *TINY)
-    assert "--mlm needs the package transformers: pip install 'tacit[nlu]'" in message
+    assert "--mlm needs the package transformers: pip install 'tacit-dp[nlu]'" in message
 
 
 def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatch):

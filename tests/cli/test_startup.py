@@ -1,7 +1,12 @@
-"""`tacit --help` is quick: what takes long to import is imported by the commands that need it."""
+"""`tacit --help` is quick, fits a screen and tells the way; shells complete the commands."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+from tacit.cli.main import main
 
 HEAVY = ("torch", "numpy", "scipy", "matplotlib", "pydantic", "pyarrow", "transformers")
 
@@ -12,3 +17,29 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_is_run():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_help_fits_a_screen_and_shows_the_way_in_order(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) <= 34
+    shown = [line.split()[1] for line in lines if line.startswith("│ ") and line[2] != "-"]
+    way = "ingest plan train evaluate predict audit report export verify".split()
+    assert shown[: len(way)] == way
+    assert {"compare", "ledger", "demo", "corpus", "tokenizer", "model", "recipes"} < set(shown)
+    assert "papers" in shown  # of the entry-point group tacit.commands
+
+
+def test_shells_complete_commands():
+    script = "from tacit.cli.main import app; app(prog_name='tacit')"
+    asked = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": "tacit model p", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | asked,
+    )
+    assert done.stdout.split() == ["pretrain", "personalize"]

@@ -1,4 +1,4 @@
-"""`tacit suggest-clip`: a clip norm from public text, and never from people's."""
+"""`tacit model suggest-clip`: a clip norm from public text, and never from people's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runs.small import WORDS, experiment
 
 @pytest.fixture
 def tacit(command):
-    return command("suggest-clip")
+    return command("model suggest-clip")
 
 
 @pytest.fixture

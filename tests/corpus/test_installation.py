@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tacit.corpus import installation
+from tacit.privacy import durable
 
 
 def test_the_state_folder_is_where_the_environment_says(tmp_path, monkeypatch):
@@ -61,14 +62,14 @@ def test_a_damaged_secret_is_refused_and_not_replaced():
 
 
 def test_who_loses_the_race_for_the_secret_reads_the_winners(monkeypatch):
-    real, won = installation.write_durably, []
+    real, won = durable.write_whole, []
 
-    def slower(path: Path, data: bytes) -> None:
-        real(path, data)
-        monkeypatch.setattr(installation, "write_durably", real)
+    def slower(path: Path, data: bytes, *, mode: int) -> None:
+        real(path, data, mode=mode)
+        monkeypatch.setattr(durable, "write_whole", real)
         won.append(installation.secret())  # the other process is done first
 
-    monkeypatch.setattr(installation, "write_durably", slower)
+    monkeypatch.setattr(durable, "write_whole", slower)
     assert installation.secret() == won[0]
 
 

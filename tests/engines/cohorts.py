@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from tacit.federated.cohort import CohortSum
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.weighting import UserWeighting
 from tests.federated.tiny import ListedUsers, few_users, job, plan, task, texts
 
 PLAN = plan(
-    weighting=UserWeighting(20.0), adaptive=QuantileClip(), noise_multiplier=0.7, population=50
+    weighting=UserWeighting(20.0),
+    adaptive=QuantileClip(),
+    noise=IndependentNoise(0.7),
+    population=50,
 )
 SHUFFLED = FedAvg(learning_rate=0.5, batch_size=2, unroll=4, shuffle=True)
 UPDATES = {

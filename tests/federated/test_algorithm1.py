@@ -14,6 +14,7 @@ from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.models.vectors import layer_sizes, to_vector
@@ -70,10 +71,10 @@ def oracles_pieces(update):
     return [cut(tokens.tolist(), update.unroll, BOS) for tokens in USERS.lists]
 
 
-def noise_multiplier(estimator, clipper, weighting):
+def noise(estimator, clipper, weighting):
     """Noise wherever a plan with it is sound."""
     unsound = clipper == "none" or (weighting == "weight-aware" and estimator == "clipped")
-    return 0.0 if unsound else Z
+    return None if unsound else IndependentNoise(Z)
 
 
 def literal(model, update, estimator, clipper, weighting):
@@ -96,7 +97,7 @@ def literal(model, update, estimator, clipper, weighting):
     }[clipper]
     return oracle.Algorithm1(
         q=Q,
-        z=noise_multiplier(estimator, clipper, weighting),
+        z=Z if noise(estimator, clipper, weighting) else 0.0,
         S=S,
         clip=clip,
         user_update=user_update,
@@ -119,7 +120,7 @@ def fast_plan(model, total_weight, estimator, clipper, weighting):
         estimator=(
             FixedDenominator(total_weight) if estimator == "fixed" else ClippedDenominator(W_MIN)
         ),
-        noise_multiplier=noise_multiplier(estimator, clipper, weighting),
+        noise=noise(estimator, clipper, weighting),
         weighting=UserWeighting(None if weighting == "equal" else W_HAT),
         weight_aware=weighting == "weight-aware",
         layers=layer_sizes(model),
@@ -269,7 +270,7 @@ def test_no_clip_no_noise_everybody_is_exactly_federated_averaging():
 @pytest.mark.parametrize("estimator", [FixedDenominator(20.0), ClippedDenominator(10.0)])
 def test_empty_cohort_is_noised_like_any_other(estimator):
     model = one_model()
-    one_plan = plan(estimator=estimator, noise_multiplier=Z)
+    one_plan = plan(estimator=estimator, noise=IndependentNoise(Z))
     job = Job(to_vector(model), one_plan.initial_clip_state(), KEY, "main", 0)
     result = sum_over(task(one_plan, UPDATES["fedavg"]), job, [], AutogradSGD(model))
     assert not result.total.update.any()

@@ -15,6 +15,7 @@ from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.mechanisms.adaptive import QuantileClip
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.models.vectors import layer_sizes, to_vector
 from tacit.tokenizers.cache import TokenCache
@@ -32,7 +33,10 @@ UPDATES = {
 }
 updates = pytest.mark.parametrize("update", list(UPDATES))
 ADAPTIVE = plan(
-    weighting=UserWeighting(20.0), adaptive=QuantileClip(), noise_multiplier=0.7, population=50
+    weighting=UserWeighting(20.0),
+    adaptive=QuantileClip(),
+    noise=IndependentNoise(0.7),
+    population=50,
 )
 
 

@@ -14,6 +14,7 @@ from tacit.mechanisms.adaptive import (
 from tacit.mechanisms.clippers import FlatClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
 from tacit.mechanisms.fixed_point import HALF_CLIP_BIT
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.events import Adjacency
@@ -28,7 +29,7 @@ def adaptive_plan(**fields):
         sampler=PoissonSampler(0.1),
         clipper=FlatClip(1.0),
         estimator=FixedDenominator(1000.0),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
         adaptive=QuantileClip(),
     )
     return RoundPlan(**(defaults | fields))
@@ -86,9 +87,9 @@ def test_too_little_bit_noise_is_refused_with_the_least_that_is_allowed(bits, le
     clipper = FlatClip(1.0) if bits == 1 else PerLayerClip.even(1.0, bits)
     too_little = QuantileClip(bit_noise_stddev=float(least))
     with pytest.raises(ValueError, match=f"bit_noise_stddev must be above {least} .* got {least}"):
-        adaptive_plan(clipper=clipper, noise_multiplier=3.0, adaptive=too_little)
+        adaptive_plan(clipper=clipper, noise=IndependentNoise(3.0), adaptive=too_little)
     enough = QuantileClip(bit_noise_stddev=float(least) * 1.01)
-    adaptive_plan(clipper=clipper, noise_multiplier=3.0, adaptive=enough)
+    adaptive_plan(clipper=clipper, noise=IndependentNoise(3.0), adaptive=enough)
 
 
 def test_too_small_a_cohort_for_the_default_bit_noise_is_refused():
@@ -136,7 +137,7 @@ def test_clip_norm_converges_to_the_quantile_of_the_norms(quantile):
         sampler=PoissonSampler(0.25),
         clipper=FlatClip(0.01),  # far too low at first
         estimator=FixedDenominator(float(users)),
-        noise_multiplier=0.5,
+        noise=IndependentNoise(0.5),
         adaptive=QuantileClip(target_quantile=quantile, learning_rate=0.2),
     )
     key, state, path = RunKey.from_seed(3), plan.initial_clip_state(), []
@@ -156,7 +157,7 @@ def test_clip_norm_converges_to_the_quantile_of_the_norms(quantile):
 
 
 def test_without_noise_the_bits_are_counted_exactly():
-    plan = adaptive_plan(noise_multiplier=None, adaptive=QuantileClip(0.5, 1.0))
+    plan = adaptive_plan(noise=None, adaptive=QuantileClip(0.5, 1.0))
     state = plan.initial_clip_state()
     acc = plan.empty(1)
     for norm in (0.1, 0.2, 5.0):

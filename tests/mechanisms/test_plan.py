@@ -13,6 +13,7 @@ from tacit.mechanisms.adaptive import QuantileClip
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import (
     FixedSizeSampler,
@@ -36,7 +37,7 @@ def plan(**fields):
         sampler=PoissonSampler(0.1),
         clipper=FlatClip(1.0),
         estimator=FixedDenominator(float(K)),
-        noise_multiplier=1.2,
+        noise=IndependentNoise(1.2),
     )
     return RoundPlan(**(defaults | fields))
 
@@ -89,7 +90,6 @@ def test_event_is_noise_over_sensitivity_under_the_samplers_adjacency(sampler, e
     assert one.noise_stddev() / sensitivity == pytest.approx(event.noise_multiplier, rel=1e-12)
 
 
-@pytest.mark.parametrize("noise_multiplier", [None, 0, 0.0])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -99,8 +99,8 @@ def test_event_is_noise_over_sensitivity_under_the_samplers_adjacency(sampler, e
         {"sampler": WithReplacementSampler(K, 10), "estimator": TrueAverage()},
     ],
 )
-def test_plan_without_noise_accounts_to_infinity_and_needs_no_randomness(noise_multiplier, fields):
-    one = plan(noise_multiplier=noise_multiplier, **fields)
+def test_plan_without_noise_accounts_to_infinity_and_needs_no_randomness(fields):
+    one = plan(noise=None, **fields)
     assert one.event() == events.NonPrivate("no noise is added to the updates")
     assert one.noise_stddev() == 0
     assert "No differential privacy" in one.guarantee(math.inf, 1e-6, "pld", 10).claim
@@ -135,7 +135,7 @@ def test_no_clip_no_noise_everybody_is_the_plain_weighted_average(users):
         clipper=NoClip(),
         estimator=TrueAverage(),
         weighting=UserWeighting(7.0),
-        noise_multiplier=None,
+        noise=None,
     )
     assert one.cohort(len(users), streams("cohort")).tolist() == list(range(len(users)))
     acc, state = summed(one, users)
@@ -154,7 +154,7 @@ def test_without_noise_the_estimators_are_those_of_the_paper(users):
     updates = [update for update, _ in users]
     weights = exact_weights(users, 7.0)
     # A clip norm beyond all updates is no clip.
-    shared = dict(clipper=FlatClip(100.0), weighting=UserWeighting(7.0), noise_multiplier=None)
+    shared = dict(clipper=FlatClip(100.0), weighting=UserWeighting(7.0), noise=None)
     for estimator, expected in (
         (FixedDenominator(40.0), oracle.fixed_denominator(weights, updates, Fraction(4))),
         (ClippedDenominator(20.0), oracle.clipped_denominator(weights, updates, Fraction(2))),
@@ -167,7 +167,7 @@ def test_without_noise_the_estimators_are_those_of_the_paper(users):
 
 def test_little_noise_is_no_noise():
     users = [([0.3, -0.2], 1), ([0.1, 0.9], 1)]
-    quiet, silent = plan(noise_multiplier=1e-9), plan(noise_multiplier=None)
+    quiet, silent = plan(noise=IndependentNoise(1e-9)), plan(noise=None)
     acc, state = summed(quiet, users)
     released, exact = (one.release(acc, state, streams).average for one in (quiet, silent))
     np.testing.assert_allclose(released, exact, atol=1e-10)
@@ -212,7 +212,7 @@ def test_contribution_has_norm_at_most_weight_times_clip_norm_exactly(
 
 
 def test_contribution_uses_the_clip_norms_of_the_state_it_is_given():
-    one = plan(clipper=FlatClip(1.0), schedule=StepClip(((1, 0.25),)), noise_multiplier=None)
+    one = plan(clipper=FlatClip(1.0), schedule=StepClip(((1, 0.25),)), noise=None)
     update = np.array([3.0, 4.0])
     for round, norm in ((0, 1.0), (1, 0.25)):
         state = one.schedule.state((1.0,), round)
@@ -254,11 +254,11 @@ EVERY_FIELD_CHANGED = {
     "layer norms": plan(clipper=PerLayerClip((1.0, 0.5))),
     "estimator": plan(estimator=FixedDenominator(999.0)),
     "estimator's kind": plan(estimator=ClippedDenominator(float(K))),
-    "noise_multiplier": plan(noise_multiplier=1.3),
-    "no noise": plan(noise_multiplier=None),
-    "no clip": plan(noise_multiplier=None, clipper=NoClip()),
-    "true average": plan(noise_multiplier=None, estimator=TrueAverage()),
-    "replacement": plan(noise_multiplier=None, sampler=WithReplacementSampler(K, 9)),
+    "noise_multiplier": plan(noise=IndependentNoise(1.3)),
+    "no noise": plan(noise=None),
+    "no clip": plan(noise=None, clipper=NoClip()),
+    "true average": plan(noise=None, estimator=TrueAverage()),
+    "replacement": plan(noise=None, sampler=WithReplacementSampler(K, 9)),
     "weighting": plan(weighting=UserWeighting(160.0)),
     "steps": plan(schedule=StepClip(((4885, 7.9), (6000, 5.0)))),
     "geometric": plan(schedule=GeometricClip(0.999, 0.5)),
@@ -294,11 +294,11 @@ def test_json_round_trip_keeps_the_plan_and_its_hash(name):
 
 
 def test_equal_plans_have_equal_hashes_however_their_numbers_were_written():
-    written = plan(clipper=FlatClip(20), estimator=FixedDenominator(K), noise_multiplier=1)
+    written = plan(clipper=FlatClip(20), estimator=FixedDenominator(K), noise=IndependentNoise(1))
     other = plan(
         clipper=FlatClip(np.float32(20.0)),
         estimator=FixedDenominator(np.float64(K)),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
         schedule=ConstantClip(),
     )
     assert written == other

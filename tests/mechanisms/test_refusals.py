@@ -7,6 +7,7 @@ import pytest
 from tacit.mechanisms.adaptive import QuantileClip
 from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import (
     FixedSizeSampler,
@@ -26,7 +27,7 @@ def plan(**fields):
         sampler=PoissonSampler(0.1),
         clipper=FlatClip(1.0),
         estimator=FixedDenominator(float(K)),
-        noise_multiplier=1.2,
+        noise=IndependentNoise(1.2),
     )
     return RoundPlan(**(defaults | fields))
 
@@ -53,7 +54,7 @@ def plan(**fields):
             "sampler's population must be the plan's population of 1000, got 999",
         ),
         (
-            {"sampler": WithReplacementSampler(5, 5), "noise_multiplier": None},
+            {"sampler": WithReplacementSampler(5, 5), "noise": None},
             "sampler's population must be the plan's population of 1000, got 5",
         ),
         (
@@ -64,20 +65,21 @@ def plan(**fields):
             {"estimator": ClippedDenominator(1001.0)},
             "min_weight must be at most the population of 1000, .* got 1001",
         ),
-        ({"noise_multiplier": -1.0}, "noise_multiplier must be .* at least 0, got -1.0"),
-        ({"noise_multiplier": math.nan}, "noise_multiplier must be .* got nan"),
-        ({"noise_multiplier": math.inf}, "noise_multiplier must be .* got inf"),
-        ({"noise_multiplier": 1e10}, "noise_multiplier must keep the noise below 1.05e.06 clip"),
+        ({"noise": 1.2}, "noise cannot be 1.2"),
+        (
+            {"noise": IndependentNoise(1e10)},
+            "noise_multiplier must keep the noise below 1.05e.06 clip",
+        ),
         ({"population": 0}, "population must be at least 1, got 0"),
         ({"population": 1e3}, "population must be a whole number, got 1000.0"),
         ({"population": 2**32}, "population must be at most 4294967295, .* got 4294967296"),
         ({"unit": "person"}, "unit must be one of user, record, got 'person'"),
         (
-            {"clipper": NoClip(), "noise_multiplier": None, "schedule": STEPS},
+            {"clipper": NoClip(), "noise": None, "schedule": STEPS},
             "clipper must have a clip norm for a schedule",
         ),
         (
-            {"clipper": NoClip(), "noise_multiplier": None, "adaptive": QuantileClip()},
+            {"clipper": NoClip(), "noise": None, "adaptive": QuantileClip()},
             "clipper must have a clip norm for a schedule or an adaptive clip",
         ),
         (
@@ -85,7 +87,7 @@ def plan(**fields):
             "schedule must be ConstantClip beside an adaptive clip",
         ),
         (
-            {"noise_multiplier": None, "adaptive": QuantileClip(bit_noise_stddev=5.0)},
+            {"noise": None, "adaptive": QuantileClip(bit_noise_stddev=5.0)},
             "bit_noise_stddev must be left out of a plan without noise, got 5.0",
         ),
         ({"adaptive": QuantileClip(bit_noise_stddev=0.6)}, "must be above 0.6 .* got 0.6"),
@@ -111,9 +113,13 @@ def test_plan_is_refused_and_says_why(fields, message):
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize(
     ("make", "name"),
-    [(FixedDenominator, "total_weight"), (ClippedDenominator, "min_weight")],
+    [
+        (FixedDenominator, "total_weight"),
+        (ClippedDenominator, "min_weight"),
+        (IndependentNoise, "noise_multiplier"),
+    ],
 )
-def test_estimators_refuse_weights_that_are_not_positive(make, name, value):
+def test_estimators_and_noise_refuse_numbers_that_are_not_positive(make, name, value):
     with pytest.raises(ValueError, match=f"{name} must be a finite number above 0, got {value}"):
         make(value)
 
@@ -124,11 +130,11 @@ def test_estimators_refuse_weights_that_are_not_positive(make, name, value):
         {"sampler": FixedSizeSampler(K, K)},
         {"sampler": PoissonSampler(1)},
         {"estimator": ClippedDenominator(1e-9)},
-        {"noise_multiplier": 1e6},
-        {"noise_multiplier": 1e-12},
+        {"noise": IndependentNoise(1e6)},
+        {"noise": IndependentNoise(1e-12)},
         {"population": 2**32 - 1},
-        {"noise_multiplier": None, "clipper": NoClip(), "estimator": TrueAverage()},
-        {"noise_multiplier": 0, "sampler": WithReplacementSampler(K, 10)},
+        {"noise": None, "clipper": NoClip(), "estimator": TrueAverage()},
+        {"noise": None, "sampler": WithReplacementSampler(K, 10)},
     ],
 )
 def test_plans_at_the_edge_of_what_is_allowed_can_be_made(fields):

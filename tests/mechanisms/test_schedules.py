@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tacit.mechanisms.clippers import FlatClip, PerLayerClip
 from tacit.mechanisms.estimators import FixedDenominator
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.mechanisms.schedules import (
@@ -27,7 +28,7 @@ def plan_with(schedule, clipper=None):
         sampler=PoissonSampler(1667 / 763_430),
         clipper=clipper or FlatClip(20.0),
         estimator=FixedDenominator(763_430.0),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
         schedule=schedule,
     )
 

@@ -13,6 +13,7 @@ from tacit.mechanisms.adaptive import QuantileClip, bit_sensitivity
 from tacit.mechanisms.clippers import FlatClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
 from tacit.mechanisms.fixed_point import CLIP_BITS
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.mechanisms.weighting import UserWeighting
@@ -38,7 +39,7 @@ def plan_for(adjacency, clipper, estimator, weighting, q=0.1, **fields):
         clipper=clipper,
         estimator=estimator,
         weighting=weighting,
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
         layers=LAYERS,
         **fields,
     )
@@ -226,7 +227,7 @@ def test_lemma_1_needs_clipped_updates_and_not_merely_clipped_weighted_updates()
         clipper=FlatClip(float(S)),
         estimator=ClippedDenominator(10.0),
         weighting=UserWeighting(100.0),
-        noise_multiplier=1.0,
+        noise=IndependentNoise(1.0),
     )
     state, light, heavy = plan.initial_clip_state(), (np.array([100.0]), 1), (np.array([-1.0]), 100)
     acc = plan.empty(1)

@@ -12,7 +12,7 @@ import pytest
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
@@ -50,7 +50,7 @@ POINTS = {
     "between ledger and noise": (Ledger, "append", 3, True),
     "before the server's step": (Session, "apply", 3, False),
     "before the checkpoint": (Checkpoints, "write", 4, False),
-    "between the checkpoint's two files": (files, "replace", 12, True),
+    "between the checkpoint's two files": (durable, "write_whole", 12, True),
     "after the checkpoint": (Checkpoints, "write", 4, True),
     "before old checkpoints go": (Checkpoints, "prune", 4, False),
     "before the diagnostics": (Session, "note", 4, False),
@@ -74,7 +74,7 @@ def test_a_run_that_dies_at_any_point_ends_with_the_same_bits(
 
 def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies(patch, files, "replace", call=1, after=True)
+        dies(patch, durable, "write_whole", call=1, after=True)
         with pytest.raises(Died):
             train(experiment(folder), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -260,7 +260,7 @@ def test_a_truncated_checkpoint_is_refused_and_an_earlier_one_goes_on(
 
 
 def test_a_full_disk_ends_in_a_run_that_resumes(folder, finished, tmp_path, monkeypatch):
-    original, calls = files.replace, [0]
+    original, calls = durable.write_whole, [0]
 
     def full(path, data, **options):
         calls[0] += 1
@@ -269,7 +269,7 @@ def test_a_full_disk_ends_in_a_run_that_resumes(folder, finished, tmp_path, monk
         original(path, data, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "replace", full)
+        patch.setattr(durable, "write_whole", full)
         with pytest.raises(OSError, match="No space left"):
             train(experiment(folder), tmp_path / "run")
     train(None, tmp_path / "run", resume=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.evaluation import sampling
 from tacit.models.vectors import to_vector
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -297,4 +297,4 @@ def test_metrics_files_hold_rows_of_numbers(switched_run):
     lines = (switched_run[0].path / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert all(0 <= row["word_accuracy"] <= 1 for row in rows)
-    assert files.read_lines(switched_run[0].path / "metrics.jsonl") == rows
+    assert durable.read_lines(switched_run[0].path / "metrics.jsonl") == rows

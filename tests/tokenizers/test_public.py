@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tacit.tokenizers import public
-from tacit_papers import tokenizer_fit as stats
+from tacit_papers.bagdasaryan2022 import fit as stats
 
 WORDFREQ = Path(__file__).parents[3] / "shared/data/wordfreq/wordfreq_en_top60k.tsv.gz"
 

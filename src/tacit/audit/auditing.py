@@ -28,8 +28,7 @@ from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.audit.user_scores import FRESH, TEXTS
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
-from tacit.privacy import checks
-from tacit.privacy import durable as files
+from tacit.privacy import checks, durable
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import assembly, coins
@@ -184,9 +183,9 @@ def save(run: Run, findings: Findings) -> None:
     internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
     if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
         internal["membership"] = earlier  # of the same model, and perhaps hours of work
-    files.replace(run.path / AUDIT_FILE, _json(findings.public))
+    durable.write_whole(run.path / AUDIT_FILE, _json(findings.public))
     if internal:
-        files.replace(path, _json(internal | {"round": run.round}), mode=0o600)
+        durable.write_whole(path, _json(internal | {"round": run.round}), mode=0o600)
     else:
         path.unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from tacit.audit.nlu_attack import attack
 from tacit.audit.nlu_attack_result import NluAttackResult
 from tacit.audit.nlu_attack_rmia import DEFAULT_A, chosen_a
 from tacit.audit.nlu_attack_shadow import Shadow
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.tasks.nlu.attack_candidates import AttackRoles, Candidates
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.model_files import StoredModel
@@ -110,7 +110,7 @@ def attack_run(
     )
     row = {"run": str(target.path), "epoch": target.epoch, **result.as_row()}
     text = json.dumps(row, indent=2, allow_nan=False) + "\n"
-    files.replace(target.directory.attack_file, text.encode(), mode=0o600)
+    durable.write_whole(target.directory.attack_file, text.encode(), mode=0o600)
     return result
 
 

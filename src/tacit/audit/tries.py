@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy import checks, durable
-from tacit.privacy import durable as files
 
 TRIES_FILE = "audits.jsonl"  # in the private folder of a run
 
@@ -112,7 +111,7 @@ class Tries:
         return Try(count + 1, confidence)
 
     def _rows(self) -> list[dict[str, Any]]:
-        rows = files.read_lines(self._path)
+        rows = durable.read_lines(self._path)
         numbers = [row.get("try") for row in rows if "settings" in row]
         known = all(
             isinstance(row.get("lower_bound", row.get("asked")), float | int) for row in rows
@@ -123,9 +122,9 @@ class Tries:
 
     def _append(self, row: dict[str, Any]) -> None:
         is_new = not self._path.exists()
-        files.append_line(self._path, row, mode=0o600)
+        durable.append_line(self._path, row, mode=0o600)
         if is_new:
-            durable.sync_directory(self._path.parent)
+            durable.sync(self._path.parent)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

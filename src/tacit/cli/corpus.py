@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Optional
 
 import typer
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from tacit.cli.options import number
 from tacit.cli.progress import tracked
+from tacit.privacy import durable
 
 if TYPE_CHECKING:
     from tacit.corpus.source import Source
@@ -25,7 +25,7 @@ app = typer.Typer(rich_markup_mode="markdown")
 
 @app.callback(invoke_without_command=True)
 def _corpus(context: typer.Context) -> None:
-    """Look into a corpus: info, head and export; and the budget of its people."""
+    """Look into a corpus, export it, set its people's budget."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -127,18 +127,14 @@ def export(
         raise ValueError(f"export file {str(out)!r} is in a folder that does not exist")
     source = _chosen(corpus, part, texts)
     print(f"tacit: writing people's text to {out}", file=sys.stderr)
-    partial = out.with_name(f".{out.name}.partial")
     count = 0
-    try:
-        with _created(partial, out.suffix == ".gz") as file:
-            for index in tracked(range(len(source)), "exporting"):
-                row = {"user": source.user_id(index), "texts": source.texts(index)}
-                if row["texts"]:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    count += 1
-        partial.rename(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    # Only the owner can read the file, which is people's text.
+    with durable.whole_file(out, mode=0o600) as file, _compressor(file, out) as lines:
+        for index in tracked(range(len(source)), "exporting"):
+            row = {"user": source.user_id(index), "texts": source.texts(index)}
+            if row["texts"]:
+                lines.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                count += 1
     if as_json:
         json.dump({"file": str(out), "users": count}, sys.stdout, indent=2)
         print()
@@ -220,12 +216,9 @@ def _chosen(corpus: str, part: str, texts: str) -> Source:
     return kept(source) if texts == "kept" else held_out(source)
 
 
-def _created(path: Path, compressed: bool) -> io.TextIOWrapper:
-    """A new text file that only its owner can read."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-    if compressed:
-        return gzip.open(path, "wt", encoding="utf-8")
-    return path.open("w", encoding="utf-8")
+def _compressor(file: BinaryIO, out: Path) -> AbstractContextManager[BinaryIO | gzip.GzipFile]:
+    """What to write to so that `file` gets the format that `out`'s ending asks for."""
+    return gzip.GzipFile(fileobj=file, mode="wb") if out.suffix == ".gz" else nullcontext(file)
 
 
 def _quantiles(counts: Any) -> dict[str, int]:

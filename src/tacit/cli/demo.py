@@ -16,10 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.demo_audit import POOLED_EPOCHS, audit_all, pooled_model, print_memorized
-from tacit.cli.live import Display
 from tacit.cli.options import Seed
 from tacit.cli.output import Interrupted
-from tacit.cli.progress import bar, tracked
+from tacit.cli.progress import Display, bar, tracked
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="RUN",
-            help="A run directory, an exported bundle, or a folder that tacit pretrain made.",
+            help="A run directory, an exported bundle, or a folder that tacit model pretrain made.",
             show_default=False,
         ),
     ],

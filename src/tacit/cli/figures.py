@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.cli.progress import tracked
+from tacit.privacy import durable
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.events import Composition
 
@@ -67,14 +68,11 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure; nothing half-written is left under the name that was asked for."""
-    partial = path.with_name(f".{path.name}.part{path.suffix}")
     try:
-        figure.savefig(partial, dpi=150)
-        partial.replace(path)
+        with durable.whole_file(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def draw(path: Path, *panels: Panel) -> None:

@@ -1,14 +1,23 @@
-"""`tacit`: the entry point, and how every foreseeable mistake ends (one sentence, exit code 2)."""
+"""`tacit`: the tree of commands, and how every foreseeable mistake ends.
+
+The tree is written out here, in the order in which a person meets the commands: first the way
+from text to a released model, then what helps beside it.  Each command's module
+imports torch and the like only when it runs, so that `tacit --help` stays quick.
+
+Other packages add commands through the entry-point group `tacit.commands`: the name is the
+command's, the object a typer app.  `tacit papers` comes from `tacit_papers` that way.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tacit import __version__
 from tacit.cli import (
@@ -20,52 +29,75 @@ from tacit.cli import (
     export,
     ingest,
     ledger,
+    model,
     nlu,
-    personalize,
     plan,
     predict,
-    pretrain,
     recipes,
     report,
-    suggest_clip,
     tokenizer,
     train,
     verify,
 )
-from tacit.cli.output import Interrupted
+from tacit.cli.output import Interrupted, note
+
+
+class _Root(TyperGroup):
+    """Keeps `tacit --help` on one screen: one line stands for typer's options of completion."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            if "completion" in (parameter.name or ""):
+                parameter.hidden = True  # type: ignore[attr-defined]
+        return parameters
+
 
 app = typer.Typer(
     name="tacit",
-    help="Train language models on people's text without letting the models remember the people.",
-    add_completion=False,
+    cls=_Root,
+    help="Train language models on people's text that do not remember the people.",
+    epilog="Completion of commands in your shell: `tacit --install-completion`",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-app.command("demo")(demo.demo)
-app.command("ingest")(ingest.ingest)
-app.add_typer(corpus.app, name="corpus")
-app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
-app.command("train", epilog=train.EXAMPLES)(train.train)
-app.add_typer(recipes.app, name="recipes")
-app.add_typer(tokenizer.app, name="tokenizer")
-app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
-app.command("evaluate", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
-app.command("audit", epilog=audit.EXAMPLES)(audit.audit)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.add_typer(nlu.app, name="nlu")
-app.command("ledger", epilog=ledger.EXAMPLES)(ledger.ledger)
-app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
-app.command("export", epilog=export.EXAMPLES)(export.export)
-app.command("personalize", epilog=personalize.EXAMPLES)(personalize.personalize)
-app.command("suggest-clip", epilog=suggest_clip.EXAMPLES)(suggest_clip.suggest_clip)
-for _command in entry_points(group="tacit.commands"):  # of packages on top of this one
-    app.add_typer(_command.load(), name=_command.name)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _add(panel: str, name: str, command: Callable[..., None], help: str, epilog: str = "") -> None:
+    """Add one command; `help` is its line in `tacit --help`, its docstring the long help."""
+    app.command(name, epilog=epilog, short_help=help, rich_help_panel=panel)(command)
+
+
+_WAY = "The way from text to a released model"
+_add(_WAY, "ingest", ingest.ingest, "Turn files of people's text into a corpus.")
+_add(_WAY, "plan", plan.plan, "Epsilon before any training, or solve for the noise.", plan.EXAMPLES)
+_add(_WAY, "train", train.train, "Train a model; ends with its epsilon.", train.EXAMPLES)
+_add(_WAY, "evaluate", evaluate.evaluate, "Measure it on unseen people.", evaluate.EXAMPLES)
+_add(_WAY, "predict", predict.predict, "Suggest words for a typed text.", predict.EXAMPLES)
+_add(_WAY, "audit", audit.audit, "Attack it: what does it remember?", audit.EXAMPLES)
+_add(_WAY, "report", report.report, "Claim, curves and audit on one page.", report.EXAMPLES)
+_add(_WAY, "export", export.export, "Write the bundle that may be shared.", export.EXAMPLES)
+_add(_WAY, "verify", verify.verify, "Check every claim against the ledger.", verify.EXAMPLES)
+
+_BESIDE = "Beside it"
+_add(_BESIDE, "compare", compare.compare, "Several runs side by side.", compare.EXAMPLES)
+_add(_BESIDE, "ledger", ledger.ledger, "What a run has released, and its cost.", ledger.EXAMPLES)
+_add(_BESIDE, "demo", demo.demo, "All of it in minutes, on chat that is built in.")
+
+app.add_typer(corpus.app, name="corpus", rich_help_panel=_BESIDE)
+app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=_BESIDE)
+app.add_typer(model.app, name="model", rich_help_panel=_BESIDE)
+app.add_typer(recipes.app, name="recipes", rich_help_panel=_BESIDE)
+app.add_typer(nlu.app, name="nlu", rich_help_panel=_BESIDE)
+for _plugin in entry_points(group="tacit.commands"):
+    try:
+        app.add_typer(_plugin.load(), name=_plugin.name, rich_help_panel=_BESIDE)
+    except ImportError as _fault:
+        note(f"the commands of {_plugin.value} cannot be loaded: {_fault}")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
         print(f"tacit {__version__}")
         raise typer.Exit
 
@@ -81,31 +113,26 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command.  Exit codes: 0 done, 2 a mistake in the input, 130 interrupted."""
+    """Run one command and exit.
+
+    Exit codes: 0 done, 1 a check that failed (`audit`, `verify`), 2 a mistake in the input (one
+    sentence on standard error; with TACIT_DEBUG set, the traceback), 130 interrupted.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = app(args=list(arguments) or ["--help"], standalone_mode=False)
     except typer.Exit as stop:
         code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort, Interrupted) as stop:
+        note(str(stop) if isinstance(stop, Interrupted) else "interrupted")
         code = 130
-    except Interrupted as stop:
-        print(f"tacit: {stop}", file=sys.stderr)
-        sys.exit(130)
     except (typer.TyperException, ValueError, OSError) as mistake:
         if os.environ.get("TACIT_DEBUG"):
             raise
-        print(f"tacit: {_sentence(mistake)}", file=sys.stderr)
+        format_message = getattr(mistake, "format_message", mistake.__str__)
+        note(" ".join(format_message().split()) or type(mistake).__name__)
         code = 2
-    if code == 130:
-        print("tacit: interrupted", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _sentence(mistake: Exception) -> str:
-    message = getattr(mistake, "format_message", None)
-    text = message() if callable(message) else str(mistake)
-    return " ".join(str(text).split()) or type(mistake).__name__
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import typer
 from tacit.cli import nlu_attack, nlu_evaluate, nlu_recipes, nlu_train
 
 app = typer.Typer(
-    help="Train models of intents and slots privately, and find out what they give away.",
+    help="Models of intents and slots: train, evaluate, attack.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

@@ -8,10 +8,7 @@ output, so that `tacit ... --json | jq` always works.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from tacit.privacy import durable
 from tacit.privacy.claims import format_epsilon
 
 
@@ -93,17 +91,8 @@ def new_directory(out: Path) -> Iterator[Path]:
         raise ValueError(f"--out {str(out)!r} exists already: choose a directory that does not")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        yield partial
-        mask = os.umask(0)
-        os.umask(mask)
-        partial.chmod(0o777 & ~mask)  # mkdtemp's is for the owner only
-        if out.exists():  # renaming over an empty directory would succeed
-            raise ValueError(f"--out {str(out)!r} was created by another process meanwhile")
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with durable.whole_folder(out) as folder:
+        yield folder
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""`tacit pretrain`: a starting point from public text, before anything private is touched."""
+"""`tacit model pretrain`: a starting point from public text, before anything private is touched."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-`tacit pretrain books.jsonl.gz --out pretrained --minutes 15`
+`tacit model pretrain books.jsonl.gz --out pretrained --minutes 15`
 
-`tacit pretrain chitchat --model cifg --tokenizer bpe --vocab 5000 --out pretrained`
+`tacit model pretrain chitchat --model cifg --tokenizer bpe --vocab 5000 --out pretrained`
 
-`tacit pretrain more.txt --tokenizer pretrained/tokenizer.json --lr 1e-3 --out again`
+`tacit model pretrain more.txt --tokenizer pretrained/tokenizer.json --lr 1e-3 --out again`
 
-`tacit pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
+`tacit model pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
 """
 
 KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")

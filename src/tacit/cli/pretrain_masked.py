@@ -1,4 +1,4 @@
-"""`tacit pretrain --mlm`: a BERT for intents and slots, begun as a masked model on public text."""
+"""`tacit model pretrain --mlm`: a masked model of public text, to start a BERT from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tacit.public.text import PublicText
     from tacit.tokenizers.wordpiece import PieceVocabulary
 
-# Options of `tacit pretrain` that mean nothing here.
+# Options of `tacit model pretrain` that mean nothing here.
 _NOT_HERE = {
     "model": "--model: the model is a BERT; --model-option has its sizes",
     "tokenizer": "--tokenizer: its pieces are learnt from the text; --vocab says how many",

@@ -81,20 +81,20 @@ def show(
 
 def resolved_toml(recipe: Recipe[Experiment]) -> str:
     """What all variants share, and then of each variant what is its own."""
-    from tacit.config import toml_text
+    import tomli_w
 
     tables = {
         variant: experiment.model_dump(mode="json", exclude_none=True)
         for variant, experiment in recipe.experiments.items()
     }
     if not recipe.variants:
-        return toml_text.dumps(tables[""])
+        return tomli_w.dumps(tables[""])
     for table in tables.values():
         del table["name"]  # made from the recipe's and the variant's
     every = list(tables.values())
     shared = _shared(every)
     own = {variant: _without(table, shared) for variant, table in tables.items()}
-    return toml_text.dumps({**shared, "variants": own})
+    return tomli_w.dumps({**shared, "variants": own})
 
 
 def _shared(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tacit.config import recipes
 from tacit.config.experiment import Experiment
-from tacit.config.tables import by_dotted_key
+from tacit.config.sections import by_dotted_key
 from tacit.runs.directory import RunDirectory
 
 NOISE = ("plan.noise_multiplier", "plan.noise_stddev")

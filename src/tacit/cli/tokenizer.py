@@ -82,7 +82,7 @@ def sample(
     texts = [" ".join(text.split()) for text in said]
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        durable.create(out, "".join(f"{text}\n" for text in texts).encode(), mode=0o644)
+        durable.create_whole(out, "".join(f"{text}\n" for text in texts).encode())
     row = {
         "out": None if out is None else str(out),
         "texts": len(texts),

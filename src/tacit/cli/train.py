@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.live import Display
 from tacit.cli.options import (
     AsJson,
     KeepKey,
@@ -26,10 +25,11 @@ from tacit.cli.options import (
     whole_number,
 )
 from tacit.cli.output import Interrupted, percent, perplexity
+from tacit.cli.progress import Display
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.cli.board import Board
+    from tacit.cli.progress import TensorBoard as Board
     from tacit.cli.requested import Request
     from tacit.runs.going_on import EngineChoice
     from tacit.runs.session import Progress
@@ -230,7 +230,7 @@ def _trained(
 
 
 def _board(run: Path) -> Board:
-    from tacit.cli.board import Board
+    from tacit.cli.progress import TensorBoard as Board
 
     return Board(run)
 

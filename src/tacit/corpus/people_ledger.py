@@ -27,7 +27,6 @@ from typing import Any
 from tacit.corpus import installation
 from tacit.corpus import people as known_people
 from tacit.corpus.builtin import is_cached
-from tacit.corpus.installation import replace_durably
 from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
@@ -279,7 +278,7 @@ class PeopleLedger:
             _write_at(fd, b"".join(lines), record.size)
             os.fsync(fd)
             if not record.lines:
-                durable.sync_directory(self.path.parent)
+                durable.sync(self.path.parent)
             self._refresh(fd)
 
     @contextmanager
@@ -457,9 +456,10 @@ class PeopleLedger:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
         self._read()
         if self._record.lines:
-            copy.parent.mkdir(mode=0o700, exist_ok=True)
-            # Up to here nothing will ever change, though others may be appending.
-            replace_durably(copy, self.path.read_bytes()[: self._record.size])
+            with self._locked():  # one copy is written at a time
+                copy.parent.mkdir(mode=0o700, exist_ok=True)
+                data = self.path.read_bytes()[: self._record.size]
+                durable.write_whole(copy, data, mode=0o600)
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
         """All runs in the verified lines of another ledger, and the stricter of both budgets."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import duckdb
 
+from tacit.privacy import durable
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -49,11 +51,7 @@ def move_in(folder: Path, out: Path) -> None:
     if out.exists():
         raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
     folder.rename(out)
-    fd = os.open(out.parent, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    durable.sync(out.parent)
 
 
 def _made_parents(out: Path) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import pyarrow as pa
 from tacit.corpus import layout
 from tacit.corpus.files import sha256_of
 from tacit.corpus.lines import LineSketch
+from tacit.privacy import durable
 
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
@@ -103,7 +103,7 @@ class CorpusWriter:
         self._write(layout.TEXTS, layout.TEXTS_SCHEMA, [text, held_out])
         sketch = json.dumps(lines.as_json()) + "\n"
         (self.path / layout.LINES).write_text(sketch, encoding="utf-8")
-        _sync(self.path / layout.LINES)
+        durable.sync(self.path / layout.LINES)
         whole = {
             "format": layout.FORMAT,
             "version": layout.VERSION,
@@ -119,8 +119,8 @@ class CorpusWriter:
             },
         }
         (self.path / layout.META).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-        _sync(self.path / layout.META)
-        _sync(self.path)
+        durable.sync(self.path / layout.META)
+        durable.sync(self.path)
 
     def close(self) -> None:
         """Close the raw files; closing twice does nothing."""
@@ -142,7 +142,7 @@ class CorpusWriter:
         path = self.path / name
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as table:
             table.write_batch(pa.record_batch(columns, schema=schema))
-        _sync(path)
+        durable.sync(path)
 
 
 def text_bytes(texts: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
@@ -150,11 +150,3 @@ def text_bytes(texts: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
     texts = texts.cast(pa.large_string())
     ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
     return texts.buffers()[2][int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.fixed_point import Integers
+from tacit.mechanisms.noise import NoiseState
 from tacit.mechanisms.schedules import ClipState
 
 
@@ -54,7 +55,12 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Release:
-    """What a round makes public: the average update and the next round's clip norms."""
+    """What a round makes public, the average update and the next clip norms; and a secret.
+
+    `noise_state` is what the next round's noise depends on.  It is empty for independent noise; any
+    other is to be kept like the run's key.
+    """
 
     average: NDArray[np.float64]
     clip_state: ClipState
+    noise_state: NoiseState = field(default=(), repr=False)

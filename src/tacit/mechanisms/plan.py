@@ -28,13 +28,13 @@ from tacit.mechanisms.clippers import Clipper
 from tacit.mechanisms.contribution import Contribution, Release
 from tacit.mechanisms.estimators import Estimator
 from tacit.mechanisms.fixed_point import CLIP_BITS, HALF_CLIP_BIT, WHOLE_WEIGHT, Grid, Integers
-from tacit.mechanisms.noise import GaussianNoise
+from tacit.mechanisms.noise import IndependentNoise, Noise, NoiseState, add_gaussian
 from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.mechanisms.schedules import ClipSchedule, ClipState, ConstantClip
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED
-from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import Guarantee, Part
 from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import Stream
@@ -47,10 +47,10 @@ BIT_NOISE = "bit-noise"
 class RoundPlan(parts.Part):
     """The public facts of a round: one plan for all rounds of a phase.
 
-    `population` is K, declared and never counted.  Without a `noise_multiplier` (or with 0) the
-    plan is not private, and its event accounts to infinity.  `weight_aware` clips w_k times the
-    update to S rather than the update: all that the fixed denominator needs (McMahan et al. 2018,
-    footnote 3), and kinder to users of little weight.
+    `population` is K, declared and never counted.  Without `noise` the plan is not private, and
+    its event accounts to infinity.  `weight_aware` clips w_k times the update to S rather than the
+    update: all that the fixed denominator needs (McMahan et al. 2018, footnote 3), and kinder to
+    users of little weight.
 
     Guarantee: for every clip state, `release` of the summed contributions of a drawn cohort is one
     release of `event()`.
@@ -60,7 +60,7 @@ class RoundPlan(parts.Part):
     sampler: Sampler
     clipper: Clipper
     estimator: Estimator
-    noise_multiplier: float | None = None
+    noise: Noise | None = None
     weighting: UserWeighting = field(default_factory=UserWeighting)
     schedule: ClipSchedule = field(default_factory=ConstantClip)
     adaptive: QuantileClip | None = None
@@ -76,7 +76,12 @@ class RoundPlan(parts.Part):
 
     @property
     def is_private(self) -> bool:
-        return bool(self.noise_multiplier)
+        return self.noise is not None
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """z, or None without noise."""
+        return self.noise.noise_multiplier if self.noise else None
 
     @property
     def adjacency(self) -> Adjacency | None:
@@ -122,11 +127,16 @@ class RoundPlan(parts.Part):
         scale = self.estimator.relative_sensitivity(Adjacency.ADD_REMOVE)
         return self.update_noise_multiplier * scale
 
+    def releases(self, rounds: int) -> Composition:
+        """What `rounds` rounds release, as accountants read it."""
+        if self.noise is None:
+            return Composition.of([(events.NonPrivate("no noise is added to the updates"), rounds)])
+        return self.noise.releases(self.sampler, self.event_multiplier, rounds)
+
     def event(self) -> Event:
-        """One round, as accountants read it."""
-        if not self.is_private:
-            return events.NonPrivate("no noise is added to the updates")
-        return self.sampler.event(self.event_multiplier)
+        """What one round releases."""
+        [(event, _)] = self.releases(1).counts
+        return event
 
     @property
     def event_multiplier(self) -> float:
@@ -190,22 +200,30 @@ class RoundPlan(parts.Part):
         return self.estimator.statistic(total.update, weight_sum, self.sampler.sampling_prob)
 
     def release(
-        self, total: Contribution, clip_state: ClipState, stream_for: Callable[[str], Stream]
+        self,
+        total: Contribution,
+        clip_state: ClipState,
+        stream_for: Callable[[str], Stream],
+        noise_state: NoiseState = (),
     ) -> Release:
         """The noisy average and the next clip norms, from the sum of contributions.
 
-        `clip_state` has to be the one that the contributions were made with.  `stream_for` gives
-        the stream of a purpose.  An empty cohort is released like any other.
+        `clip_state` has to be the one that the contributions were made with, and `noise_state` that
+        of the release before.  `stream_for` gives the stream of a purpose.  An empty cohort is
+        released like any other.
         """
         if len(total.bits) != self.bits:
             raise ValueError(f"total must have {self.bits} clip bits, got {len(total.bits)}")
         step = self.grid(clip_state).step
         statistic = self.statistic(total)
-        if self.is_private:
-            noise = GaussianNoise(self.relative_noise * clip_state.total_norm / step)
-            statistic = noise.add(statistic, stream_for(UPDATE_NOISE))
+        if self.noise is not None:
+            stddev = self.relative_noise * clip_state.total_norm / step
+            statistic, noise_state = self.noise.add(
+                statistic, stddev, noise_state, stream_for(UPDATE_NOISE)
+            )
         average = statistic * (step / self._denominator)
-        return Release(average, self._next_clip_state(clip_state, total.bits, stream_for))
+        next_clip_state = self._next_clip_state(clip_state, total.bits, stream_for)
+        return Release(average, next_clip_state, noise_state)
 
     def _next_clip_state(
         self, now: ClipState, bits: Integers, stream_for: Callable[[str], Stream]
@@ -213,8 +231,8 @@ class RoundPlan(parts.Part):
         if self.adaptive is None:
             return self.schedule.state(self.clipper.norms, now.round + 1)
         if self.is_private:
-            noise = GaussianNoise(self.bit_noise_stddev * 2.0**CLIP_BITS)
-            bits = noise.add(bits, stream_for(BIT_NOISE))
+            stddev = self.bit_noise_stddev * 2.0**CLIP_BITS
+            bits = add_gaussian(bits, stddev, stream_for(BIT_NOISE))
         sums = [int(units) * 2.0**-CLIP_BITS for units in bits]
         norms = self.adaptive.next_norms(now.norms, sums, self.expected_cohort)
         return ClipState(norms, now.round + 1)
@@ -260,13 +278,25 @@ class RoundPlan(parts.Part):
         return f"{self.estimator.kind}, adaptive" if self.adaptive else self.estimator.kind
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as JSON types; `from_json` is the inverse."""
+        """All fields as JSON types; `from_json` is the inverse.
+
+        Independent noise (or none) is written as its multiplier alone, as it was before there was
+        any other: ledgers have the hash of this.
+        """
         data: dict[str, Any] = parts.to_json(self)
+        if self.noise is None or self.noise.kind == IndependentNoise.kind:
+            del data["noise"]
+            data["noise_multiplier"] = parts.to_json(self.noise_multiplier)
         return data
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> RoundPlan:
         """The plan that `to_json` wrote; anything unknown in it is refused."""
+        data = dict(data)
+        if "noise" not in data and "noise_multiplier" in data:
+            z = data.pop("noise_multiplier")
+            independent = {"kind": IndependentNoise.kind, "noise_multiplier": z}
+            data["noise"] = None if z is None else independent
         plan = parts.from_json(data, _PARTS)
         if not isinstance(plan, RoundPlan):
             raise ValueError(f"expected the JSON of a {RoundPlan.kind!r}, got {data.get('kind')!r}")
@@ -291,6 +321,7 @@ _PARTS: dict[str, type[parts.Part]] = {
         estimators.TrueAverage,
         estimators.FixedDenominator,
         estimators.ClippedDenominator,
+        IndependentNoise,
         UserWeighting,
         schedules.ConstantClip,
         schedules.StepClip,

@@ -11,15 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tacit.mechanisms.clippers import FlatClip
-from tacit.mechanisms.estimators import ClippedDenominator, Estimator, FixedDenominator
+from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import (
-    FixedSizeSampler,
-    PoissonSampler,
-    Sampler,
-    TruncatedPoissonSampler,
-)
 from tacit.privacy import calibration, checks
 from tacit.privacy.accountant import Accountant
 from tacit.privacy.accountants import accountant_named, default_accountant, sound_accountants
@@ -181,46 +174,31 @@ def _choose(
 def _answer(question: Question, accountant: Accountant, *, projected: bool) -> Answer:
     assert question.rounds is not None
     plan, delta = plan_for(question), question.chosen_delta
-    epsilon = accountant.epsilon(Composition.of([(plan.event(), question.rounds)]), delta)
+    epsilon = accountant.epsilon(plan.releases(question.rounds), delta)
     return Answer(plan, question.rounds, delta, epsilon, accountant.name, projected)
 
 
 def plan_for(question: Question) -> RoundPlan:
     """The plan of a question with cohort and noise known.
 
-    The clip norm is 1: the noise follows it, so no cost depends on it.
+    The clip norm is 1 unless an experiment has one: the noise follows it, so no cost depends on it.
     """
-    cohort, z = question.cohort, question.noise_multiplier
+    cohort, z, clip_norm = question.cohort, question.noise_multiplier, 1.0
     assert cohort is not None
     if question.experiment is not None:
         z = question.experiment.noise_multiplier_at(cohort)
-    return RoundPlan(
+        clip_norm = question.experiment.clip_norm
+    settings = PlanSettings(
         population=question.population,
-        sampler=_sampler(question, cohort),
-        clipper=FlatClip(question.experiment.clip_norm if question.experiment else 1.0),
-        estimator=_estimator(question),
+        cohort=cohort,
+        sampling=question.sampling,
+        max_cohort=question.max_cohort,
+        clip_norm=clip_norm,
         noise_multiplier=z,
+        estimator=question.estimator,
         unit=question.unit,
     )
-
-
-def _sampler(question: Question, cohort: int) -> Sampler:
-    population = question.population
-    if question.sampling == "fixed":
-        return FixedSizeSampler(population, cohort)
-    prob = cohort / population
-    if question.sampling == "poisson":
-        return PoissonSampler(prob)
-    if question.max_cohort is not None:
-        return TruncatedPoissonSampler(population, prob, question.max_cohort)
-    return TruncatedPoissonSampler.with_default_cap(
-        population, prob, delta=question.chosen_delta, rounds=question.rounds or 1
-    )
-
-
-def _estimator(question: Question) -> Estimator:
-    weight = float(question.population)
-    return FixedDenominator(weight) if question.estimator == "fixed" else ClippedDenominator(weight)
+    return round_plan(settings, delta=question.chosen_delta, rounds=question.rounds or 1)
 
 
 def _check(question: Question) -> None:

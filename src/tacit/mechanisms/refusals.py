@@ -17,6 +17,7 @@ from tacit.mechanisms.estimators import (
     TrueAverage,
 )
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
+from tacit.mechanisms.noise import Noise
 from tacit.mechanisms.samplers import Sampler, WithReplacementSampler
 from tacit.mechanisms.schedules import ClipSchedule, ConstantClip
 from tacit.mechanisms.weighting import UserWeighting
@@ -49,14 +50,13 @@ def _check_fields(plan: RoundPlan) -> None:
         ("sampler", plan.sampler, Sampler),
         ("clipper", plan.clipper, Clipper),
         ("estimator", plan.estimator, Estimator),
+        ("noise", plan.noise, (Noise, type(None))),
         ("weighting", plan.weighting, UserWeighting),
         ("schedule", plan.schedule, ClipSchedule),
         ("adaptive", plan.adaptive, (QuantileClip, type(None))),
     ):
         if not isinstance(value, kind):
             raise ValueError(f"{name} cannot be {value!r}")
-    if plan.noise_multiplier is not None:
-        checks.non_negative("noise_multiplier", plan.noise_multiplier)
 
 
 def _check_population(plan: RoundPlan) -> None:

@@ -1,66 +1,121 @@
-"""Files that exist whole or not at all, and that survive a crash once they exist."""
+"""Files and folders that exist whole or not at all, and that survive a crash once they exist.
+
+Everything that a guarantee rests on (keys, ledgers, checkpoints) and everything that is shared
+(reports, bundles, tokenizers) is written by this module.  New content is made under a hidden name
+beside its path, synced, and then renamed, so a reader sees the old content or the new, never a
+part.  The hidden name is fixed, so what a killed process left behind is removed by the next
+writer; in return, each path has one writer at a time, and concurrent writers need a lock.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
-def create(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a new file atomically and sync it; an existing file is refused, never replaced."""
-    if path.exists():
-        raise FileExistsError(f"{path} exists already")
-    partial = partial_of(path)
-    partial.unlink(missing_ok=True)
-    fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def partial_of(path: Path) -> Path:
-    """Where `create` writes before it renames: one fixed name, so that a leftover can be found."""
+def partial_path(path: Path) -> Path:
+    """The hidden name under which the content of `path` is made before it is renamed."""
     return path.with_name(f".{path.name}.partial")
 
 
-def sync_directory(path: Path) -> None:
-    """Make a creation, renaming or removal in the directory durable."""
-    fd = os.open(path, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        os.fsync(descriptor)
     finally:
-        os.close(fd)
+        os.close(descriptor)
 
 
-# JSON Lines that survive a crash: each append is synced, and a torn last line is no line.
+@contextmanager
+def whole_file(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """An open file that becomes `path` when the block ends, or vanishes if the block raises.
+
+    It takes the place of a file that exists.  It has its `mode` (less the umask) from its first
+    byte on, so a secret is never readable to others.
+    """
+    partial = partial_path(path)
+    partial.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a file whole and synced, in the place of one that exists."""
+    with whole_file(path, mode=mode) as file:
+        file.write(data)
+
+
+def create_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a new file whole and synced; `FileExistsError` if there is one already."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists already")
+    with whole_file(path, mode=mode) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_folder(path: Path, *, mode: int = 0o777, replace: bool = False) -> Iterator[Path]:
+    """A folder to fill that becomes `path` when the block ends, or vanishes if the block raises.
+
+    An empty folder at `path` is replaced; anything else there makes the renaming fail with
+    `OSError`, unless `replace` allows to remove it once the new folder is ready.
+    """
+    partial, old = partial_path(path), path.with_name(f".{path.name}.old")
+    _remove(partial)
+    _remove(old)
+    partial.mkdir(mode=mode)
+    try:
+        yield partial
+        sync(partial)
+        if replace and os.path.lexists(path):
+            path.rename(old)
+        partial.rename(path)
+    finally:
+        _remove(partial)
+        _remove(old)
+    sync(path.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# JSON Lines: each append is synced, and a last line without its end counts as never written.
 
 
 def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> None:
-    """Add one row and return once it is on the disk."""
-    line = json.dumps(row, allow_nan=False).encode() + b"\n"
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
+    """Add a row to a JSON Lines file and return once it is on the disk."""
+    line = _json_line(row)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
     try:
-        before = os.fstat(fd).st_size
-        if os.write(fd, line) != len(line):
-            os.ftruncate(fd, before)
+        size = os.fstat(descriptor).st_size
+        if os.write(descriptor, line) != len(line):
+            os.ftruncate(descriptor, size)
             raise OSError(28, "No space left on device", str(path))
-        os.fsync(fd)
+        os.fsync(descriptor)
     finally:
-        os.close(fd)
+        os.close(descriptor)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All rows; a last line without its end was never finished and is left out."""
+    """All complete rows of a JSON Lines file; none if the file does not exist."""
     if not path.exists():
         return []
     *lines, _ = path.read_bytes().split(b"\n")
@@ -73,28 +128,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def keep_lines(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """Drop the rows that are not wanted, and a torn end."""
-    if not path.exists():
-        return
-    kept = b"".join(
-        json.dumps(row, allow_nan=False).encode() + b"\n" for row in read_lines(path) if wanted(row)
-    )
-    if kept != path.read_bytes():
-        replace(path, kept)
+def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> None:
+    """Drop the rows for which `keep` is false, and an incomplete last line."""
+    if path.exists():
+        kept = b"".join(_json_line(row) for row in read_lines(path) if keep(row))
+        if kept != path.read_bytes():
+            write_whole(path, kept)
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file in the place of any that was there: whole and synced, or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+def _json_line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, allow_nan=False).encode() + b"\n"

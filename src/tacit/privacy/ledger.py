@@ -210,7 +210,7 @@ class Ledger:
         contents = Contents(header, entries, tuple(hashes), b"")
         ledger = cls(path, contents, len(data), epsilon_of, writes=True)
         try:
-            durable.create(path, data, mode=0o644)
+            durable.create_whole(path, data)
         except FileExistsError as error:
             raise LedgerError(f"{path} exists already, and a ledger is never replaced") from error
         return ledger

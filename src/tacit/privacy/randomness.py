@@ -129,7 +129,7 @@ class RunKey:
         """Write the key to a new file that only its owner can read; a key is never replaced."""
         mark = b"\x01" if self.is_simulation else b"\x00"
         try:
-            durable.create(Path(path), _FILE_LABEL + mark + self._secret, mode=0o600)
+            durable.create_whole(Path(path), _FILE_LABEL + mark + self._secret, mode=0o600)
         except FileExistsError as error:
             raise ValueError(f"{path} exists already, and a run key is never replaced") from error
 
@@ -157,13 +157,13 @@ class RunKey:
         Overwriting is best effort: a file system that copies on write, or a disk that levels its
         wear, may keep the old blocks.  Without a file there is nothing to do.
         """
-        for file in (durable.partial_of(Path(path)), Path(path)):
+        for file in (durable.partial_path(Path(path)), Path(path)):
             if file.exists():
                 with open(file, "r+b", buffering=0) as opened:
                     opened.write(bytes(file.stat().st_size))
                     os.fsync(opened.fileno())
                 file.unlink()
-                durable.sync_directory(file.parent)
+                durable.sync(file.parent)
 
 
 def _encode(label: str, *parts: str | int | bytes) -> bytes:

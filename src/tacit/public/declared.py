@@ -15,7 +15,7 @@ from tacit.corpus.source import UserCorpus
 from tacit.privacy.inputs import PublicInput
 from tacit.public.text import read_public_text
 from tacit.tokenizers import public
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import FILE_NAME
 
 # Of a folder that is declared public, the one file that is used.

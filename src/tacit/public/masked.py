@@ -275,7 +275,8 @@ def origin_of(folder: str | Path) -> str:
         if not (folder / name).is_file() or _digest(folder / name) != digests.get(name):
             raise ValueError(
                 f"{path} is about another {name}: it was changed, or taken away, after"
-                " `tacit pretrain --mlm` wrote it; delete origin.json and declare the provenance"
+                " `tacit model pretrain --mlm` wrote it; delete origin.json and declare the"
+                " provenance"
             )
     return origins.check(stated)
 

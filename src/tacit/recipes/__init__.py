@@ -1,1 +1,1 @@
-"""Experiments as TOML files, one per published setting; `tacit recipes list` shows them."""
+"""Experiments as TOML files; `tacit recipes list` shows them with those of other packages."""

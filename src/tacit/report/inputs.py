@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from tacit.config.mistakes import sentence
+from tacit.config.sections import sentence
 from tacit.runs.directory import RunDirectory
 
 AUDIT_FILE = "audit.json"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.report.common_facts import KIND
 from tacit.report.page import render
 
@@ -49,8 +49,8 @@ class Target:
         page = render(facts).encode()
         data = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
         mode = 0o600 if facts["internal"] else 0o644
-        files.replace(self.facts, data, mode=mode)
-        files.replace(self.page, page, mode=mode)
+        durable.write_whole(self.facts, data, mode=mode)
+        durable.write_whole(self.page, page, mode=mode)
 
 
 def _is_report(path: Path) -> bool:

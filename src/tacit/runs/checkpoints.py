@@ -53,7 +53,7 @@ class Checkpoints:
 
     def write(self, leg: int, state: State, head: Head) -> None:
         """Write both files, synced; the checkpoint exists from the moment the second one does."""
-        durable.replace(self.model_file(leg), state.model)
+        durable.write_whole(self.model_file(leg), state.model)
         facts = {
             **state.facts,
             "leg": leg,
@@ -63,7 +63,7 @@ class Checkpoints:
         arrays = {name: np.ascontiguousarray(value) for name, value in state.arrays.items()}
         arrays["leg"] = np.array([leg], np.int64)  # a file needs at least one tensor
         data = numpy.save(arrays, {_KEY: json.dumps(facts, sort_keys=True)})
-        durable.replace(self.state_file(leg), data)
+        durable.write_whole(self.state_file(leg), data)
 
     def read(self, leg: int | None = None) -> Checkpoint:
         """The checkpoint after a leg, by default the last; a damaged one is refused."""

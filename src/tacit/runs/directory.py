@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from tacit.privacy import durable
-from tacit.privacy import durable as files
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Header, LedgerError
 from tacit.privacy.randomness import RunKey
@@ -54,20 +51,11 @@ class RunDirectory:
         path = Path(path)
         cls.check_free(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        if partial.exists():
-            shutil.rmtree(partial)
-        made = cls(partial)
-        try:
-            made.checkpoints.folder.mkdir(parents=True)
+        with durable.whole_folder(path) as folder:
+            made = cls(folder)
+            made.checkpoints.folder.mkdir()
             made.private.mkdir(mode=0o700)
             fill(made)
-            durable.sync_directory(partial)
-            os.rename(partial, path)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        durable.sync_directory(path.parent)
         return cls(path)
 
     @staticmethod
@@ -113,12 +101,12 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, one row per evaluation."""
-        return files.read_lines(self.metrics_file)
+        return durable.read_lines(self.metrics_file)
 
     def forget_after(self, leg: int, leg_name: str) -> None:
         """Drop what was measured after a checkpoint: those legs are going to be repeated."""
         for path in (self.metrics_file, self.diagnostics_file):
-            files.keep_lines(path, lambda row: row[leg_name] <= leg)
+            durable.keep_lines(path, lambda row: row[leg_name] <= leg)
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, or None while it has not."""
@@ -141,7 +129,7 @@ class RunDirectory:
         """Write how it ended, with a digest of it: nothing in the ledger comes after the end."""
         sealed = result | {"sha256": digest_of_result(result)}
         text = json.dumps(sealed, indent=2, allow_nan=False) + "\n"
-        files.replace(self.result_file, text.encode())
+        durable.write_whole(self.result_file, text.encode())
 
 
 def digest_of_result(result: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tacit.config.experiment import Experiment, Phase
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.inputs import Head
@@ -66,7 +66,7 @@ def write(
         contents[history.name] = history.read_bytes()
     contents[LEDGER_FILE] = sealed_ledger(ledger, lines, contents, facts.round)
     for name, data in contents.items():
-        files.replace(folder / name, data)
+        durable.write_whole(folder / name, data)
 
 
 def without_folders(experiment: Experiment) -> Experiment:

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +18,7 @@ from tacit.corpus.files import opened, text_lines
 from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
+from tacit.privacy import durable
 from tacit.public import pretrain as training
 from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
 
@@ -134,25 +132,16 @@ def check_free(out: Path) -> None:
 def save(made: Personalized, found: StoredModel, out: Path) -> None:
     """A folder that only its owner can read, whole or not at all."""
     check_free(out)
-    # mkdtemp's folder is for the owner only, from the first moment on.
-    partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
-    try:
-        origins = tuple(sorted({*found.trained_on, PERSONAL}))
-        _write(partial / PRIVATE_MARKER, _NOTICE.encode())
-        _write(partial / MODEL_FILE, weights.to_bytes(made.model, trained_on=origins))
-        _write(partial / TOKENIZER_FILE, found.tokenizer.to_json().encode())
-        _write(partial / "personalization.json", (json.dumps(made.as_row(), indent=2)).encode())
-        check_free(out)  # renaming over an empty directory would succeed
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    origins = tuple(sorted({*found.trained_on, PERSONAL}))
+    contents = {
+        PRIVATE_MARKER: _NOTICE.encode(),
+        MODEL_FILE: weights.to_bytes(made.model, trained_on=origins),
+        TOKENIZER_FILE: found.tokenizer.to_json().encode(),
+        "personalization.json": json.dumps(made.as_row(), indent=2).encode(),
+    }
+    with durable.whole_folder(out, mode=0o700) as folder:
+        for name, data in contents.items():
+            durable.write_whole(folder / name, data, mode=0o600)
 
 
 def refuse_personal(path: Path) -> None:

@@ -174,7 +174,7 @@ def _write(path: Path, beginning: Beginning, data: TrainingData, key: RunKey) ->
             ledger.charge(list(beginning.releases))
             head = ledger.head
         text = beginning.experiment.to_toml()
-        durable.replace(directory.experiment_file, text.encode())
+        durable.write_whole(directory.experiment_file, text.encode())
         key.save(directory.key_file)
         beginning.write(directory.path)
         first_leg = beginning.inherited.leg if beginning.inherited else 0

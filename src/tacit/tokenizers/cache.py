@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.privacy import checks
+from tacit.privacy import checks, durable
 from tacit.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 import fcntl
 import io
 import os
-import shutil
 from contextlib import contextmanager
-
-from tacit.privacy import durable
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Progress = Callable[[int, int], None]  # users done, users in all
@@ -105,7 +102,7 @@ class TokenCache:
         with exclusively(path):
             if (found := cls._open_if_sound(path, wanted)) is not None:  # built meanwhile
                 return found
-            with replacing(path) as partial:
+            with durable.whole_folder(path, mode=0o700, replace=True) as partial:
                 _build(partial, wanted, source, tokenizer, progress)
             return cls.open(path)
 
@@ -195,7 +192,7 @@ def _build(
     write_array(path / "offsets.npy", offsets)
     write_array(path / "sums.npy", sums)
     described = asdict(wanted) | {"total_tokens": int(offsets[-1])}
-    write_bytes(path / "cache.json", json.dumps(described, indent=1).encode())
+    durable.write_whole(path / "cache.json", json.dumps(described, indent=1).encode())
 
 
 def _encoded_users(
@@ -276,28 +273,6 @@ def exclusively(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes the place of `path` at the end; on any error it is removed.
-
-    To be used `exclusively`, so that what is left over from a killed process can be removed too.
-    """
-    partial, old = durable.partial_of(path), path.with_name(f".{path.name}.old")
-    _remove(partial)
-    _remove(old)
-    partial.mkdir(mode=0o700)
-    try:
-        yield partial
-        durable.sync_directory(partial)
-        if os.path.lexists(path):  # damaged, or we would not be here
-            path.rename(old)
-        partial.rename(path)
-    finally:
-        _remove(partial)
-        _remove(old)
-    durable.sync_directory(path.parent)
-
-
-@contextmanager
 def growing_array(path: Path, dtype: str) -> Iterator[Callable[[npt.NDArray[Any]], object]]:
     """A .npy file whose length nobody knows yet: call what you get with each part in turn."""
     with open(path, "wb") as file:
@@ -314,7 +289,8 @@ def growing_array(path: Path, dtype: str) -> Iterator[Callable[[npt.NDArray[Any]
         yield append
         file.seek(0)
         file.write(_npy_header(dtype, length))
-        _sync(file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
@@ -345,22 +321,3 @@ def _npy_header(dtype: str, length: int) -> bytes:
     )
     assert buffer.tell() == _HEADER
     return buffer.getvalue()
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """A file, synced."""
-    with open(path, "wb") as file:
-        file.write(data)
-        _sync(file)
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -11,8 +11,6 @@ privacy.  Without it nobody could say what a model that uses it may claim, so tr
 from __future__ import annotations
 
 import gzip
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +92,7 @@ class History:
 
     def write(self, folder: Path, prefix: str = "") -> None:
         """Write the ledger."""
-        durable.create(folder / f"{prefix}{LEDGER}", self.data, mode=0o644)
+        durable.create_whole(folder / f"{prefix}{LEDGER}", self.data)
 
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> History | None:
@@ -128,20 +126,13 @@ class LearntTokenizer:
         folder = Path(folder)
         if folder.exists():
             raise ValueError(f"{folder} exists already; name a new folder for the tokenizer")
-        partial = durable.partial_of(folder)
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with durable.whole_folder(folder) as partial:
             self.tokenizer.save(partial / FILE_NAME)
             if self.words is not None:
                 write_words(partial / WORDS, self.words)
             if self.history is not None:
                 self.history.write(partial)
-            os.rename(partial, folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        durable.sync_directory(folder.parent)
         return folder
 
     @classmethod
@@ -161,7 +152,7 @@ class LearntTokenizer:
 def write_words(path: Path, words: Mapping[str, float]) -> None:
     """Words with their counts, the most frequent first; the same ones make the same bytes."""
     lines = [f"{word}\t{words[word]:g}\n" for word in most_frequent(words)]
-    durable.create(path, gzip.compress("".join(lines).encode(), mtime=0), mode=0o644)
+    durable.create_whole(path, gzip.compress("".join(lines).encode(), mtime=0))
 
 
 def read_words(path: Path) -> dict[str, float] | None:

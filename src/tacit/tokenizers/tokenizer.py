@@ -92,7 +92,7 @@ class Tokenizer:
         if path.is_file() and path.read_bytes() == data:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.create(path, data, mode=0o644)
+        durable.create_whole(path, data)
         return path
 
     def to_json(self) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from tacit_papers.cli import nlu, secret_sharer, tokenizers
+from tacit_papers.bagdasaryan2022 import command as tokenizers
+from tacit_papers.dupuy2021 import command as nlu
+from tacit_papers.thakkar2020 import command as secret_sharer
 
 app = typer.Typer(
     help="Reproduce the tables and figures of published experiments.",

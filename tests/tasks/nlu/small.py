@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.config.tables import merge
+from tacit.config.sections import merge
 from tacit.tasks.nlu.experiment import NluExperiment
 
 BASE: dict[str, Any] = {

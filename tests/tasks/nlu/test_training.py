@@ -29,7 +29,7 @@ from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
 from tacit.tasks.nlu.ranks import Ranks
 from tacit.tasks.nlu.steps import learning_rate_at
 from tacit.tasks.nlu.training import Session, train
-from tacit_papers.nlu_timing import job_for
+from tacit_papers.dupuy2021.timing import job_for
 from tests.tasks.nlu.small import of_method, small
 
 METHODS = ("sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper")

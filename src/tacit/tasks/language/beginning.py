@@ -20,7 +20,7 @@ from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Announce, Beginning, Declared, Inherited, Parent, State
-from tacit.tokenizers.folder import LearntTokenizer
+from tacit.tokenizers.history import LearntTokenizer
 
 CLIENTS = "the number of the audit's canary clients, which is part of the population's"
 CANARIES = "how often each canary was planted, which is published"

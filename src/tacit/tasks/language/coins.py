@@ -52,7 +52,7 @@ def coins_key(folder: Path, key: RunKey | None = None) -> bytes:
                 f"{folder / 'private' / COINS_FILE} is missing, so it is not known which canary"
                 f" clients took part in {folder}, and nothing can be concluded from them"
             )
-        durable.create(folder / "private" / COINS_FILE, _LABEL + derived(key), mode=0o600)
+        durable.create_whole(folder / "private" / COINS_FILE, _LABEL + derived(key), mode=0o600)
         return derived(key)
     if key is not None and there != derived(key):
         raise ValueError(

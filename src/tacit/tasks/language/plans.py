@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tacit.config.experiment import Experiment, Plan
-from tacit.mechanisms import clippers, estimators, samplers, schedules
 from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.weighting import UserWeighting
+from tacit.mechanisms.schedules import ClipSchedule, GeometricClip, LinearClip
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import layer_sizes
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
-from tacit.privacy.events import Adjacency, Composition
+from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
 
 
@@ -98,21 +98,21 @@ def _calibrated(
             f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
             f" {inherited.rounds} rounds before it have spent as much or more already"
         )
-    found = calibration.noise_for_releases(
+    z = calibration.noise_for_releases(
         releases_at, delta=delta, target_epsilon=target, accountant=by
     )
-    return with_noise(found)
+    return with_noise(z)
 
 
 def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
     """All that the rounds from `first` on release, phase by phase."""
     lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
-    counts, start = [], 0
+    composition, start = Composition(), 0
     for plan, length in zip(round_plans(experiment, layers), lengths, strict=True):
         end = start + length
-        counts.append((plan.event(), max(0, end - max(start, first))))
+        composition = composition.followed_by(plan.releases(max(0, end - max(start, first))))
         start = end
-    return Composition.of(counts)
+    return composition
 
 
 def round_plans(experiment: Experiment, layers: tuple[int, ...]) -> tuple[RoundPlan, ...]:
@@ -122,100 +122,35 @@ def round_plans(experiment: Experiment, layers: tuple[int, ...]) -> tuple[RoundP
 
 
 def _round_plan(experiment: Experiment, number: int, layers: tuple[int, ...]) -> RoundPlan:
-    plan, K = experiment.phase_plan(number), experiment.plan.population
+    plan, K, delta = (
+        experiment.phase_plan(number),
+        experiment.plan.population,
+        experiment.privacy.delta,
+    )
     assert K is not None, "the experiment is not resolved"
-    sampler = _sampler(plan, K, experiment)
-    clipper = _clipper(plan, len(layers))
-    estimator = _estimator(plan, K)
-    return RoundPlan(
-        population=K,
-        sampler=sampler,
-        clipper=clipper,
-        estimator=estimator,
-        noise_multiplier=_noise_multiplier(plan, sampler, clipper, estimator),
-        weighting=UserWeighting(plan.user_weight_cap),
-        schedule=_schedule(plan),
-        adaptive=QuantileClip(**plan.adaptive.model_dump()) if plan.adaptive else None,
-        layers=layers,
-        weight_aware=plan.weight_aware,
+    assert delta is not None, "the experiment is not resolved"
+    settings = plan.model_dump(exclude={"population_is_counted", "clip_norm_from"})
+    settings |= {
+        "population": K,
+        "schedule": _schedule(plan),
+        "adaptive": QuantileClip(**plan.adaptive.model_dump()) if plan.adaptive else None,
+    }
+    return round_plan(
+        PlanSettings(**settings, layers=layers), delta=delta, rounds=experiment.rounds
     )
 
 
-def _sampler(plan: Plan, K: int, experiment: Experiment) -> samplers.Sampler:
-    prob = plan.cohort / K
-    match plan.sampling:
-        case "poisson":
-            return samplers.PoissonSampler(prob)
-        case "truncated":
-            if plan.max_cohort is not None:
-                return samplers.TruncatedPoissonSampler(K, prob, plan.max_cohort)
-            delta = experiment.privacy.delta
-            assert delta is not None
-            return samplers.TruncatedPoissonSampler.with_default_cap(
-                K, prob, delta=delta, rounds=experiment.rounds
-            )
-        case "fixed":
-            return samplers.FixedSizeSampler(K, _whole_cohort(plan))
-        case "with-replacement":
-            return samplers.WithReplacementSampler(K, _whole_cohort(plan))
-
-
-def _whole_cohort(plan: Plan) -> int:
-    if not plan.cohort.is_integer():
-        raise ValueError(f"plan.cohort must be whole for {plan.sampling} sampling: {plan.cohort}")
-    return int(plan.cohort)
-
-
-def _clipper(plan: Plan, layers: int) -> clippers.Clipper:
-    if plan.clipping == "none":
-        return clippers.NoClip()
-    if plan.layer_clip_norms is not None:
-        return clippers.PerLayerClip(plan.layer_clip_norms)
-    assert plan.clip_norm is not None
-    if plan.clipping == "per-layer":
-        return clippers.PerLayerClip.even(plan.clip_norm, layers)
-    return clippers.FlatClip(plan.clip_norm)
-
-
-def _estimator(plan: Plan, K: int) -> estimators.Estimator:
-    match plan.estimator:
-        case "fixed":
-            return estimators.FixedDenominator(plan.total_weight or float(K))
-        case "clipped":
-            return estimators.ClippedDenominator(plan.min_weight or float(K))
-        case "true-average":
-            return estimators.TrueAverage()
-
-
-def _noise_multiplier(
-    plan: Plan,
-    sampler: samplers.Sampler,
-    clipper: clippers.Clipper,
-    estimator: estimators.Estimator,
-) -> float | None:
-    """z as given, or what sigma on the average means: the inverse of sigma = zS/(qW)."""
-    if plan.noise_stddev is None:
-        return plan.noise_multiplier or None
-    if isinstance(estimator, estimators.TrueAverage) or isinstance(clipper, clippers.NoClip):
-        raise ValueError(
-            "plan.noise_stddev needs a clip norm and an estimator of bounded sensitivity"
-        )
-    without_noise = estimator.relative_sensitivity(Adjacency.ADD_REMOVE)
-    unit = without_noise * clipper.total_norm / estimator.denominator(sampler.sampling_prob)
-    return plan.noise_stddev / unit
-
-
-def _schedule(plan: Plan) -> schedules.ClipSchedule:
-    given = plan.schedule
-    if given is None:
-        return schedules.ConstantClip()
-    if given.kind == "geometric":
-        if given.factor is None:
+def _schedule(plan: Plan) -> ClipSchedule | None:
+    schedule = plan.schedule
+    if schedule is None:
+        return None
+    if schedule.kind == "geometric":
+        if schedule.factor is None:
             raise ValueError("plan.schedule of kind geometric needs a factor")
-        return schedules.GeometricClip(given.factor, given.final_norm)
-    if given.final_round is None:
+        return GeometricClip(schedule.factor, schedule.final_norm)
+    if schedule.final_round is None:
         raise ValueError("plan.schedule of kind linear needs a final_round")
-    return schedules.LinearClip(given.final_round, given.final_norm)
+    return LinearClip(schedule.final_round, schedule.final_norm)
 
 
 def layers_of(model: LanguageModel) -> tuple[int, ...]:

@@ -177,7 +177,7 @@ def record_planted(
         return
     rows = [planted.as_row() for planted in count_planted(planting.canaries, users_tokens)]
     data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
-    durable.replace(file, (json.dumps(data, indent=1) + "\n").encode())
+    durable.write_whole(file, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def bind_planted(folder: Path, ledger: Ledger) -> None:

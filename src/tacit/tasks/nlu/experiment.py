@@ -20,8 +20,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tacit.config.experiment import About, Complete, NotNegative, Positive, Section, Share, Whole
 from tacit.config.recipes import Shelf
+from tacit.config.sections import About, Complete, NotNegative, Positive, Section, Share, Whole
 from tacit.mechanisms.decay import NoiseDecay, decay_named
 from tacit.privacy.events import canonical_json
 

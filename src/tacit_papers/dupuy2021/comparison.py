@@ -1,0 +1,115 @@
+"""Ways of training an intent and slot model side by side: Tables 1 and 2 of Dupuy et al. 2021.
+
+Every variant of a recipe is trained into a folder of its own, attacked, and becomes a row.  Runs
+that are there are not repeated, and one that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.audit.nlu_attacking import Scoring, attack_run, kept_result
+from tacit.privacy.guarantee import finite
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.run import NluRun
+
+SGD = "sgd"
+
+Train = Callable[[NluExperiment | None, Path, bool, str], None]  # and whether to resume; its name
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """One way of training: how good, how easily attacked, and what may be claimed."""
+
+    name: str
+    method: str
+    decay: str
+    semantic_error_rate: float
+    intent_accuracy: float
+    slot_f1: float
+    auc: float | None  # of the paper's attack
+    auc_interval: tuple[float, float] | None
+    rmia_auc: float | None
+    rmia_interval: tuple[float, float] | None
+    epsilon: float | None  # None: infinite
+    delta: float
+    published_epsilon: float | None  # what the paper would print for its own algorithm
+    conditional_epsilon: float | None  # the same algorithm if its scaling were public
+
+    def as_row(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def compared(
+    experiments: Mapping[str, NluExperiment],
+    out: Path,
+    train: Train,
+    *,
+    shadows: Sequence[Path] = (),
+    references: Sequence[Path] = (),
+    tell: Callable[[str, int, int], None] | None = None,
+) -> list[MethodRow]:
+    """Train and attack whatever is not there yet, and return all rows."""
+    rows, scoring = [], Scoring(tell)
+    for name, experiment in experiments.items():
+        path = out / name
+        begun = (path / NluDirectory.experiment_name).is_file()
+        if not (begun and NluDirectory(path).result() is not None):
+            train(experiment, path, begun, name)
+        run = NluRun.open(path)
+        if (shadows or references) and kept_result(run) is None:
+            attack_run(path, shadows=shadows, references=references, scoring=scoring)
+        rows.append(row_of(name, run))
+    return rows
+
+
+def row_of(name: str, run: NluRun) -> MethodRow:
+    """What a finished run has to show."""
+    result, found = run.directory.result(), kept_result(run)
+    if result is None:
+        raise ValueError(f"the run {run.path} is not complete; go on with it by --resume")
+    stated, guarantee = (found or {}).get("stated", {}), run.guarantee()
+    printed: Sequence[Mapping[str, Any]] | None = run.as_printed()
+    test = result["test"]
+    return MethodRow(
+        name,
+        run.experiment.training.method,
+        run.experiment.noise.decay,
+        test["semantic_error_rate"],
+        test["intent_accuracy"],
+        test["slot_f1"],
+        *_auc(stated.get("paper")),
+        *_auc(stated.get("strongest")),
+        epsilon=finite(guarantee.value),
+        delta=guarantee.delta,
+        published_epsilon=printed[2]["epsilon"] if printed else None,
+        conditional_epsilon=printed[1]["epsilon"] if printed else None,
+    )
+
+
+def relative(value: float | None, base: float | None) -> float | None:
+    """The change in percent of the baseline, as the paper prints it."""
+    return None if value is None or not base else 100 * (value - base) / base
+
+
+def log10(epsilon: float | None) -> float | None:
+    """As the paper prints epsilon; None where it is infinite or there is none."""
+    return math.log10(epsilon) if epsilon else None
+
+
+def baseline(rows: Sequence[MethodRow]) -> MethodRow | None:
+    """The row that the others are compared with."""
+    return next((row for row in rows if row.method == SGD), None)
+
+
+def _auc(stated: Mapping[str, Any] | None) -> tuple[float | None, tuple[float, float] | None]:
+    if stated is None:
+        return None, None
+    low, high = stated["auc_interval"]
+    return stated["auc"], (low, high)
