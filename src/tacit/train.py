@@ -27,9 +27,10 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.session import Observer, Session
 from tacit.tasks import AnyExperiment
+from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.task import Announce
 
-__all__ = ["Experiment", "Run", "train"]
+__all__ = ["Experiment", "NluExperiment", "Run", "train"]
 
 
 def train(

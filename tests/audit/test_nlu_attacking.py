@@ -6,7 +6,7 @@ import pytest
 
 from tacit.audit.nlu_attack_result import LEFT_OUT, RMIA
 from tacit.audit.nlu_attacking import Scoring, attack_run, kept_result
-from tacit.tasks.nlu.training import train
+from tacit.train import train
 from tests.tasks.nlu.small import of_method
 
 

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
         return [*common, f'corpus.source="{corpus}"', *more]
 
     def stop(now: Progress) -> None:
-        if now.round == 2 and now.users == 1:
+        if now.leg == 2 and now.done == 1:
             raise RuntimeError
 
     private = settings(small, "plan.noise_multiplier=1", "rounds=4", "seed=1")

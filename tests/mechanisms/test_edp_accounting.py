@@ -10,7 +10,6 @@ from scipy import optimize, stats
 from tacit.mechanisms import edp_accounting
 from tacit.mechanisms.decay import ExponentialDecay, LinearDecay, NoDecay
 from tacit.mechanisms.edp_accounting import (
-    DecayingReleases,
     effective_multiplier,
     paper_figures,
     rounded_down,

@@ -229,7 +229,7 @@ def test_partition_selection_is_charged_as_it_says(own):
 
 def test_an_oracle_and_an_unknown_tokenizer_void(own):
     made = learning.oracle(Users.of(str(own / "corpus")), SHAPE)
-    debt = debt_of(experiment(own), load_corpus(own / "corpus"), made)
+    debt = cost_of(experiment(own), load_corpus(own / "corpus"), made)
     assert debt.event.kind == "non-private"
 
 
@@ -243,8 +243,8 @@ def test_parts_are_disjoint_exactly_if_no_hash_is_in_both(m, n, data):
 
 def test_nothing_is_owed_for_a_public_tokenizer(own):
     public = LearntTokenizer.load(own / "tokenizer.json")
-    debt = debt_of(experiment(own), load_corpus(own / "corpus"), public)
-    assert (debt.event, debt.inherited, debt.cost) == (None, None, None)
+    debt = cost_of(experiment(own), load_corpus(own / "corpus"), public)
+    assert (debt.event, debt.inherited, debt.header_entry) == (None, None, None)
 
 
 def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(own):

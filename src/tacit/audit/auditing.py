@@ -29,12 +29,12 @@ from tacit.audit.user_scores import FRESH, TEXTS
 from tacit.models.base import LanguageModel
 from tacit.models.vectors import to_vector
 from tacit.privacy import checks, durable
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import assembly, coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
-from tacit.tasks.language.people import public_frequencies, read_planted
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.people import public_frequencies
+from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
 
 NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
@@ -96,17 +96,17 @@ class Findings:
         return found
 
 
-def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
+def audit_run(run: LanguageRun, wanted: Audit, tell: Tell | None = None) -> Findings:
     """Everything that fits the run; refused if there is nothing to look for."""
     planned = run.experiment.audit
     _parsed(wanted.phrases, run.tokenizer)  # a mistake in them is found before any work
-    if planned.canary_clients is not None and run.round == run.first_round:
+    if planned.canary_clients is not None and run.round == run.first_leg:
         raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
     public = _header(run)
     rng = np.random.default_rng(wanted.seed)
     looked = False
     if _was_planted(run):
-        planted = read_planted(run.directory)
+        planted = read_planted(run.path)
         frequencies = None
         if planned.canaries is not None and planned.canaries.draw == "unigram":
             frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
@@ -132,7 +132,7 @@ def audit_run(run: Run, wanted: Audit, tell: Tell | None = None) -> Findings:
         )
         looked = True
     if not looked:
-        read_planted(run.directory)  # says what is missing, and what to do
+        read_planted(run.path)  # says what is missing, and what to do
     return Findings(public, internal)
 
 
@@ -178,7 +178,7 @@ def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...
     return found
 
 
-def save(run: Run, findings: Findings) -> None:
+def save(run: LanguageRun, findings: Findings) -> None:
     """Beside the run for everybody, and in its private folder for its owner."""
     internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
     if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
@@ -208,7 +208,7 @@ def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _was_planted(run: Run) -> bool:
+def _was_planted(run: LanguageRun) -> bool:
     """Whether there are canaries to look for.
 
     The experiment alone does not decide it: a run whose ledger or folder speaks of canaries has
@@ -221,7 +221,7 @@ def _was_planted(run: Run) -> bool:
     )
 
 
-def _header(run: Run) -> dict[str, Any]:
+def _header(run: LanguageRun) -> dict[str, Any]:
     claimed = run.guarantee()
     epsilon = claimed.epsilon[claimed.accountant]
     return _empty() | {
@@ -320,19 +320,19 @@ def _result_row(found: CanaryResult) -> dict[str, Any]:
     }
 
 
-def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
+def _empirical(run: LanguageRun, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     """The canary clients' trace in what the whole training changed, as one more try at this run."""
-    key = coins.of_run(run.directory, run.ledger)
+    key = coins.of_run(run.path, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
     epsilon = claimed.epsilon[claimed.accountant]
     # How many guesses there are follows from the claim alone, before anything is looked at.
     guesses = planned_guesses(clients.count, min(epsilon, NO_CLAIM), claimed.delta, PLANNED_FOR)
-    first, last = to_vector(run.model(run.first_round)), to_vector(run.model())
+    first, last = to_vector(run.model(run.first_leg)), to_vector(run.model())
     settings = {
         "round": run.round,
-        "first_round": run.first_round,
+        "first_round": run.first_leg,
         "model": _digest(last),
         "first_model": _digest(first),
         "coins": coins.commitment(key),
@@ -376,7 +376,7 @@ def _empirical(run: Run, wanted: Audit, tell: Tell | None) -> dict[str, Any]:
     return {name: _finite(value) for name, value in row.items()}
 
 
-def _stated_try(run: Run) -> int:
+def _stated_try(run: LanguageRun) -> int:
     """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
     try:
         found = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]

@@ -16,9 +16,10 @@ from tacit.audit.user_scores import UserTexts, user_texts
 from tacit.corpus.source import Source
 from tacit.corpus.views import Subset
 from tacit.public.pretrain import Progress, Settings
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language.people import People, read_planted
+from tacit.tasks.language.people import People
+from tacit.tasks.language.planting import read_planted
 
 Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 
@@ -26,7 +27,7 @@ REFERENCE_EPOCHS = 3.0
 
 
 def audit_membership(
-    run: Run,
+    run: LanguageRun,
     *,
     texts: str,
     references: int,
@@ -36,7 +37,7 @@ def audit_membership(
     tell: Tell | None,
 ) -> dict[str, Any]:
     """Training users are members, test users strangers, of whom half may train the references."""
-    if references and run.first_round:
+    if references and run.first_leg:
         raise ValueError(
             f"{run.path} is a branch, and began with a model that had met its users, so reference"
             " models cannot start from it; leave out --references"
@@ -86,13 +87,13 @@ def audit_membership(
     return row
 
 
-def _who_wrote_their_texts(run: Run, people: People) -> Source:
+def _who_wrote_their_texts(run: LanguageRun, people: People) -> Source:
     """The members without those in whose texts canaries were planted."""
     planting = people.planting(run.experiment, run.tokenizer)
     if planting is None and not run.directory.canaries_file.exists():
         return people.members
     # What was planted is what the run recorded; the experiment only says again in whose texts.
-    planted = {one.canary.tokens for one in read_planted(run.directory)}
+    planted = {one.canary.tokens for one in read_planted(run.path)}
     if planting is None or planted != {canary.tokens for canary in planting.canaries}:
         raise ValueError(
             f"{run.directory.canaries_file} has other canaries than {run.path} would plant, so it"
@@ -105,7 +106,7 @@ def _who_wrote_their_texts(run: Run, people: People) -> Source:
     )
 
 
-def _reference(run: Run, number: int, texts: UserTexts, tell: Tell | None) -> Reference:
+def _reference(run: LanguageRun, number: int, texts: UserTexts, tell: Tell | None) -> Reference:
     """Trained plainly from where the run began, on test users of its own."""
 
     def progress(now: Progress) -> None:
@@ -113,7 +114,7 @@ def _reference(run: Run, number: int, texts: UserTexts, tell: Tell | None) -> Re
             tell(f"training reference model {number + 1}", round(1000 * now.share), 1000)
 
     return reference_model(
-        run.model(run.first_round),
+        run.model(run.first_leg),
         texts,
         Settings(epochs=REFERENCE_EPOCHS),
         bos=run.tokenizer.bos,

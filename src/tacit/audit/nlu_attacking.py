@@ -20,13 +20,13 @@ from tacit.audit.nlu_attack_result import NluAttackResult
 from tacit.audit.nlu_attack_rmia import DEFAULT_A, chosen_a
 from tacit.audit.nlu_attack_shadow import Shadow
 from tacit.privacy import durable
-from tacit.tasks.nlu.attack_candidates import AttackRoles, Candidates
+from tacit.runs.run import NluRun
+from tacit.tasks.nlu.attack_candidates import AttackRoles, Candidates, attack_roles
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.model_files import StoredModel
-from tacit.tasks.nlu.opening import roles_of, without_reference
 from tacit.tasks.nlu.predictions import scored
-from tacit.tasks.nlu.run import NluRun
 from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.utterances import whole_set
 
 # What a reference may have otherwise than the attacked run: it has another part of the same set.
 # Where it does not know a label, an utterance with it is left out.
@@ -88,8 +88,8 @@ def attack_run(
     target = NluRun.open(run)
     others = [NluRun.open(path) for path in references]
     _check_references(target, others)
-    data = without_reference(target.experiment)
-    roles = roles_of(data, len(others)) if others else None
+    data = whole_set(target.experiment)
+    roles = attack_roles(data.test, len(others)) if others else None
     members = data.train
     non_members = roles.non_members if roles else data.test
     own, scorers = scoring.by(target), [scoring.by_helper(other) for other in others]
@@ -108,15 +108,15 @@ def attack_run(
         seed=seed,
         confidence=confidence,
     )
-    row = {"run": str(target.path), "epoch": target.epoch, **result.as_row()}
+    row = {"run": str(target.path), "epoch": target.leg, **result.as_row()}
     text = json.dumps(row, indent=2, allow_nan=False) + "\n"
-    durable.write_whole(target.directory.attack_file, text.encode(), mode=0o600)
+    durable.write_whole(target.directory.private / "attack.json", text.encode(), mode=0o600)
     return result
 
 
 def kept_result(run: NluRun) -> dict[str, Any] | None:
     """What the last attack on a run found; internal."""
-    file = run.directory.attack_file
+    file = run.path / "private" / "attack.json"
     if not file.exists():
         return None
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

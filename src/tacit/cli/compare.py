@@ -19,7 +19,7 @@ from tacit.cli.output import percent, perplexity
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
 EXAMPLES = """
 Examples:
@@ -49,11 +49,11 @@ def compare(
 ) -> None:
     """What several runs reached, what it cost, and how they differ from the first one."""
     from tacit.cli import figures
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
     if plot is not None:
         figures.check_target(plot)
-    found = [Run.open(path) for path in _expanded(runs)]
+    found = [LanguageRun.open(path) for path in _expanded(runs)]
     rows = [as_row(run, name) for run, name in zip(found, _names(found), strict=True)]
     for row in rows:
         row["difference"] = _difference(row, rows[0])
@@ -70,7 +70,7 @@ def compare(
         _print(rows, notes)
 
 
-def as_row(run: Run, name: str) -> dict[str, Any]:
+def as_row(run: LanguageRun, name: str) -> dict[str, Any]:
     """One run under the names that scripts rely on."""
     reached = run.directory.result() or run.summary("not complete")
     plans, found = run.plans(), run.guarantee()
@@ -117,7 +117,7 @@ def _expanded(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[LanguageRun]) -> list[str]:
     """The last part of each path, or the whole of it where that is not enough."""
     short = [run.path.resolve().name for run in runs]
     unique = len(set(short)) == len(short)

@@ -33,8 +33,8 @@ def declare(corpus: str, wanted: PeoplesBudget | None) -> Account:
             raise ValueError(f"{corpus} holds made-up text, which nobody needs a budget for")
         ledger = PeopleLedger.of_corpus(found)
     else:
-        from tacit.tasks.nlu.declarations import recognise
         from tacit.tasks.nlu.layouts import load_nlu
+        from tacit.tasks.nlu.utterances import recognise
 
         ledger = PeopleLedger.open(recognise(load_nlu(corpus, unseen_intents="keep")))
     if wanted is not None:

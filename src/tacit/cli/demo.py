@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
+    from tacit.runs.run import LanguageRun as Run
     from tacit.tokenizers.tokenizer import Tokenizer
-    from tacit.train import Run
 
 FEDAVG, CLIPPED, PRIVATE = "fedavg", "fedavg-clip", "dp-fedavg"
 POOLED = "pooled"
@@ -165,6 +165,7 @@ def _trained(
 ) -> tuple[_Start, dict[str, Run]]:
     """Pre-train once; then all trainings start from the same file."""
     from tacit.models import weights
+    from tacit.runs.run import LanguageRun
     from tacit.train import train
 
     start = _started(experiments[PRIVATE])
@@ -174,13 +175,14 @@ def _trained(
     runs = {}
     for name in (FEDAVG, CLIPPED, PRIVATE):
         with Display(name) as display:
-            runs[name] = train(
+            train(
                 experiments[name].changed(model=model),
                 folder / name,
                 workers=workers,
                 observer=display.observe,
-                tell=display.tell,
+                announce=display.tell,
             )
+        runs[name] = LanguageRun.open(folder / name)
     return start, runs
 
 

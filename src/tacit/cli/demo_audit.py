@@ -15,7 +15,7 @@ from tacit.cli.progress import bar
 if TYPE_CHECKING:
     from tacit.audit.auditing import Audit
     from tacit.models.base import LanguageModel
-    from tacit.train import Run
+    from tacit.runs.run import LanguageRun as Run
 
 POOLED_EPOCHS, POOLED_RATE = 4.0, 0.5
 WIDELY = 30.0  # sharers of the canaries that show where the guarantee of a user ends
@@ -52,7 +52,7 @@ def audit_all(
 ) -> dict[str, dict[str, Any]]:
     """Findings by model; those about runs are kept with the runs."""
     from tacit.audit.auditing import Findings, audit_canaries, audit_run, save
-    from tacit.tasks.language.people import read_planted
+    from tacit.tasks.language.planting import read_planted
 
     first = next(iter(runs.values()))
     done: dict[str, tuple[int, int]] = {}
@@ -69,7 +69,7 @@ def audit_all(
                 tell(name, what, count, of)
 
             if name not in runs:
-                planted = read_planted(first.directory)
+                planted = read_planted(first.path)
                 return audit_canaries(pooled, first.tokenizer, planted, wanted, progress)
             found: Findings = audit_run(runs[name], wanted, progress)
             save(runs[name], found)

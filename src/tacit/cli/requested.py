@@ -122,7 +122,7 @@ def _branch(
     for text in settings:
         key, _, value = text.partition("=")
         fixed = key.strip().partition(".")[0] in INHERITED
-        if fixed and not (key == "corpus.source" and value == json.dumps(there.corpus.source)):
+        if fixed and not (key == "corpus.source" and value == json.dumps(there.source)):
             raise ValueError(
                 f"a branch has its parent's corpus, tokenizer and model, so {key.strip()} cannot be"
                 " set with --from"

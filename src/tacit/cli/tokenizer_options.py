@@ -17,7 +17,7 @@ from tacit.cli.progress import bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit.tokenizers.normalisation import Normalisation
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -115,9 +115,9 @@ def place_of(text: str) -> tuple[Path, int | None]:
     return Path(text), None
 
 
-def run_at(text: str) -> tuple[Run, int | None]:
+def run_at(text: str) -> tuple[LanguageRun, int | None]:
     """A run and the round that is meant, if one is named."""
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
     path, round = place_of(text)
-    return Run.open(path), round
+    return LanguageRun.open(path), round

@@ -31,8 +31,8 @@ from tacit.privacy.claims import format_delta, format_epsilon
 if TYPE_CHECKING:
     from tacit.cli.progress import TensorBoard as Board
     from tacit.cli.requested import Request
-    from tacit.runs.going_on import EngineChoice
     from tacit.runs.session import Progress
+    from tacit.tasks.language.trainer import EngineChoice
 
 EXAMPLES = """
 Examples:
@@ -200,11 +200,11 @@ def _trained(
     quiet: bool,
 ) -> dict[str, Any]:
     """What result.json holds in the end."""
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit.train import train as run_training
 
     if request.finished:
-        return Run.open(request.run).directory.result() or {}
+        return LanguageRun.open(request.run).directory.result() or {}
     with Display(request.variant, quiet=quiet) as display:
         observers = [display.observe] + ([board.observe] if board is not None else [])
 
@@ -220,7 +220,7 @@ def _trained(
                 branch_from=request.branch_from,
                 engine=engine,
                 observer=observe,
-                tell=display.tell,
+                announce=display.tell,
                 keep_key=keep_key,
             )
         finally:
@@ -276,7 +276,7 @@ def _how_to_go_on(request: Request, several: bool) -> str:
     """After Ctrl-C: what is there, and the command that goes on with it."""
     from tacit.runs.directory import RunDirectory
 
-    rounds = RunDirectory(request.run).checkpoints.rounds()
+    rounds = RunDirectory(request.run).checkpoints.legs()
     if several:
         words = [word for word in sys.argv[1:] if word != "--resume"]
         command = shlex.join(["tacit", *words, "--resume"])

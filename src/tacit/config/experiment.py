@@ -209,7 +209,7 @@ class _Audit(Section):
 
 
 class TokenizerSwitch(Section):
-    """Another tokenizer from here on, and the model remapped to it; see tacit.tasks.language.switching.
+    """Another tokenizer from here on, and the model remapped to it (tasks.language.switching).
 
     By default one that is learnt from what the model says (Bagdasaryan et al. 2022), which costs no
     privacy.  What is left out of kind and size is as in the tokenizer before it.

@@ -26,7 +26,7 @@ from tacit.report.epsilon import Tell, over_releases
 from tacit.report.projection import projected_facts
 from tacit.report.warnings import found_in
 from tacit.runs.export import without_folders
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 
 LANGUAGE_MODEL = "language model"
 FILES = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")
@@ -42,7 +42,7 @@ NOT_CLAIMED = (
 
 
 def gather(
-    run: Run,
+    run: LanguageRun,
     *,
     internal: bool = False,
     projection: Projection | None = None,
@@ -81,7 +81,7 @@ def gather(
     return facts
 
 
-def _about(run: Run, ending: str | None) -> dict[str, Any]:
+def _about(run: LanguageRun, ending: str | None) -> dict[str, Any]:
     about, words = run.experiment.about, run.tokenizer
     return {
         "directory": run.path.resolve().name,
@@ -101,7 +101,7 @@ def _about(run: Run, ending: str | None) -> dict[str, Any]:
     }
 
 
-def _switches(run: Run) -> list[dict[str, Any]]:
+def _switches(run: LanguageRun) -> list[dict[str, Any]]:
     """What the ledger says about vocabularies: learnt when, and from what.
 
     The first one of a run is no switch, and is told only if it was learnt from people's text.
@@ -116,7 +116,7 @@ def _switches(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _phases(run: Run) -> list[dict[str, Any]]:
+def _phases(run: LanguageRun) -> list[dict[str, Any]]:
     """The paper's letters, phase by phase: q, C, S, z and sigma."""
     planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
     return [

@@ -26,12 +26,13 @@ from tacit.report.epsilon import Tell, over_releases
 from tacit.report.nlu_inputs import Result
 from tacit.report.nlu_warnings import found_in
 from tacit.runs.export import without_folder
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.model_files import StoredModel
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
-from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scaling import read as read_scaling
 
 NLU_MODEL = "intent and slot model"
 FILES = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
@@ -86,7 +87,7 @@ def _about(run: NluRun, result: Result | None, stored: StoredModel) -> dict[str,
         "paper": about.paper or None,
         "section": about.section or None,
         "says": about.says or None,
-        "epochs_done": run.epoch,
+        "epochs_done": run.leg,
         "epochs_planned": experiment.training.epochs,
         "complete": result is not None,
         "ending": result.ending if result else None,
@@ -123,7 +124,7 @@ def _released(run: NluRun) -> dict[str, Any]:
         "scaling": scaling,
         "scaling_source": SCALINGS[scaling] if scaling else None,
         "largest_scale": (
-            run.directory.scaling().largest if scaling and scaling != "first-gradient" else None
+            read_scaling(run.path).largest if scaling and scaling != "first-gradient" else None
         ),
         "scaling_noise_multiplier": noise.scaling_noise_multiplier
         if scaling == "private"

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from tacit.report.inputs import Part, checked, read_json
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.directory import RunDirectory
 
 
 class NluMetrics(Part):
@@ -83,21 +83,21 @@ class NluAttack(Part):
     absent: dict[str, str]
 
 
-def metrics(directory: NluDirectory) -> list[EpochMetrics]:
+def metrics(directory: RunDirectory) -> list[EpochMetrics]:
     """On valid, by epoch."""
     return [checked(EpochMetrics, row, directory.metrics_file) for row in directory.metrics()]
 
 
-def result(directory: NluDirectory) -> Result | None:
+def result(directory: RunDirectory) -> Result | None:
     """How the run ended, with its metrics on test; None while it has not."""
     found = read_json(directory.result_file)
     return None if found is None else checked(Result, found, directory.result_file)
 
 
-def attack(directory: NluDirectory) -> NluAttack | None:
+def attack(directory: RunDirectory) -> NluAttack | None:
     """What the last attack found: for an internal report only."""
-    found = read_json(directory.attack_file)
-    return None if found is None else checked(NluAttack, found, directory.attack_file)
+    found = read_json(directory.private / "attack.json")
+    return None if found is None else checked(NluAttack, found, (directory.private / "attack.json"))
 
 
 def attack_facts(found: NluAttack | None) -> dict[str, Any] | None:

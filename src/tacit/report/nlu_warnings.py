@@ -14,7 +14,7 @@ from tacit.report.common_warnings import (
     of_the_state,
 )
 from tacit.report.nlu_inputs import NluAttack
-from tacit.tasks.nlu.run import NluRun
+from tacit.runs.run import NluRun
 
 
 def found_in(
@@ -34,7 +34,7 @@ def found_in(
             *of_other_runs(guarantee),
             *of_the_state(
                 run.directory,
-                run.epoch,
+                run.leg,
                 experiment.training.epochs,
                 is_complete=run.is_complete,
                 counted="epoch",
@@ -82,10 +82,10 @@ def _of_the_people(guarantee: Guarantee) -> Iterator[Warning]:
 
 
 def _of_the_attack(run: NluRun, attack: NluAttack) -> Iterator[Warning]:
-    if attack.epoch != run.epoch:
+    if attack.epoch != run.leg:
         yield Warning(
             "attack-of-another-epoch",
             "note",
-            f"The attack is on the model after epoch {attack.epoch:,}, and {run.epoch:,} epochs"
+            f"The attack is on the model after epoch {attack.epoch:,}, and {run.leg:,} epochs"
             " are done by now.",
         )

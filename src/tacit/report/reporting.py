@@ -8,33 +8,25 @@ from typing import Any
 from tacit.privacy.guarantee import Projection
 from tacit.report import facts, nlu_facts
 from tacit.report.epsilon import Tell
-from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
-from tacit.tasks.nlu.directory import NluDirectory
-from tacit.tasks.nlu.run import NluRun
+from tacit.runs.run import LanguageRun, NluRun, Run
 
 
-def opened(path: Path) -> Run | NluRun:
-    """The run that a directory holds; one without is refused."""
-    if NluDirectory(path).experiment_file.is_file():
-        return NluRun.open(path)
-    if path.is_dir() and not RunDirectory(path).experiment_file.is_file():
-        raise ValueError(
-            f"{path} is not a run directory: it has neither {RunDirectory.experiment_name} nor"
-            f" {NluDirectory.experiment_name}"
-        )
-    return Run.open(path)
+def opened(path: Path) -> LanguageRun | NluRun:
+    """The run of either task in a folder."""
+    run = Run.open(path)
+    assert isinstance(run, LanguageRun | NluRun)
+    return run
 
 
 def facts_of(
-    run: Run | NluRun,
+    run: LanguageRun | NluRun,
     *,
     internal: bool = False,
     projection: Projection | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
     """What a report on it says."""
-    if isinstance(run, Run):
+    if isinstance(run, LanguageRun):
         return facts.gather(run, internal=internal, projection=projection, tell=tell)
     if projection is not None:
         raise ValueError(

@@ -14,11 +14,11 @@ from tacit.report.common_warnings import (
     of_the_state,
 )
 from tacit.report.inputs import Audit
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 
 
 def found_in(
-    run: Run, guarantee: Guarantee, audit: Audit | None, *, projected: bool = False
+    run: LanguageRun, guarantee: Guarantee, audit: Audit | None, *, projected: bool = False
 ) -> list[Warning]:
     """All warnings of a run, the serious ones first."""
     found = [
@@ -62,7 +62,7 @@ def _of_the_users(guarantee: Guarantee) -> Iterator[Warning]:
         )
 
 
-def _of_planted_text(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
+def _of_planted_text(run: LanguageRun, guarantee: Guarantee) -> Iterator[Warning]:
     planted = run.experiment.audit
     if guarantee.header.audit:
         what = [
@@ -77,7 +77,7 @@ def _of_planted_text(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
         )
 
 
-def _of_the_audit(run: Run, audit: Audit) -> Iterator[Warning]:
+def _of_the_audit(run: LanguageRun, audit: Audit) -> Iterator[Warning]:
     shown, accounted = audit.empirical_epsilon, audit.accounted_epsilon
     if shown is not None and accounted is not None and shown.lower_bound > accounted:
         yield Warning(

@@ -31,8 +31,8 @@ from tacit.privacy.guarantee import default_delta
 from tacit.privacy.inputs import PublicInput
 from tacit.privacy.ledger import Header, Ledger, Release
 from tacit.privacy.randomness import RunKey
-from tacit.runs.declarations import declared
-from tacit.runs.run import Run
+from tacit.public.declared import declare
+from tacit.runs.run import LanguageRun
 from tacit.tokenizers import build
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import History, LearntTokenizer
@@ -107,7 +107,7 @@ def oracle(users: Users, shape: Shape) -> LearntTokenizer:
 
 
 def sampled(
-    run: Run,
+    run: LanguageRun,
     round: int | None,
     shape: Shape,
     key: bytes,
@@ -119,18 +119,18 @@ def sampled(
     """From what the run's model says after a round; the people of the run have paid for it."""
     last = run.directory.checkpoints.read(round)
     _refuse_two_histories(run)
-    old = run.tokenizer_at(last.round)
+    old = run.tokenizer_at(last.leg)
     texts = sample_texts(
-        run.model(last.round), old, key, tokens=tokens, sampling=sampling, progress=progress
+        run.model(last.leg), old, key, tokens=tokens, sampling=sampling, progress=progress
     )
     run_id = run.ledger.header.run_id
-    how = f"{tokens} tokens sampled from the model of the run {run_id} after round {last.round}"
+    how = f"{tokens} tokens sampled from the model of the run {run_id} after round {last.leg}"
     found = tokenizer_from_samples(texts, old, kind=shape.kind, size=shape.size, of=how)
-    history = History.of(run.ledger, last.head, found, how, last.round)
+    history = History.of(run.ledger, last.head, found, how, last.leg)
     return LearntTokenizer(found, count_words(texts, "papers"), history)
 
 
-def _refuse_two_histories(run: Run) -> None:
+def _refuse_two_histories(run: LanguageRun) -> None:
     """With a tokenizer that was learnt from others of the corpus there would be two to pass on."""
     for cost in run.ledger.header.prior_costs:
         if cost.whom == "beside":
@@ -151,7 +151,7 @@ def heavy_hitters(
     def learn(key: bytes) -> WordCounts:
         return method.learn(users.source, words, terms.population_of(users), key)
 
-    given = (declared("candidates", candidates, users.corpus),)
+    given = (declare("candidates", candidates, users.corpus),)
     return _released(users, shape, (method.event,), facts, learn, terms, given)
 
 

@@ -19,7 +19,7 @@ from tacit_papers.bagdasaryan2022.comparison import Place, corpus_of, opened, ru
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit_papers.bagdasaryan2022.rows import TokenizerRow
     from tacit_papers.thakkar2020.grid import Projection
 
@@ -226,7 +226,7 @@ def _more_notes(
     return notes
 
 
-def _drawn(runs: Mapping[str, Run], path: Path) -> list[str]:
+def _drawn(runs: Mapping[str, LanguageRun], path: Path) -> list[str]:
     """The picture, and what has to be said about it."""
     from tacit_papers.bagdasaryan2022.curves import curve_of, draw, remeasured
 

@@ -11,7 +11,7 @@ from tacit.cli import tokenizer_options as options
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.history import LearntTokenizer
 
@@ -25,7 +25,7 @@ class Place:
     tokenizer: LearntTokenizer | None  # where there is no model
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> LanguageRun | None:
         return None if self.model is None else self.model.run
 
 
@@ -78,7 +78,7 @@ def corpus_of(found: Sequence[Place], named: str | None) -> UserCorpus:
     return corpus
 
 
-def runs_of(found: Sequence[Place]) -> dict[str, Run]:
+def runs_of(found: Sequence[Place]) -> dict[str, LanguageRun]:
     """Each run once, by name, however many of its rounds are compared."""
     runs = {place.run.path.resolve(): place.run for place in found if place.run is not None}
     if not runs:

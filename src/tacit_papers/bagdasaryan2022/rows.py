@@ -22,7 +22,7 @@ from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
@@ -120,7 +120,7 @@ def row_of_tokenizer(
 
 
 def row_of(
-    found: Run | StoredModel,
+    found: LanguageRun | StoredModel,
     texts: Sequence[str],
     *,
     name: str | None = None,
@@ -135,7 +135,7 @@ def row_of(
     The counts of words in what the tokenizer was `learnt_from` are looked for in the run, and those
     of the `reference` are of the texts; if given, their words are normalised as for "papers".
     """
-    stored = StoredModel.open(found.path) if isinstance(found, Run) else found
+    stored = StoredModel.open(found.path) if isinstance(found, LanguageRun) else found
     figures = measured(stored.model, stored.tokenizer, texts, progress)
     if learnt_from is None:
         learnt_from = _words_behind(stored)
@@ -186,7 +186,7 @@ def _reference(given: Mapping[str, float] | None, texts: Sequence[str]) -> Mappi
 def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     if stored.run is None:
         return None
-    found = run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
+    found = run_tokenizers.words_behind(stored.run.path, stored.tokenizer.fingerprint)
     source = stored.run.experiment.tokenizer.source
     if found is None and is_origin(source, stored.tokenizer):
         return word_weights(source)

@@ -94,7 +94,7 @@ def compare(
     if only:
         experiments = {name: experiments[name] for name in experiments if name in only}
     if time is not None:
-        from tacit.tasks.nlu.opening import data_of
+        from tacit.tasks.nlu.utterances import data_of
         from tacit_papers.dupuy2021.timing import time_methods
 
         turns = 5 if time >= 5 else 1

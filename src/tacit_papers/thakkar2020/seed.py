@@ -21,13 +21,13 @@ from tacit.models.base import LanguageModel
 from tacit.privacy import durable
 from tacit.privacy.guarantee import finite
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.session import Progress
 from tacit.tasks.language import assembly
 from tacit.tasks.language import central_sgd as sgd
-from tacit.tasks.language.people import People, public_frequencies, read_planted, record_planted
+from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planted_tokens import planted_tokens
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.planting import Planted, read_planted, record_planted
 from tacit.tasks.language.records import Records
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ class Bench:
         experiment = arm.changed(self.common, self.grid)
         if arm.is_federated:
             facts, model = self._federated(arm, experiment, directory, watcher)
-            planted = read_planted(directory)
+            planted = read_planted(directory.path)
         else:
             facts, model = self._records(arm, experiment, directory, watcher)
             planted = self._planted(experiment, directory)
@@ -166,9 +166,9 @@ class Bench:
                 resume=begun,
                 workers=self.workers,
                 observer=watcher.observe,
-                tell=watcher.tell,
+                announce=watcher.tell,
             )
-        run = Run.open(directory.path)
+        run = LanguageRun.open(directory.path)
         return _privacy_facts(run, arm, self.grid), run.model()
 
     def _records(
@@ -197,7 +197,7 @@ class Bench:
         cache = self._tokens(experiment, watcher)
         planting = people.planting(experiment, self.tokenizer)
         assert planting is not None
-        record_planted(directory, planting, cache)
+        record_planted(directory.path, planting, (cache.tokens(user) for user in range(len(cache))))
         bos = self.tokenizer.bos
         records = Records.of((cache.tokens(user) for user in range(len(cache))), bos)
 
@@ -216,7 +216,7 @@ class Bench:
         durable.write_whole(directory.result_file, (json.dumps(facts, indent=1) + "\n").encode())
 
 
-def _privacy_facts(run: Run, arm: Arm, grid: Grid) -> dict[str, Any]:
+def _privacy_facts(run: LanguageRun, arm: Arm, grid: Grid) -> dict[str, Any]:
     """How it was trained and what may be claimed for it."""
     plan, found = run.plans()[0], run.guarantee()
     norm = plan.initial_clip_state().total_norm

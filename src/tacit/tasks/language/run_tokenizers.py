@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tacit.privacy import durable as files
+from tacit.privacy import durable
 from tacit.tokenizers.history import (
     OF_A_RUN,
     WORDS,
@@ -79,7 +79,7 @@ def use(folder: Path, tokenizer: Tokenizer) -> None:
     """Let tokenizer.json be this one, which is kept elsewhere too."""
     data = tokenizer.to_json().encode()
     if (folder / FILE_NAME).read_bytes() != data:
-        files.replace((folder / FILE_NAME), data)
+        durable.write_whole((folder / FILE_NAME), data)
 
 
 def words_behind(folder: Path, fingerprint: str) -> Mapping[str, float] | None:

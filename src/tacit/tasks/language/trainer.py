@@ -28,6 +28,7 @@ from tacit.federated.cohort import CachedUsers, CohortSum, Job, Users
 from tacit.federated.cohort import Task as CohortTask
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
+from tacit.mechanisms.contribution import Contribution
 from tacit.mechanisms.schedules import ClipState
 from tacit.mechanisms.weighting import UserWeighting
 from tacit.models import weights as model_files
@@ -35,6 +36,7 @@ from tacit.models.base import LanguageModel
 from tacit.models.vectors import from_vector_, to_vector
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.ledger import Ledger, Release
+from tacit.privacy.randomness import Stream
 from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.beginning import own_factory
 from tacit.tasks.language.canary_clients import WithCanaryClients
@@ -105,15 +107,15 @@ class LanguageTrainer:
             for plan in plans.round_plans(experiment, plans.layers_of(model))
         ]
         self._server = assembly.server_optimizer(experiment)
-        self._engine = _engine(opened.engine, model)
+        self.engine = _engine(opened.engine, model)
         self._held_out = HeldOut(texts, tokenizer.bos, tokenizer.unk)
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
-        self._model = model
-        self._weights: NDArray[np.float32] = to_vector(model)
+        self.model = model
+        self.weights: NDArray[np.float32] = to_vector(model)
         self._optimizer = optimizer
         clip_norms = tuple(float(norm) for norm in last.facts["clip_norms"])
-        self._clip_state = ClipState(clip_norms, last.facts["clip_round"])
+        self.clip_state = ClipState(clip_norms, last.facts["clip_round"])
         self._computed: tuple[int, CohortSum] | None = None  # the cohort's size and sum
 
     @property
@@ -123,60 +125,75 @@ class LanguageTrainer:
     def numbers(self, leg: int) -> range:
         return range(leg, leg + 1)
 
-    def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
-        """The sum over a fresh cohort, and an HMAC over all that its release is made from.
+    def phase(self, leg: int) -> CohortTask:
+        """What the users of a round compute."""
+        return self._phases[self._experiment.phase_of(leg)]
 
-        The noise is keyed by that proof.  So the same sum gets the same noise again, and any other
-        sum independent noise, whatever was copied, restored, edited or raced.  The round is in the
-        proof as well: equal sums of two rounds must not show by equal noise.
-        """
-        phase = self._phases[self._experiment.phase_of(leg)]
+    def job(self, leg: int, attempt: int) -> Job:
+        """What the users of an attempt at a round are sent."""
+        return Job(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
+
+    def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
+        """The sum over a fresh cohort, and the proof of all that its release is made from."""
+        phase, job = self.phase(leg), self.job(leg, attempt)
         plan = phase.plan
         stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
-        job = Job(self._weights, self._clip_state, self._key, self._branch, leg, attempt)
-        summed = self._engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
+        summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
-        public = [plan.hash(), list(self._clip_state.norms), self._branch, leg, attempt]
-        proof = self._key.hmac(
-            canonical_json(public).encode(),
-            self._key.digest(vector_bytes(self._weights)),
-            self._key.digest(vector_bytes(summed.total.update)),
-            str(summed.total.weight).encode(),
-            summed.total.bits.tobytes(),
-        )
         release = Release("round", leg, attempt, plan.event(), plan.hash(), plan.estimator_name)
-        return Pending(leg, attempt, proof, [release])
+        return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
+
+    def proof(self, leg: int, attempt: int, total: Contribution) -> bytes:
+        """HMAC over all that a release is made from; its noise is keyed by it.
+
+        So the same sum gets the same noise again, and any other sum independent noise, whatever
+        was copied, restored, edited or raced.  The round is in it as well: equal sums of two
+        rounds must not show by equal noise.
+        """
+        plan_hash = self.phase(leg).plan.hash()
+        public = [plan_hash, list(self.clip_state.norms), self._branch, leg, attempt]
+        return self._key.hmac(
+            canonical_json(public).encode(),
+            self._key.digest(vector_bytes(self.weights)),
+            self._key.digest(vector_bytes(total.update)),
+            str(total.weight).encode(),
+            total.bits.tobytes(),
+        )
+
+    def noise(self, proof: bytes, purpose: str) -> Stream:
+        """The randomness of the release with this proof."""
+        return self._key.hiding_stream(proof, purpose)
 
     def run(self, pending: Pending, advance: Advance) -> None:
         """Noise on the sum, the server's step, and unit norms after the noise."""
         assert self._computed is not None
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
-        noise = partial(self._key.hiding_stream, pending.proof)
-        release = plan.release(self._computed[1].total, self._clip_state, noise)
-        moved, self._optimizer = self._server.apply(self._weights, release.average, self._optimizer)
-        self._weights = normalised(self._model, moved)
+        noise = partial(self.noise, pending.proof)
+        release = plan.release(self._computed[1].total, self.clip_state, noise)
+        moved, self._optimizer = self._server.apply(self.weights, release.average, self._optimizer)
+        self.weights = normalised(self.model, moved)
         self._just_switched = False
-        self._clip_state = release.clip_state
+        self.clip_state = release.clip_state
         later = self._experiment.phase_of(pending.leg + 1)
         if pending.leg + 1 < self._experiment.rounds and later != phase:
-            self._clip_state = self._phases[later].plan.initial_clip_state()
+            self.clip_state = self._phases[later].plan.initial_clip_state()
 
     def go_back(self) -> None:
         raise AssertionError("what comes out of a round follows from its proof")
 
     def state(self, leg: int) -> State:
-        from_vector_(self._model, self._weights)
+        from_vector_(self.model, self.weights)
         try:
-            model = model_files.to_bytes(self._model, trained_on=self._trained_on)
+            model = model_files.to_bytes(self.model, trained_on=self._trained_on)
         except ValueError as error:
             raise ValueError(
                 f"the training diverged in round {leg}: {error}; lower a learning rate"
             ) from error
         facts = {
-            "clip_norms": list(self._clip_state.norms),
-            "clip_round": self._clip_state.round,
+            "clip_norms": list(self.clip_state.norms),
+            "clip_round": self.clip_state.round,
             "tokenizer": self._tokenizer,
         }
         return State(model, self._optimizer, facts)
@@ -192,14 +209,14 @@ class LanguageTrainer:
         )
         if is_done or not due:
             return None
-        from_vector_(self._model, self._weights)
+        from_vector_(self.model, self.weights)
         mark = {"switched": True} if switched else {}
-        row: Row = {"round": leg, **mark, **self._held_out.row(self._model)}
+        row: Row = {"round": leg, **mark, **self._held_out.row(self.model)}
         recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
         for name in SMOOTHED:
             values = [past[name] for past in recent if past[name] is not None]
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
-        clip_norm = self._clip_state.total_norm
+        clip_norm = self.clip_state.total_norm
         row["epsilon"] = epsilon()
         row["clip_norm"] = clip_norm if math.isfinite(clip_norm) else None
         return row
@@ -212,7 +229,7 @@ class LanguageTrainer:
         return {"cohort": cohort, **asdict(summed.diagnostics)}
 
     def close(self) -> None:
-        self._engine.close()
+        self.engine.close()
 
 
 def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel) -> Users:

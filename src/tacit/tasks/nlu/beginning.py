@@ -46,7 +46,7 @@ def begin(experiment: NluExperiment, utterances: Utterances, key: RunKey) -> Beg
         labels,
         (utterances.people or utterances.data.identity,),
     )
-    first = [("vocabulary", NonPrivate(void))] if void else []
+    first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
     if (event := scaling.release_of(experiment.noise)) is not None:
         first.append(("scaling", event))
     declared = _declared(experiment, utterances, key, asked)
