@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.audit.random_sampling import SAMPLES, Sampled, judge
-from tacit.audit.suffix_scores import SuffixScorer, split_all
-from tacit.audit.suffix_tree import random_suffixes
+from tacit.audit.random_sampling import SAMPLES, SuffixTree, count_likelier
+from tacit.audit.suffixes import SuffixScorer
 from tacit.corpus.builtin import chitchat_records
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
@@ -50,7 +49,7 @@ def trained(canaries: list[tuple[int, ...]], rng: np.random.Generator) -> Langua
     model = build("lstm", WORDS)
     order = rng.permutation(len(tokens))
     done = pretrain(
-        model, [tokens[place] for place in order], Settings(epochs=EPOCHS), bos=tokenizer.bos
+        model, [tokens[index] for index in order], Settings(epochs=EPOCHS), bos=tokenizer.bos
     )
     print(f"trained for {done.seconds:.0f} s on {len(tokens):,} texts, {done.tokens:,} tokens")
     return model
@@ -89,24 +88,28 @@ def costs(logits: Tensor, words: Tensor) -> Tensor:
 
 def verdicts(
     model: LanguageModel, canaries: list[tuple[int, ...]], rng: np.random.Generator
-) -> tuple[list[Sampled], list[float]]:
-    """Every canary's verdict, and when each was there, from the drawing of the suffixes on."""
+) -> tuple[list[tuple[bool, float]], list[float]]:
+    """Is each canary memorized, with which log-perplexity; and when that was known.
+
+    The clock starts before the suffixes are drawn.
+    """
     start = time.perf_counter()
     scorer = SuffixScorer(model, bos=0, candidates=np.arange(3, WORDS))
-    tree = random_suffixes(SAMPLES, 3, scorer.candidates, rng)
+    tree = SuffixTree.random(SAMPLES, 3, scorer.candidates, rng)
     results, clock = [], [time.perf_counter() - start]
-    for prefix, suffix in split_all(scorer, canaries, [2] * len(canaries)):
-        results.append(judge(scorer, tree, prefix, suffix))
+    for canary in canaries:
+        split = scorer.split(canary, 2)
+        results.append((not count_likelier(scorer, tree, split), scorer.log_perplexity(split)))
         clock.append(time.perf_counter() - start)
     return results, clock
 
 
-def print_results(results: list[Sampled]) -> None:
-    for place, copies in enumerate(COPIES):
-        mine = results[place :: len(COPIES)]
-        surprise = " ".join(f"{result.log_perplexity:.1f}" for result in mine)
-        found = sum(result.memorized for result in mine)
-        print(f"{copies:4} copies: {found:2} of {len(mine)} memorized; log-perplexities {surprise}")
+def print_results(results: list[tuple[bool, float]]) -> None:
+    for index, copies in enumerate(COPIES):
+        group = results[index :: len(COPIES)]
+        surprise = " ".join(f"{log_perplexity:.1f}" for _, log_perplexity in group)
+        count = sum(memorized for memorized, _ in group)
+        print(f"{copies:4} copies: {count:2} of {len(group)} memorized; {surprise} nats")
 
 
 def main() -> None:

@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.kernels import kernel
+from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD, kernel_name
 from tacit.kernels.local_sgd import LocalSGD
 from tacit.kernels.rows import Rows
-from tacit.models.loss import loss
+from tacit.models.base import from_vector_, loss, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import from_vector_, to_vector
 
 VOCABULARY, EMBEDDING, CELLS = 10_000, 96, 256
 BATCH, UNROLL, STEPS = 8, 10, 20

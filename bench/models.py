@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.models.loss import loss
+from tacit.models.base import loss, parameter_count
 from tacit.models.registry import NAMES, build
-from tacit.models.vectors import parameter_count
 
 VOCABULARY = 10_000
 BATCH = 8

@@ -20,14 +20,13 @@ from torch.nn import functional
 from tacit.federated.cohort import Job, Task, sum_over
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, LocalSGD, local_sgd_for
-from tacit.mechanisms.clippers import FlatClip, NoClip
+from tacit.mechanisms.clipping import FlatClip, NoClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.models.loss import loss
+from tacit.models.base import loss, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy.randomness import RunKey
 
 VOCABULARY, TOKENS, BATCH, UNROLL, RATE = 10_000, 1600, 8, 10, 6.0

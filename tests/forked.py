@@ -18,7 +18,7 @@ PRELOADED = [
     "tacit.runs.learning",
     "tacit.runs.open_release",
     "tacit.verification",
-    "tacit.report.reporting",
+    "tacit.report.page",
     "tacit_papers.thakkar2020.training",
     "tacit_papers.dupuy2021.comparison",
     "matplotlib.pyplot",

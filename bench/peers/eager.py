@@ -21,7 +21,7 @@ def contestant(kind: str) -> tuple[nn.Module, Loss, Callable[[], None]]:
     if kind == "nn.LSTM":
         plain = WordLSTM()
         return plain, plain.loss, lambda: None
-    from tacit.models.loss import loss as summed_loss
+    from tacit.models.base import loss as summed_loss
     from tacit.models.registry import build
 
     model = build("lstm", VOCABULARY)

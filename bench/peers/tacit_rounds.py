@@ -28,14 +28,14 @@ from tacit.federated import cohort, server, user_update
 from tacit.federated.cohort import Job, Task
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
-from tacit.mechanisms.clippers import FlatClip, NoClip
-from tacit.mechanisms.contribution import Contribution
+from tacit.mechanisms.clipping import FlatClip, NoClip
 from tacit.mechanisms.estimators import FixedDenominator, TrueAverage
+from tacit.mechanisms.fixed_point import Contribution
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler
+from tacit.models.base import to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy.randomness import RunKey, Stream
 
 NEGATIVES = 500  # as in the run that its accuracy is from

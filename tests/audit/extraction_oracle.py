@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import torch
 
+from tacit.audit.suffixes import SuffixScorer
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
 
@@ -43,6 +44,11 @@ def model_of(kind: str, is_peaked: bool) -> LanguageModel:
             with torch.no_grad():
                 torch._foreach_sub_(weights, gradients, alpha=0.5)
     return model
+
+
+def scorer_of(model: LanguageModel, candidates=CANDIDATES) -> SuffixScorer:
+    """The scorer under test, of a model that is in evaluation mode."""
+    return SuffixScorer(model.eval(), bos=BOS, candidates=candidates)
 
 
 def one_log_perplexity(model: LanguageModel, prefix: tuple, suffix: tuple) -> float:
@@ -86,5 +92,5 @@ def brute_force_beam(
     for _ in range(length):
         longer = [(*beam, int(word)) for beam in beams for word in CANDIDATES]
         costs = log_perplexities(model, prefix, np.array(longer))
-        beams = [longer[place] for place in np.argsort(costs, kind="stable")[:width]]
+        beams = [longer[index] for index in np.argsort(costs, kind="stable")[:width]]
     return beams

@@ -1,17 +1,18 @@
 """The front door: both methods on many canaries."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from tacit.audit.beam_search import beam_search
-from tacit.audit.extraction import CanaryResult, Extraction, extract
-from tacit.audit.random_sampling import random_sampling
-from tacit.audit.suffix_rank import rank
+from tacit.audit.extraction import CanaryResult, Extraction, search_beams
+from tacit.audit.random_sampling import memorized_by_sampling
+from tacit.audit.suffix_rank import rank_among_all
 from tacit.models.base import LanguageModel, ModelConfig
+from tacit.models.registry import build
 from tests.audit.extraction_oracle import (
     BOS,
     CANARIES,
@@ -22,17 +23,17 @@ from tests.audit.extraction_oracle import (
     all_suffixes,
     brute_force_rank,
     model_of,
+    scorer_of,
 )
 
 
 def extracted(model, canaries=CANARIES, seed=0, progress=None, **settings):
-    return extract(
+    return Extraction(**{"samples": 2_000} | settings).extract(
         model,
         canaries,
         bos=BOS,
         candidates=CANDIDATES,
         rng=np.random.default_rng(seed),
-        settings=Extraction(**{"samples": 2_000} | settings),
         progress=progress,
     )
 
@@ -43,21 +44,20 @@ def test_everything_about_each_canary_in_one_call(kind, is_peaked):
     results = extracted(model, ranks=True)
     assert [result.tokens for result in results] == list(CANARIES)
     assert (results[0].memorized_rs, results[0].memorized_bs) == (is_peaked, is_peaked)
-    sampled = random_sampling(
-        model,
-        CANARIES,
-        bos=BOS,
-        candidates=CANDIDATES,
-        rng=np.random.default_rng(0).spawn(2)[0],
-        samples=2_000,
+    scorer, rng = scorer_of(model), np.random.default_rng(0)
+    splits = [scorer.split(canary, 2) for canary in CANARIES]
+    told = []
+    sampled = memorized_by_sampling(
+        scorer, splits, samples=2_000, rng=rng.spawn(2)[0], progress=told.append
     )
-    assert [result.memorized_rs for result in results] == [one.memorized for one in sampled]
-    beams = beam_search(model, CANARIES, bos=BOS, candidates=CANDIDATES)
-    rng = np.random.default_rng(0)
-    for result, beam in zip(results, beams, strict=True):
-        assert (result.memorized_bs, result.beam) == (beam.memorized, beam.found)
-        prefix, suffix = result.tokens[:2], result.tokens[2:]
-        alone = rank(model, prefix, suffix, bos=BOS, candidates=CANDIDATES, rng=rng)
+    assert told == [1, 2, 3]
+    assert [result.memorized_rs for result in results] == sampled
+    beams = search_beams(scorer, [scorer.split(canary, 1) for canary in CANARIES], 5)
+    for result, split, beam in zip(results, splits, beams, strict=True):
+        assert result.beam == beam.continuations
+        assert result.memorized_bs == (result.tokens[1:] in beam.continuations)
+        assert result.log_perplexity == scorer.log_perplexity(split)
+        alone = rank_among_all(scorer, split, rng=rng)
         assert (result.rank, result.exposure) == (alone.rank, alone.exposure)
         assert (result.rank_method, result.rank_standard_error) == ("exact", 0)
 
@@ -124,6 +124,17 @@ def test_model_of_ones_own_is_searched_through_its_logits():
     assert isinstance(result, CanaryResult)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "transformer-14m"])
+def test_training_mode_and_weights_are_left_as_they_were(kind):
+    model = model_of(kind, False)
+    model.train()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    extracted(model)
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
 def test_infinite_logits_of_a_model_of_ones_own_are_refused():
     model = Own()
     model.forward = lambda tokens, state=None, context=None: (
@@ -158,9 +169,10 @@ def test_settings_out_of_range_are_refused(settings, message):
         ([], "canaries must not be empty"),
         ([(5, 6)], "a prefix of 2 words for a canary of 2"),
         ([(5, 6, 7), (5, 6, 99)], "token 99, which is outside the model's vocabulary of 40"),
+        ([(3, 4, -1, 5, 6)], "token -1, which is outside the model's vocabulary of 40"),
         ([(5, 6, 2)], "token 2, which is no word of the vocabulary"),
     ],
-    ids=range(4),
+    ids=range(5),
 )
 def test_bad_canaries_are_refused(canaries, message):
     with pytest.raises(ValueError, match=message):
@@ -176,3 +188,37 @@ def test_phrase_without_a_suffix_is_refused_or_has_no_prefix(phrase):
     else:
         with pytest.raises(ValueError, match="a prefix of 0 words for a canary of 0"):
             extracted(model, [phrase], shorten_prefix=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"candidates": []}, "candidates must name at least one"),
+        ({"candidates": [3, 40]}, "candidates must be tokens of the model's 40"),
+        ({"bos": 40}, "bos must be a token of the model's 40, got 40"),
+    ],
+    ids=range(3),
+)
+def test_bad_vocabularies_are_refused(options, message):
+    arguments = {"bos": BOS, "candidates": CANDIDATES, "rng": np.random.default_rng(0)} | options
+    with pytest.raises(ValueError, match=message):
+        Extraction(samples=100).extract(model_of("lstm", False), CANARIES, **arguments)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", ["lstm", "transformer-14m"])
+def test_model_that_is_broken_is_refused(kind, value):
+    model = build(kind, VOCABULARY)
+    with torch.no_grad():
+        model.embedding.weight[17, 2] = value
+    with pytest.raises(ValueError, match="not finite numbers, which would rank every canary first"):
+        extracted(model)
+
+
+def test_model_whose_logits_overflow_is_refused():
+    model = build("lstm", VOCABULARY)
+    with torch.no_grad():
+        model.projection.bias.fill_(3e38)
+        model.embedding.weight.fill_(3e38)
+    with pytest.raises(ValueError, match="logits are not finite numbers, which would rank every"):
+        extracted(model)

@@ -23,7 +23,7 @@ from tacit.audit.one_run import (
     p_value,
     planned_guesses,
 )
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan

@@ -6,13 +6,11 @@ import pytest
 from scipy.stats import binomtest, norm
 
 from tacit.audit.repeated_runs import audit_repeatedly, statistics, upper_limit
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
-from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
+from tacit.mechanisms.clipping import FlatClip, GeometricClip, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
-from tacit.mechanisms.schedules import GeometricClip
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy.pld import gaussian_epsilon
 from tacit.privacy.randomness import RunKey
 

@@ -11,7 +11,7 @@ from tacit.corpus.ingest import ingest_records
 from tacit.corpus.options import UserOptions
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
-from tacit.evaluation.held_out import held_out_sequences
+from tacit.evaluation.held_out import held_out_texts
 from tacit.runs.run import Run
 from tacit.train import train
 from tests.runs.small import experiment, make_folder, texts_of
@@ -61,7 +61,7 @@ def test_baselines_are_fitted_on_the_training_users_and_labelled(tacit, private_
     corpus, words = run.corpus(), run.tokenizer
     texts = [words.encode(t) for user in range(len(corpus.train)) for t in corpus.train.texts(user)]
     bigram = Bigram.fit(texts, words.vocab_size, bos=words.bos)
-    sequences = held_out_sequences(corpus.test, words, run.experiment.evaluation.max_tokens)
+    sequences = held_out_texts(corpus.test, words, run.experiment.evaluation.max_tokens).sequences
     for name, predictor in (("bigram", bigram), ("unigram", bigram.unigram)):
         expected = evaluate(predictor, sequences, bos=words.bos, unk=words.unk)
         assert found[name]["perplexity"] == pytest.approx(expected.perplexity)

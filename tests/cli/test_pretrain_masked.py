@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from tacit.models.bert_weights import load_pretrained, pretrained_options
+from tacit.models.bert import load_pretrained, pretrained_options
 from tacit.public.masked import origin_of
 from tacit.tasks.nlu.encoding import Labels
 from tacit.tasks.nlu.pieces import PieceEncoder

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.cli import requested
+from tacit.cli import requests
 from tacit.runs.run import Run
 from tacit.runs.session import Progress
 from tests.cli.training import (
@@ -56,8 +56,8 @@ def interrupted(folder):
 
     path = folder / "interrupted"
     options = {"corpus.source": CORPUS, "rounds": ROUNDS, "seed": 3, "privacy.delta": 1e-3}
-    [request] = requested.requests(
-        "mcmahan2018", path, requested.settings_of([with_tokenizer(s) for s in SETTINGS], options)
+    [request] = requests.requests(
+        "mcmahan2018", path, requests.all_settings([with_tokenizer(s) for s in SETTINGS], options)
     )
 
     def stop(now: Progress) -> None:
@@ -212,9 +212,7 @@ def test_a_target_epsilon_takes_the_place_of_the_recipes_sigma(folder, how):
 
 def test_a_noise_that_is_set_takes_the_place_of_a_recipes_target(tmp_path):
     for settings, target in (([], 2.0), (["plan.noise_multiplier=3"], None)):
-        [request] = requested.requests(
-            "bagdasaryan2022", tmp_path / "run", settings, variant="lstm"
-        )
+        [request] = requests.requests("bagdasaryan2022", tmp_path / "run", settings, variant="lstm")
         assert request.experiment is not None
         assert request.experiment.privacy.target_epsilon == target
 

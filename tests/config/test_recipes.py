@@ -10,7 +10,7 @@ import pytest
 from tacit.config import recipes
 from tacit.config.experiment import Experiment
 from tacit.models import registry
-from tacit.models.vectors import layer_sizes
+from tacit.models.base import layer_sizes
 from tacit.tasks.language import plans
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tacit.federated.cohort import CohortSum
 from tacit.federated.user_update import FedAvg, FedSGD
-from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.clipping import QuantileClip
+from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.noise import IndependentNoise
-from tacit.mechanisms.weighting import UserWeighting
 from tests.federated.tiny import ListedUsers, few_users, job, plan, task, texts
 
 PLAN = plan(

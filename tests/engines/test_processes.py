@@ -15,8 +15,8 @@ from tacit.engines.processes import ProcessEngine, available_cores, engine_for
 from tacit.engines.ranks import Assignment, Message, WorkerLost
 from tacit.engines.worker import Worker
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.mechanisms.clippers import PerLayerClip
-from tacit.models.vectors import layer_sizes
+from tacit.mechanisms.clipping import PerLayerClip
+from tacit.models.base import layer_sizes
 from tests.engines.cohorts import (
     PLAN,
     TASK,

@@ -15,9 +15,9 @@ from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.kernels.stacked import StackedModel
-from tacit.mechanisms.clippers import PerLayerClip
+from tacit.mechanisms.clipping import PerLayerClip
+from tacit.models.base import layer_sizes
 from tacit.models.registry import NAMES, build
-from tacit.models.vectors import layer_sizes
 from tests.engines.cohorts import PLAN, USERS, job_of
 from tests.federated.tiny import SIZES, VOCABULARY, ListedUsers, plan, small, task, texts
 

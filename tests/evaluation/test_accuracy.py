@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.evaluation.accuracy import Metrics, evaluate, metrics, perplexity
-from tacit.evaluation.network import NetworkPredictor
+from tacit.evaluation.predictors import NetworkPredictor
 from tacit.evaluation.scores import score
 from tacit.models.registry import build
 from tests.evaluation.tiny import SIZES, Table, tiny

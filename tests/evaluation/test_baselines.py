@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.evaluation.accuracy import evaluate
-from tacit.evaluation.baselines import Bigram, Unigram, discount_of
+from tacit.evaluation.baselines import Bigram, Unigram, _discount
 from tests.oracles import scoring
 
 BOS, EOS, UNK, SIZE = 0, 1, 2, 6
@@ -39,7 +39,7 @@ def test_bigram_counted_by_hand():
 def test_probabilities_equal_the_formula_and_sum_to_one(training, add):
     bigram = Bigram.fit(training, SIZE, bos=BOS, add=add)
     pairs = [v * SIZE + w for text in training for v, w in itertools.pairwise(text) if w != BOS]
-    discount = discount_of(np.unique(pairs, return_counts=True)[1])
+    discount = _discount(np.unique(pairs, return_counts=True)[1])
     expected = scoring.bigram(training, SIZE, BOS, add, discount)
     for before in range(SIZE):
         probs = bigram.log_probs_after(before).exp()
@@ -80,10 +80,10 @@ def test_on_a_text_with_order_the_bigram_beats_the_unigram():
 
 
 def test_the_discount_stays_usable_where_the_text_is_too_small_to_tell():
-    assert discount_of(np.array([], dtype=np.int64)) == 0.5
-    assert discount_of(np.array([1, 1, 1])) == 0.9  # else nothing would be left of what was seen
-    assert discount_of(np.array([2, 2, 7])) == 0.1  # else the unseen would be impossible
-    assert discount_of(np.array([1, 1, 2])) == 0.5
+    assert _discount(np.array([], dtype=np.int64)) == 0.5
+    assert _discount(np.array([1, 1, 1])) == 0.9  # else nothing would be left of what was seen
+    assert _discount(np.array([2, 2, 7])) == 0.1  # else the unseen would be impossible
+    assert _discount(np.array([1, 1, 2])) == 0.5
 
 
 @pytest.mark.parametrize("add", [0.0, -1.0, math.nan, math.inf])

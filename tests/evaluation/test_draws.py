@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.evaluation.decoder import Output, TiedHead
 from tacit.evaluation.draws import LOG2_E, Choice, draw, keep_first_choices
-from tacit.evaluation.outputs import GivenOutput, TiedHead, TiedOutput
-from tacit.evaluation.ranking import top_k
-from tacit.models.embedding import TiedEmbedding
+from tacit.evaluation.scores import top_k
+from tacit.models.layers import TiedEmbedding
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 50, 101])
@@ -84,7 +84,7 @@ def tied(words=4_321, size=16, rows=40, *, length=1.0, bias=True):
 def test_powers_are_those_of_the_logits_to_a_millionth(scale, bias):
     embedding, vectors = tied(bias=bias)
     with torch.no_grad():
-        output = TiedOutput(TiedHead(embedding, len(vectors) + 1), vectors)
+        output = Output(vectors, TiedHead(embedding))
         exact = embedding.double().score(vectors.double())
         embedding.float()
         torch.testing.assert_close(output.logits().double(), exact, rtol=0, atol=3e-6)
@@ -99,18 +99,18 @@ def test_powers_are_those_of_the_logits_to_a_millionth(scale, bias):
 def test_no_logit_is_beyond_the_bound_and_powers_beyond_floats_are_refused(bias):
     embedding, vectors = tied(bias=bias)
     with torch.no_grad():
-        head = TiedHead(embedding, len(vectors))
+        head = TiedHead(embedding)
         largest = embedding.score(vectors).abs().max()
         bound = head.bound(vectors)
         assert largest < bound < 3 * largest
-        assert TiedOutput(head, vectors).powers(99.9 / bound) is not None
-        assert TiedOutput(head, vectors).powers(100.1 / bound) is None
+        assert Output(vectors, head).powers(99.9 / bound) is not None
+        assert Output(vectors, head).powers(100.1 / bound) is None
         for wrong in (math.nan, math.inf):
             broken = vectors.clone()
             broken[3, 2] = wrong
-            assert TiedOutput(head, broken).powers(1e-9) is None
+            assert Output(broken, head).powers(1e-9) is None
             with pytest.raises(ValueError, match="its weights are broken"):
-                Choice(torch.tensor([0]))(TiedOutput(head, broken), torch.rand(len(broken)))
+                Choice(torch.tensor([0]))(Output(broken, head), torch.rand(len(broken)))
 
 
 @pytest.mark.parametrize("length", [1.0, 30.0], ids=["powers", "too-large-for-powers"])
@@ -121,10 +121,10 @@ def test_both_ways_through_a_model_draw_the_same(length, temperature, k):
     uniform = torch.rand(40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     choice = Choice(torch.tensor([0, 7]), temperature, k)
     with torch.no_grad():
-        output = TiedOutput(TiedHead(embedding, 40), vectors)
+        output = Output(vectors, TiedHead(embedding))
         assert (output.powers(LOG2_E / temperature) is None) == (length > 1)
         fast = choice(output, uniform)
-        plain = choice(GivenOutput(embedding.score(vectors)), uniform)
+        plain = choice(Output(embedding.score(vectors)), uniform)
         exact = embedding.double().score(vectors.double())
     exact[:, [0, 7]] = -math.inf
     if k is not None:
@@ -139,7 +139,7 @@ def test_what_is_banned_is_not_taken_though_it_has_all_the_weight(temperature):
     embedding, vectors = tied(words=9, bias=True)
     with torch.no_grad():
         embedding.output_bias[:] = torch.tensor([20.0, 20.0, *[-20.0] * 7])
-        output = TiedOutput(TiedHead(embedding, 40), vectors)
+        output = Output(vectors, TiedHead(embedding))
         for uniform in (0.0, 0.5, 1 - 2**-53):
             row = torch.full((40,), uniform, dtype=torch.float64)
             assert Choice(torch.tensor([0, 1]), temperature)(output, row).min() > 1

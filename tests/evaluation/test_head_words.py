@@ -1,13 +1,12 @@
 """The head-word histogram equals counting by sets."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.evaluation.accuracy import head_word_histograms
 from tacit.evaluation.baselines import Bigram
-from tacit.evaluation.head_words import head_word_histograms, most_frequent
 from tests.evaluation.tiny import Table, tiny
 from tests.oracles import scoring
 
@@ -51,11 +50,6 @@ def test_a_model_that_only_knows_head_words_has_all_mass_to_the_right():
         Table(logits), [[0, 3, 4, 5]], list(range(20)), bos=0, heads=(10,), top=10
     )
     assert found[10].tolist() == [0] * 10 + [3]
-
-
-def test_words_are_ordered_by_count_and_then_by_id():
-    assert most_frequent([5, 1, 7, 7, 0], but=(0,)) == [2, 3, 1, 4]
-    assert most_frequent(np.array([], dtype=np.int64)) == []
 
 
 @pytest.mark.parametrize(

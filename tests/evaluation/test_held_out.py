@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.evaluation.accuracy import evaluate, metrics
-from tacit.evaluation.held_out import held_out_sequences, held_out_texts, whole_texts
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.held_out import held_out_texts, whole_texts
+from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import evaluate_words, word_metrics
 from tacit.tokenizers import build
@@ -23,6 +23,11 @@ from tests.tokenizers.fakes import KINDS, NORMALISATIONS, FakeSource, texts, tok
 people = st.lists(st.lists(texts, max_size=5).map(tuple), max_size=6).map(
     lambda users: FakeSource(tuple(users))
 )
+
+
+def held_out_sequences(*arguments, **options):
+    """The tokens alone."""
+    return held_out_texts(*arguments, **options).sequences
 
 
 def by_tokens(users, tokenizer, max_tokens, seed=0):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tacit.evaluation.accuracy import evaluate
-from tacit.evaluation.network import NetworkPredictor
+from tacit.evaluation.predictors import NetworkPredictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import WordMetrics, evaluate_words, word_metrics
 from tacit.tokenizers.build import train_bpe, word_level

@@ -12,12 +12,16 @@ from tacit.federated.cohort import Job, sum_over
 from tacit.federated.server import ServerAdam, ServerSGD, normalised
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
-from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
+from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import (
+    ClippedDenominator,
+    FixedDenominator,
+    TrueAverage,
+    UserWeighting,
+)
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.mechanisms.weighting import UserWeighting
-from tacit.models.vectors import layer_sizes, to_vector
+from tacit.models.base import layer_sizes, to_vector
 from tests.federated.tiny import (
     BOS,
     KEY,

@@ -10,7 +10,7 @@ from tacit.federated.server import ServerSGD
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import registry
-from tacit.models.vectors import from_vector_, layer_sizes, to_vector
+from tacit.models.base import from_vector_, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
 
 VOCABULARY = 12

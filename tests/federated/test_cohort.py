@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tacit.federated.cohort import CachedUsers, CohortSum, Diagnostics, sum_over
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip, QuantileClip
+from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
 from tacit.mechanisms.noise import IndependentNoise
-from tacit.mechanisms.weighting import UserWeighting
-from tacit.models.vectors import layer_sizes, to_vector
+from tacit.models.base import layer_sizes, to_vector
 from tacit.tokenizers.cache import TokenCache
 from tests.federated.tiny import ListedUsers, few_users, job, plan, small, stream, task, texts
 from tests.tokenizers.fakes import FakeSource, tokenizer

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tacit.federated.server import ServerAdam, ServerMomentum, ServerSGD, normalised
-from tacit.models.vectors import to_vector
+from tacit.models.base import to_vector
 from tests.federated.tiny import small
 
 SIZE, ROUNDS = 50, 30

@@ -11,10 +11,10 @@ from torch import nn
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.rows import Rows, rows_of
-from tacit.mechanisms.clippers import FlatClip
-from tacit.models.loss import loss as summed_loss
+from tacit.mechanisms.clipping import FlatClip
+from tacit.models.base import from_vector_, to_vector
+from tacit.models.base import loss as summed_loss
 from tacit.models.registry import build
-from tacit.models.vectors import from_vector_, to_vector
 from tests.federated.tiny import BOS, VOCABULARY, small, stream, texts
 
 USER = texts(8, seed=3)

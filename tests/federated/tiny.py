@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.federated.cohort import Job, Task
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy.randomness import RunKey
 
 BOS, EOS, VOCABULARY = 0, 1, 30

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels import kernel, torch_step
+from tacit.kernels import handwritten as kernel
+from tacit.kernels import torch_step
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.rows import Rows
+from tacit.models.base import to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 
 KINDS = ("lstm", "cifg", "gru")
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.kernels import handwritten, kernel
+from tacit.kernels import handwritten
+from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.rows import Rows
+from tacit.models.base import to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tacit.privacy import native
 
 

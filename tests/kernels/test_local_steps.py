@@ -6,12 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels.batch import Batch
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD
-from tacit.kernels.rows import Rows, rows_of
+from tacit.kernels.rows import Batch, Rows, rows_of
 from tacit.kernels.sampled_softmax import Candidates, CandidateSGD
-from tacit.models.vectors import to_vector
+from tacit.models.base import to_vector
 from tests.federated.tiny import BOS, EOS, VOCABULARY, small, texts
 
 WORDS = np.r_[BOS, EOS, 2:VOCABULARY:2]

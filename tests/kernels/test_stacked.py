@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from tacit.kernels.stacked import StackedModel
-from tacit.models.loss import loss as summed_loss
+from tacit.models.base import from_vector_, layer_sizes, to_vector
+from tacit.models.base import loss as summed_loss
 from tacit.models.registry import NAMES, build
-from tacit.models.vectors import from_vector_, layer_sizes, to_vector
 from tests.federated.tiny import VOCABULARY, small
 
 CPU = torch.device("cpu")

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.adaptive import (
+from tacit.mechanisms.clipping import (
+    FlatClip,
+    PerLayerClip,
     QuantileClip,
     bit_sensitivity,
     joint_noise_multiplier,
     split_noise_multiplier,
 )
-from tacit.mechanisms.clippers import FlatClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
 from tacit.mechanisms.fixed_point import HALF_CLIP_BIT
 from tacit.mechanisms.noise import IndependentNoise

@@ -4,25 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.decay import ExponentialDecay, LinearDecay, NoDecay, decay_named
+from tacit.mechanisms.edp_sgd import NoiseDecay
 
 RATES = st.floats(1e-3, 2.0)
 TIMES = st.floats(0, 200)
 DECAYS = st.one_of(
-    st.just(NoDecay()), st.builds(LinearDecay, RATES), st.builds(ExponentialDecay, RATES)
+    st.just(NoiseDecay()), st.builds(NoiseDecay, st.sampled_from(["linear", "exponential"]), RATES)
 )
 
 
 @pytest.mark.parametrize(
     ("decay", "time", "factor"),
     [
-        (NoDecay(), 7, 1.0),
-        (LinearDecay(0.5), 0, 1.0),
-        (LinearDecay(0.5), 2, 0.5),
-        (LinearDecay(0.02), 25.0, 1 / 1.5),
-        (ExponentialDecay(0.5), 0, 1.0),
-        (ExponentialDecay(0.5), 2, 1 / math.e),
-        (ExponentialDecay(0.1), 2.5, math.exp(-0.25)),
+        (NoiseDecay(), 7, 1.0),
+        (NoiseDecay("linear", 0.5), 0, 1.0),
+        (NoiseDecay("linear", 0.5), 2, 0.5),
+        (NoiseDecay("linear", 0.02), 25.0, 1 / 1.5),
+        (NoiseDecay("exponential", 0.5), 0, 1.0),
+        (NoiseDecay("exponential", 0.5), 2, 1 / math.e),
+        (NoiseDecay("exponential", 0.1), 2.5, math.exp(-0.25)),
     ],
 )
 def test_factors_are_those_of_the_paper(decay, time, factor):
@@ -37,19 +37,7 @@ def test_noise_never_rises(decay, one, two):
 
 @given(rate=RATES, time=st.floats(0.1, 200))
 def test_exponential_decay_is_faster_than_linear(rate, time):
-    assert ExponentialDecay(rate).factor(time) < LinearDecay(rate).factor(time)
-
-
-@pytest.mark.parametrize(
-    ("name", "rate", "decay"),
-    [
-        ("none", None, NoDecay()),
-        ("linear", 0.1, LinearDecay(0.1)),
-        ("exponential", 0.2, ExponentialDecay(0.2)),
-    ],
-)
-def test_a_decay_is_found_by_its_name(name, rate, decay):
-    assert decay_named(name, rate) == decay
+    assert NoiseDecay("exponential", rate).factor(time) < NoiseDecay("linear", rate).factor(time)
 
 
 @pytest.mark.parametrize(
@@ -63,17 +51,17 @@ def test_a_decay_is_found_by_its_name(name, rate, decay):
 )
 def test_a_setting_that_names_no_decay_is_refused(name, rate, message):
     with pytest.raises(ValueError, match=message):
-        decay_named(name, rate)
+        NoiseDecay(name, rate)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, math.nan, math.inf])
-@pytest.mark.parametrize("decay", [LinearDecay, ExponentialDecay])
-def test_a_rate_that_is_no_decay_is_refused(decay, rate):
+@pytest.mark.parametrize("shape", ["linear", "exponential"])
+def test_a_rate_that_is_no_decay_is_refused(shape, rate):
     with pytest.raises(ValueError, match="rate must be a finite number above 0"):
-        decay(rate)
+        NoiseDecay(shape, rate)
 
 
 @pytest.mark.parametrize("time", [-1, math.nan, math.inf])
 def test_a_time_before_the_first_is_refused(time):
     with pytest.raises(ValueError, match="time must be a finite number of at least 0"):
-        LinearDecay(0.1).factor(time)
+        NoiseDecay("linear", 0.1).factor(time)

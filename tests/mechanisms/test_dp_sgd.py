@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from tacit.mechanisms.clippers import FlatClip
-from tacit.mechanisms.dp_sgd import RESERVE, DpSgd
-from tacit.mechanisms.method import Plain, Work
+from tacit.mechanisms.clipping import FlatClip
+from tacit.mechanisms.method import RESERVE, DpSgd, Plain, Work
+from tacit.mechanisms.noise import noise_pieces
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.mechanisms.shared_noise import noise_pieces
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.randomness import RunKey
 from tests.oracles.dp_sgd import dp_sgd

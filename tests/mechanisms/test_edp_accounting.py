@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from tacit.mechanisms import edp_accounting
-from tacit.mechanisms.decay import ExponentialDecay, LinearDecay, NoDecay
 from tacit.mechanisms.edp_accounting import (
+    DecayingReleases,
     effective_multiplier,
     paper_figures,
     rounded_down,
 )
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Adjacency, Composition, Gaussian, NonPrivate, PoissonGaussian
@@ -28,7 +28,7 @@ ONE_LAYER = LayerScaling.none((1,))
 
 
 def calibrated(q=0.1, workers=2, C=1.0, z=2.0, decay=None):
-    decay = decay or NoDecay()
+    decay = decay or NoiseDecay()
     return CalibratedEdpSgd(workers, C, z, ONE_LAYER, decay, sampler=PoissonSampler(q))
 
 
@@ -36,13 +36,13 @@ def calibrated(q=0.1, workers=2, C=1.0, z=2.0, decay=None):
 
 EPOCHS, Z0 = 12, 1.7
 SUMS_OF_INVERSE_SQUARES = [
-    (NoDecay(), EPOCHS / Z0**2),
+    (NoiseDecay(), EPOCHS / Z0**2),
     (
         # The sum of (1 + tau t)^2 over t < T.
-        LinearDecay(0.3),
+        NoiseDecay("linear", 0.3),
         (EPOCHS + 0.3 * 12 * 11 + 0.3**2 * 11 * 12 * 23 / 6) / Z0**2,
     ),
-    (ExponentialDecay(0.2), math.expm1(2 * 0.2 * EPOCHS) / math.expm1(2 * 0.2) / Z0**2),
+    (NoiseDecay("exponential", 0.2), math.expm1(2 * 0.2 * EPOCHS) / math.expm1(2 * 0.2) / Z0**2),
 ]
 BY_KIND = {"argvalues": SUMS_OF_INVERSE_SQUARES, "ids": ["none", "linear", "exponential"]}
 
@@ -92,7 +92,7 @@ def test_zcdp_of_decaying_gaussians_adds_up(decay, square):
 
 
 def test_an_epoch_of_decay_is_one_over_q_steps():
-    releases = calibrated(q=0.05, z=2.0, decay=LinearDecay(0.5)).releases(41)
+    releases = calibrated(q=0.05, z=2.0, decay=NoiseDecay("linear", 0.5)).releases(41)
     assert len(releases.multipliers) == 41
     assert releases.multipliers[0] == 1.0
     assert releases.multipliers[20] == pytest.approx(1 / 1.5, rel=1e-14)
@@ -107,7 +107,9 @@ def test_events_have_half_the_multiplier_whatever_the_workers_and_the_clip_norm(
 
 
 def test_with_everybody_in_every_step_the_events_are_plain_gaussians():
-    composition = calibrated(q=1.0, z=3.0, decay=LinearDecay(1.0)).releases(2).composition()
+    composition = (
+        calibrated(q=1.0, z=3.0, decay=NoiseDecay("linear", 1.0)).releases(2).composition()
+    )
     assert composition == Composition(((Gaussian(1.5), 1), (Gaussian(0.75), 1)))
     assert composition.adjacency is Adjacency.ADD_REMOVE
 
@@ -115,7 +117,7 @@ def test_with_everybody_in_every_step_the_events_are_plain_gaussians():
 def test_rdp_of_decaying_sampled_noise_is_the_sum_of_binomial_expansions():
     """Mironov et al. 2019, at whole orders, written out."""
     q = 0.2
-    releases = calibrated(q=q, z=6.0, decay=ExponentialDecay(0.3)).releases(8)
+    releases = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3)).releases(8)
     curve = rdp_curve(releases.composition())
     for order in (2, 3, 8, 16):
         expected = 0.0
@@ -143,7 +145,7 @@ def loss_masses(q, m, step):
 
 def test_pld_of_decaying_sampled_noise_is_a_plain_convolution():
     q, step = 0.2, 1e-3
-    releases = calibrated(q=q, z=6.0, decay=ExponentialDecay(0.3)).releases(12)
+    releases = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3)).releases(12)
     first, masses = 0, np.ones(1)
     for m in releases.multipliers:
         start, more = loss_masses(q, m, step)
@@ -245,7 +247,11 @@ def test_steps_keep_their_order_in_the_events():
     ]
 
 
-DECAYS = [LinearDecay(0.3), ExponentialDecay(0.05), ExponentialDecay(0.35)]
+DECAYS = [
+    NoiseDecay("linear", 0.3),
+    NoiseDecay("exponential", 0.05),
+    NoiseDecay("exponential", 0.35),
+]
 
 
 @pytest.mark.parametrize("decay", DECAYS, ids=["linear", "slow", "fast"])
@@ -259,7 +265,7 @@ def test_a_hundred_groups_lose_little_of_the_sum_of_inverse_squares(decay):
 
 
 def test_fewer_groups_give_a_larger_epsilon_that_is_still_close():
-    releases = calibrated(q=0.1, z=4.0, decay=LinearDecay(0.3)).releases(40)
+    releases = calibrated(q=0.1, z=4.0, decay=NoiseDecay("linear", 0.3)).releases(40)
     exact = PLD.epsilon(releases.composition(), DELTA)
     assert len(releases.composition().counts) == 40
     few = PLD.epsilon(releases.composition(groups=15), DELTA)
@@ -306,7 +312,7 @@ def test_effective_multipliers(workers, rounded):
 
 def figures(source="private gradients", z=1.0, decay=None, epochs=5):
     scaling = LayerScaling((0.5, 2.0), (1, 1), source)
-    return PaperEdpSgd(8, 0.5, z, scaling, decay or NoDecay()).figures(epochs, DELTA)
+    return PaperEdpSgd(8, 0.5, z, scaling, decay or NoiseDecay()).figures(epochs, DELTA)
 
 
 def test_printed_algorithm_has_no_finite_epsilon_and_says_why():
@@ -328,7 +334,9 @@ def test_printed_algorithm_with_public_factors_has_the_conditional_figure():
     assert "alpha_k are public, and" in found.actual.meaning
 
 
-@pytest.mark.parametrize("decay", [NoDecay(), LinearDecay(0.3), ExponentialDecay(0.1)])
+@pytest.mark.parametrize(
+    "decay", [NoiseDecay(), NoiseDecay("linear", 0.3), NoiseDecay("exponential", 0.1)]
+)
 def test_conditional_figure_is_one_gaussian_per_epoch_of_the_effective_multiplier(decay):
     """Of all epochs together, by the closed form; without amplification."""
     found = figures(z=20.0, decay=decay)
@@ -354,7 +362,7 @@ def test_published_figure_is_far_below_the_conditional_one():
 
 def test_figures_of_the_papers_smallest_noise_are_finite_numbers_of_its_order():
     """Its Table 1 has log10(epsilon) up to 24.4."""
-    found = figures(z=1e-6, decay=ExponentialDecay(0.5), epochs=40)
+    found = figures(z=1e-6, decay=NoiseDecay("exponential", 0.5), epochs=40)
     assert 20 < math.log10(found.as_published.epsilon) < 32
     ratio = found.given_public_scaling.epsilon / found.as_published.epsilon
     assert ratio == pytest.approx(4 * 8 * 2.0**2, rel=1e-3)  # rho grows by 4 N max alpha_k^2

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.mechanisms.decay import ExponentialDecay, NoDecay
-from tacit.mechanisms.edp_method import EdpMethod, PaperMethod
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Plain, Work
 from tacit.mechanisms.samplers import PoissonSampler
@@ -34,15 +32,16 @@ class Fixed:
 
 
 def method(micro_batches, workers, *, z=1.0, C=1.0, size=SIZE, decay=None):
-    algorithm = CalibratedEdpSgd(
-        micro_batches,
+    return CalibratedEdpSgd(
+        workers,
         C,
         z,
         LayerScaling.none((size,)),
-        decay or NoDecay(),
+        decay or NoiseDecay(),
         sampler=PoissonSampler(0.25),
+        micro_batches=micro_batches,
+        steps=8,
     )
-    return EdpMethod(algorithm, 8, workers)
 
 
 def update(chosen, gradients, step=0, batches=None):
@@ -79,7 +78,7 @@ def test_one_record_moves_the_sum_by_twice_the_clip_norm_and_no_more():
     without = [np.array([0]), *with_it[1:]]
     moved = 4 * (update(chosen, big, batches=with_it) - update(chosen, big, batches=without))
     assert np.linalg.norm(moved) == pytest.approx(2.0)
-    assert chosen.algorithm.sensitivity == 2.0
+    assert chosen.sensitivity == 2.0
 
 
 def test_without_noise_the_workers_do_not_matter():
@@ -101,7 +100,7 @@ def test_fewer_micro_batches_than_workers_are_refused():
 
 
 def test_each_step_is_charged_for_its_own_noise():
-    chosen = method(2, 2, z=4.0, decay=ExponentialDecay(0.5))
+    chosen = method(2, 2, z=4.0, decay=NoiseDecay("exponential", 0.5))
     charges = chosen.charges(range(4, 8))
     assert [step for step, _ in charges] == [4, 5, 6, 7]
     for step, event in charges:
@@ -130,7 +129,7 @@ def test_resumed_draws_are_the_same():
 
 def test_the_printed_algorithm_leaves_out_a_batch_that_is_too_small():
     scaling = LayerScaling((1.0,), (SIZE,), "private gradients")
-    printed = PaperMethod(PaperEdpSgd(4, 1.0, 1.0, scaling), 8, 18)
+    printed = PaperEdpSgd(4, 1.0, 1.0, scaling, batch_size=8, units=18)
     assert printed.steps_of_epoch(18) == 2  # the last 2 have not a record for each of 4 workers
     assert printed.steps_of_epoch(20) == 3
     [(step, event)] = printed.charges(range(2, 4))
@@ -140,7 +139,9 @@ def test_the_printed_algorithm_leaves_out_a_batch_that_is_too_small():
 
 def test_the_printed_algorithm_with_public_factors_is_a_gaussian_per_epoch():
     scaling = LayerScaling((2.0, 1.0), (10, 10), "architecture")
-    printed = PaperMethod(PaperEdpSgd(4, 1.0, 3.0, scaling, ExponentialDecay(0.1)), 8, 16)
+    printed = PaperEdpSgd(
+        4, 1.0, 3.0, scaling, NoiseDecay("exponential", 0.1), batch_size=8, units=16
+    )
     [(_, event)] = printed.charges(range(2, 4))  # the second epoch
     assert isinstance(event, Gaussian)
     assert event.noise_multiplier == pytest.approx(3.0 * math.exp(-0.1) / (2 * 2 * 2.0))

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from tacit.mechanisms.decay import ExponentialDecay, LinearDecay, NoDecay
-from tacit.mechanisms.edp_method import EdpMethod, PaperMethod
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.mechanisms.method import Work
+from tacit.mechanisms.method import Work, split_among
+from tacit.mechanisms.noise import noise_pieces
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
-from tacit.mechanisms.shared_noise import noise_pieces
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import LARGEST_NORMAL
 from tests.oracles.edp_sgd import edp_sgd
@@ -26,7 +24,7 @@ FALSE_ALARM = 1e-6
 SIZES = (3, 1, 4)
 SCALING = LayerScaling((0.25, 3.0, 1.0), SIZES, "public batch")
 FROM_PRIVATE = dataclasses.replace(SCALING, source="private gradients")
-DECAYS = [NoDecay(), LinearDecay(0.3), ExponentialDecay(0.1)]
+DECAYS = [NoiseDecay(), NoiseDecay("linear", 0.3), NoiseDecay("exponential", 0.1)]
 
 
 def streams(purpose, round, index=0):
@@ -44,16 +42,9 @@ class Given:
         return self.gradients[units[0]]
 
 
-def method_of(algorithm):
-    if isinstance(algorithm, PaperEdpSgd):  # with a record for each worker, a step is an epoch
-        return PaperMethod(algorithm, algorithm.workers, algorithm.workers)
-    return EdpMethod(algorithm, 100, algorithm.workers)
-
-
-def shares(algorithm, gradients, step=0):
+def shares(method, gradients, step=0):
     """What every worker makes of its micro-batch's mean gradient; None: it has no records."""
     batches = [np.array([i] * (g is not None), np.int64) for i, g in enumerate(gradients)]
-    method = method_of(algorithm)
     return [
         method.noise_(
             method.share(Work(step, worker, batches, Given(gradients))),
@@ -61,20 +52,25 @@ def shares(algorithm, gradients, step=0):
             worker,
             streams("noise", step, worker),
         )
-        for worker in range(algorithm.workers)
+        for worker in range(method.workers)
     ]
 
 
-def update(algorithm, gradients, step=0):
-    return method_of(algorithm).update(step, sum(shares(algorithm, gradients, step)))
+def update(method, gradients, step=0):
+    return method.update(step, sum(shares(method, gradients, step)))
 
 
 def calibrated(*, q=0.1, workers=4, C=0.5, z=1.5, scaling=SCALING, decay=None):
-    return CalibratedEdpSgd(workers, C, z, scaling, decay or NoDecay(), sampler=PoissonSampler(q))
+    return CalibratedEdpSgd(
+        workers, C, z, scaling, decay or NoiseDecay(), sampler=PoissonSampler(q), steps=100
+    )
 
 
 def paper(*, workers=4, C=0.5, z=1.5, scaling=FROM_PRIVATE, decay=None):
-    return PaperEdpSgd(workers, C, z, scaling, decay or NoDecay())
+    # With a record for each worker, a step is an epoch.
+    return PaperEdpSgd(
+        workers, C, z, scaling, decay or NoiseDecay(), batch_size=workers, units=workers
+    )
 
 
 def p_value(values, stddev):
@@ -166,20 +162,20 @@ def test_effective_multiplier_of_the_printed_algorithm_by_simulation(workers):
 
 
 def test_paper_splits_a_batch_evenly_and_in_order():
-    pieces = paper(workers=3).micro_batches(np.arange(10, 18))
+    pieces = paper(workers=3).split(np.arange(10, 18))
     assert [piece.tolist() for piece in pieces] == [[10, 11, 12], [13, 14, 15], [16, 17]]
 
 
 def test_paper_refuses_a_batch_smaller_than_the_number_of_workers():
     with pytest.raises(ValueError, match="at least one record for each of 4 workers, got 3"):
-        paper().micro_batches(np.arange(3))
+        paper().split(np.arange(3))
 
 
 def test_a_record_that_leaves_shifts_the_others_of_a_contiguous_split():
     """Why the printed algorithm has no figure under add/remove-one."""
     method = paper(workers=4)
-    before = method.micro_batches(np.arange(12))
-    after = method.micro_batches(np.arange(1, 12))
+    before = method.split(np.arange(12))
+    after = method.split(np.arange(1, 12))
     changed = sum(set(a) - {0} != set(b) for a, b in zip(before, after, strict=True))
     assert changed > 1
 
@@ -192,7 +188,7 @@ def test_a_record_that_leaves_shifts_the_others_of_a_contiguous_split():
 def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
     rng = np.random.default_rng(seed)
     gradients = [rng.normal(0, rng.choice([0.01, 5]), sum(SIZES)) for _ in range(workers)]
-    method = calibrated(workers=workers, C=0.7, z=z, q=0.25, decay=LinearDecay(0.4))
+    method = calibrated(workers=workers, C=0.7, z=z, q=0.25, decay=NoiseDecay("linear", 0.4))
     step = 10  # t = 2.5, so d(t) = 1/2
     alpha = np.repeat(SCALING.factors, SIZES)
     total = np.zeros(sum(SIZES))
@@ -218,7 +214,7 @@ def test_without_clip_noise_and_scaling_it_is_the_mean_of_the_workers_gradients(
     )
 
 
-@pytest.mark.parametrize("decay", DECAYS, ids=lambda decay: decay.kind)
+@pytest.mark.parametrize("decay", DECAYS, ids=lambda decay: decay.shape)
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_calibrated_noise_is_what_it_claims_in_every_layer(workers, decay):
     C, z, q, step, size = 0.5, 1.5, 0.1, 25, 20_000
@@ -345,9 +341,8 @@ def test_float32_gradients_are_clipped_in_float64_and_stay_as_they_are():
 
 
 def test_every_record_picks_its_worker_uniformly_and_by_itself():
-    method = calibrated(workers=4)
     cohort = np.arange(0, 80_000, 2)
-    batches = method.micro_batches(cohort, streams("workers", 0))
+    batches = split_among(4, cohort, streams("workers", 0))
     np.testing.assert_array_equal(np.sort(np.concatenate(batches)), cohort)
     counts = np.array([len(batch) for batch in batches])
     assert stats.chisquare(counts).pvalue > FALSE_ALARM
@@ -360,10 +355,10 @@ def test_every_record_picks_its_worker_uniformly_and_by_itself():
 
 
 def test_a_worker_without_records_is_there_all_the_same():
-    batches = calibrated(workers=4).micro_batches(np.array([5]), streams("workers", 0))
+    batches = split_among(4, np.array([5]), streams("workers", 0))
     assert sorted(len(batch) for batch in batches) == [0, 0, 0, 1]
-    nobody = calibrated(workers=4).micro_batches(np.empty(0, np.int64), streams("workers", 0))
-    assert [len(batch) for batch in nobody] == [0, 0, 0, 0]
+    empty = split_among(4, np.empty(0, np.int64), streams("workers", 0))
+    assert [len(batch) for batch in empty] == [0, 0, 0, 0]
 
 
 # Scaling.
@@ -398,9 +393,9 @@ def test_a_first_gradient_without_a_norm_is_refused(value):
     [
         ((), (), "architecture", "factors must have one number for each"),
         ((1.0,), (1, 2), "architecture", "got 1 factors and 2 sizes"),
-        ((0.0,), (1,), "architecture", "factors must be finite numbers above 0, got 0.0"),
-        ((math.nan,), (1,), "architecture", "factors must be finite numbers above 0, got nan"),
-        ((1.0,), (0,), "architecture", "sizes must be a whole number of at least 1, got 0"),
+        ((0.0,), (1,), "architecture", "factors must be a finite number above 0, got 0.0"),
+        ((math.nan,), (1,), "architecture", "factors must be a finite number above 0, got nan"),
+        ((1.0,), (0,), "architecture", "sizes must be at least 1, got 0"),
         ((1.0,), (1,), "a guess", "source must be one of architecture, public batch"),
     ],
 )
@@ -423,8 +418,8 @@ def test_calibrated_refuses_other_samplers():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
-        ({"workers": 2.0}, "workers must be a whole number of at least 1, got 2.0"),
+        ({"workers": 0}, "workers must be at least 1, got 0"),
+        ({"workers": 2.0}, "workers must be a whole number, got 2.0"),
         ({"C": 0.0}, "clip_norm must be between"),
         ({"C": math.nan}, "clip_norm must be between"),
         ({"z": -1.0}, "noise_multiplier must be a finite number of at least 0, got -1.0"),

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.fixed_point import LARGEST_NOISE, WHOLE_WEIGHT, Grid, grid_bits
-from tacit.mechanisms.weighting import UserWeighting
+from tacit.mechanisms.estimators import UserWeighting
+from tacit.mechanisms.fixed_point import LARGEST_NOISE, WHOLE_WEIGHT, Contribution, Grid, grid_bits
 from tests.oracles.estimators import squared_norm
 
 POPULATIONS = st.integers(1, 2**42 - 1)

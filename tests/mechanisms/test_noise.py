@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import FlatClip, PerLayerClip
+from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise, add_gaussian
 from tacit.mechanisms.plan import BIT_NOISE, UPDATE_NOISE, RoundPlan

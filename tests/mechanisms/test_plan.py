@@ -9,10 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
-from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
+from tacit.mechanisms.clipping import (
+    ConstantClip,
+    FlatClip,
+    GeometricClip,
+    LinearClip,
+    NoClip,
+    PerLayerClip,
+    QuantileClip,
+    StepClip,
+)
+from tacit.mechanisms.estimators import (
+    ClippedDenominator,
+    FixedDenominator,
+    TrueAverage,
+    UserWeighting,
+)
+from tacit.mechanisms.fixed_point import Contribution
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import (
@@ -21,8 +34,6 @@ from tacit.mechanisms.samplers import (
     TruncatedPoissonSampler,
     WithReplacementSampler,
 )
-from tacit.mechanisms.schedules import ConstantClip, GeometricClip, LinearClip, StepClip
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy import events
 from tacit.privacy.events import Adjacency
 from tacit.privacy.randomness import RunKey

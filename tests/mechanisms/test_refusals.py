@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip, QuantileClip, StepClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
@@ -15,7 +14,6 @@ from tacit.mechanisms.samplers import (
     TruncatedPoissonSampler,
     WithReplacementSampler,
 )
-from tacit.mechanisms.schedules import StepClip
 
 K = 1000
 STEPS = StepClip(((10, 0.5),))

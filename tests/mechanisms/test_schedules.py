@@ -4,17 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.clippers import FlatClip, PerLayerClip
+from tacit.mechanisms.clipping import (
+    ConstantClip,
+    FlatClip,
+    GeometricClip,
+    LinearClip,
+    PerLayerClip,
+    StepClip,
+)
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.mechanisms.schedules import (
-    ConstantClip,
-    GeometricClip,
-    LinearClip,
-    StepClip,
-)
 from tacit.privacy.randomness import RunKey
 
 # McMahan et al. 2018, section 3: S = 20 and sigma = 0.012, then S = 7.9 after 4885 rounds.

@@ -9,14 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.adaptive import QuantileClip, bit_sensitivity
-from tacit.mechanisms.clippers import FlatClip, PerLayerClip
-from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
+from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip, bit_sensitivity
+from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
 from tacit.mechanisms.fixed_point import CLIP_BITS
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy.events import Adjacency
 from tests.oracles import estimators as oracle
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.shared_noise import noise_pieces
+from tacit.mechanisms.noise import noise_pieces
 
 
 @given(st.integers(0, 10**11), st.integers(1, 20))

@@ -2,7 +2,7 @@
 
 import torch
 
-from tacit.models.bert_tagger import BertTagger, BertTaggerConfig
+from tacit.models.bert import BertTagger, BertTaggerConfig
 from tacit.models.understanding import UtteranceBatch
 
 PIECES, INTENTS, TAGS = 40, 3, 5

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus import GradSampleModule
 
-from tacit.models.bert import BertSizes
-from tacit.models.bert_tagger import BertTagger, BertTaggerConfig
+from tacit.models.bert import BertSizes, BertTagger, BertTaggerConfig
 from tests.models.small_bert import INTENTS, TAGS, small_config, small_tagger, together, utterance
 
 SHAPES = st.lists(
@@ -119,8 +118,8 @@ def test_a_model_made_without_memory_is_whole_once_it_has_weights():
     assert torch.equal(empty.eval()(batch), model(batch))
 
 
-def test_more_pieces_than_places_are_refused():
-    with pytest.raises(ValueError, match="has places for 16 pieces, got 17"):
+def test_more_pieces_than_positions_are_refused():
+    with pytest.raises(ValueError, match="has positions for 16 pieces, got 17"):
         small_tagger()(utterance(10, 5, seed=0))
 
 

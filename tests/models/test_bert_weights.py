@@ -8,8 +8,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertForMaskedLM, BertModel
 
-from tacit.models.bert import BertSizes, states
-from tacit.models.bert_weights import load_pretrained, pretrained_options, pretrained_sizes
+from tacit.models.bert import (
+    BertSizes,
+    load_pretrained,
+    pretrained_options,
+    pretrained_sizes,
+    states,
+)
 from tests.models.small_bert import PIECES, SIZES, small_config, small_tagger
 
 SMALL = BertSizes(PIECES, **SIZES)

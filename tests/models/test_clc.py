@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.char_cnn import PADDING, CharCnn
-from tacit.models.clc import Clc, ClcConfig
-from tacit.models.two_way import TwoWayLstm
+from tacit.models.clc import PADDING, CharCnn, Clc, ClcConfig, TwoWayLstm
 from tacit.models.understanding import UtteranceBatch
 from tacit.models.word_vectors import WordVectors
 

@@ -6,10 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, vmap
 
-from tacit.models.base import LanguageModel, detached
-from tacit.models.loss import loss
+from tacit.models.base import LanguageModel, detached, loss, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import to_vector
 from tests.models.small import NAMES, RECURRENT, VOCABULARY, jittered, random_tokens, small
 
 TEXT = [0, 5, 3, 8, 1, 1, 7, 2, 9, 4, 6, 10] * 2  # one cycle is all there is to learn

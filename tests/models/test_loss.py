@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.models.loss import loss
+from tacit.models.base import loss
 
 
 @st.composite

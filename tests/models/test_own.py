@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from tacit.models.loss import loss
+from tacit.models.base import from_vector_, layer_sizes, loss, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import from_vector_, layer_sizes, to_vector
 from tacit.models.weights import load, load_config, save
 
 HERE = "tests.models.own_modules"

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tacit.models.lstm import LSTM, LSTMConfig
+from tacit.models.base import to_vector
+from tacit.models.recurrent import LSTM, LSTMConfig
 from tacit.models.registry import NAMES, build, make_config
-from tacit.models.vectors import to_vector
 
 
 def test_there_are_the_models_of_the_papers():

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.models.registry import build
-from tacit.models.vectors import layer_sizes, parameter_count
 
 
 def shapes(model: LanguageModel) -> list[tuple[str, list[int]]]:

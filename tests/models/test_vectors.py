@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.models.vectors import from_vector_, layer_sizes, parameter_count, to_vector
+from tacit.models.base import from_vector_, layer_sizes, parameter_count, to_vector
 from tests.models.small import NAMES, random_tokens, small
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, from_vector_, parameter_count, to_vector
 from tacit.models.registry import build
-from tacit.models.vectors import from_vector_, parameter_count, to_vector
 from tacit.models.vocabulary import (
     lasting_tensors,
     remapped_vector,

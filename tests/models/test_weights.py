@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tacit.models import weights
-from tacit.models.vectors import to_vector
+from tacit.models.base import to_vector
 from tacit.models.weights import load, load_config, save
 from tests.models.small import NAMES, VOCABULARY, random_tokens, small
 

@@ -24,7 +24,7 @@ def write(request, tmp_path):
 def test_each_word_gets_its_own_vector_and_others_none(write):
     found = read_word_vectors(write(TEXT), ["of", "paris", "the"], 2)
     assert found.values.dtype == np.float32
-    assert found.found.tolist() == [False, True, True]
+    assert found.known.tolist() == [False, True, True]
     np.testing.assert_array_equal(found.values, np.float32([[0, 0], [0.3, 4], [0.5, -1]]))
 
 
@@ -40,7 +40,7 @@ def test_capitals_that_are_asked_for_are_not_lowered(write):
 
 def test_words_outside_of_ascii_are_found(write):
     found = read_word_vectors(write("2 1\ncafé 1\nx\N{NO-BREAK SPACE}y 2\n"), ["café"], 1)
-    assert found.found.all()
+    assert found.known.all()
 
 
 @pytest.mark.parametrize(

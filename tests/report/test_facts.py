@@ -10,7 +10,7 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import COUNTED, PROJECTED
 from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.report.common_facts import claim_facts, ledger_facts
+from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.page import render
 from tacit.runs.run import Run
 from tacit.train import train
@@ -114,8 +114,8 @@ def test_the_same_run_gives_the_same_facts(audited, facts_of):
         ("simulated", "simulation", "serious"),
         ("plain", "no-guarantee", "serious"),
         ("large", "large-epsilon", "note"),
-        ("synthetic", "synthetic-users", "note"),
-        ("iid", "synthetic-users", "serious"),
+        ("synthetic", "made-up-text", "note"),
+        ("iid", "mixed-users", "serious"),
     ],
 )
 def test_each_kind_of_run_is_warned_of(run_of, facts_of, kind, name, how):

@@ -11,10 +11,9 @@ from tacit.audit.nlu_attacking import attack_run
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.report.common_facts import claim_facts, ledger_facts
-from tacit.report.nlu_charts import draw
-from tacit.report.page import render
-from tacit.report.reporting import facts_of, opened
+from tacit.report.claim import claim_facts, ledger_facts
+from tacit.report.facts import gather, open_run
+from tacit.report.page import draw, render
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.layouts import load_nlu
 from tacit.train import train
@@ -88,7 +87,7 @@ def attacked(run_of, folder):
 
 def facts_at(path, **options):
     """As they come back from JSON."""
-    return json.loads(json.dumps(facts_of(opened(path), **options), allow_nan=False))
+    return json.loads(json.dumps(gather(open_run(path), **options), allow_nan=False))
 
 
 def warnings_of(facts):
@@ -136,7 +135,7 @@ def test_the_page_needs_no_network_and_no_script(attacked):
     links = [value for _, name, value in page.attributes if name in {"href", "src"}]
     assert links == ["data:,"]
     assert not re.findall(r"https?:|url\(|@import", html)
-    assert all("nan" not in chart.lower() for chart in re.findall(r"<svg.*?</svg>", html))
+    assert all("nan" not in chart.lower() for chart in re.findall(r"(?s)<svg.*?</svg>", html))
 
 
 def test_epsilon_over_steps_ends_at_the_claim(run_of):
@@ -216,7 +215,7 @@ def test_reshuffled_epochs_are_counted_as_epochs(run_of):
     ("kind", "expected"),
     [
         ("private", {"unit-is-an-utterance": "note"}),
-        ("paper", {"simulation": "serious", "made-up-utterances": "note"}),
+        ("paper", {"simulation": "serious", "made-up-text": "note"}),
         ("oracle", {"oracle-tokenizer": "serious", "no-guarantee": "serious"}),
         ("large delta", {"large-delta": "serious"}),
     ],
@@ -311,12 +310,12 @@ def test_no_folder_of_the_machine_is_told_and_the_same_run_gives_the_same_facts(
 
 
 def test_an_epoch_that_was_charged_again_is_named(run, monkeypatch):
-    assert facts_at(run)["epochs_charged_again"] == []
+    assert facts_at(run)["charged_again"] == []
     steps = facts_at(run)["released"]["steps_of_epoch"]
     again = list(range(steps, 2 * steps))  # all of the second epoch
-    monkeypatch.setattr("tacit.report.nlu_facts.charged_again", lambda ledger: again)
+    monkeypatch.setattr("tacit.report.nlu.ledger_facts", lambda ledger: {"charged_again": again})
     facts = facts_at(run)
-    assert facts["epochs_charged_again"] == [2]
+    assert facts["charged_again"] == [2]
     assert "epochs charged again 2" in Page(render(facts)).text["ledger-facts"]
 
 
@@ -345,9 +344,9 @@ def test_an_intent_and_slot_model_has_no_projection(run_of):
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"neither experiment\.toml nor nlu\.toml"):
-        opened(tmp_path)
+        open_run(tmp_path)
     with pytest.raises(ValueError, match="there is no run at"):
-        opened(tmp_path / "missing")
+        open_run(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("kind", ["private", "paper", "public paper", "oracle", "large delta"])

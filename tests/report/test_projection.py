@@ -29,10 +29,9 @@ from tacit.privacy.events import (
 from tacit.privacy.guarantee import Guarantee, Projection
 from tacit.privacy.inputs import PriorCost, PublicInput
 from tacit.privacy.ledger import Budget, Header, Ledger, Release
-from tacit.report.common_facts import claim_facts, ledger_facts
+from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.report.projection import projected_facts
 from tacit.runs import learning
 from tacit.runs.learning import Shape, Terms, Users
 from tacit.tokenizers.heavy_hitters import HeavyHitters

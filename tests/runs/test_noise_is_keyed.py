@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.schedules import ClipState
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.fixed_point import Contribution
 from tacit.runs.start import create
 from tests.runs.small import experiment
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.federated.cohort import CachedUsers
-from tacit.models.vectors import to_vector
+from tacit.models.base import to_vector
 from tacit.runs.start import create
 from tacit.tasks.language import assembly
 from tacit.tasks.language.canary_clients import cosines

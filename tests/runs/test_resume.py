@@ -158,7 +158,7 @@ def test_another_sum_for_a_charged_round_is_charged_again_with_fresh_noise(
         return summed
 
     def recorded(self, proof, purpose, original=LanguageTrainer.noise):
-        noises.append((self.round, purpose))
+        noises.append(purpose)
         return original(self, proof, purpose)
 
     monkeypatch.setattr(SerialEngine, "sum", rounded_differently)
@@ -168,7 +168,7 @@ def test_another_sum_for_a_charged_round_is_charged_again_with_fresh_noise(
     )
     assert rounds_charged(tmp_path / "run")[:4] == [(0, 0), (1, 0), (2, 0), (2, 1)]
     assert len(rounds_charged(tmp_path / "run")) == 7
-    assert noises.count((2, "update-noise")) == 1
+    assert noises.count("update-noise") == 4  # one for each release since
 
 
 def test_resuming_with_the_same_text_is_not_charged_again(folder, tmp_path, monkeypatch):
@@ -248,9 +248,11 @@ def test_a_truncated_checkpoint_is_refused_and_an_earlier_one_goes_on(
     interrupted(folder, tmp_path / "run", monkeypatch)
     path = tmp_path / "run" / "checkpoints" / file
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"truncated or damaged.*delete round 2's files to go on"):
+    with pytest.raises(
+        ValueError, match=r"truncated or damaged.*delete both files of 000002 to go on"
+    ):
         train(None, tmp_path / "run", resume=True)
-    for damaged in path.parent.glob("round-000002.*"):
+    for damaged in path.parent.glob("*-000002.*"):
         damaged.unlink()
     train(None, tmp_path / "run", resume=True)
     assert rounds_charged(tmp_path / "run") == [(n, 0) for n in range(6)]

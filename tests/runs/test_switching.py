@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tacit.evaluation import sampling
-from tacit.models.vectors import to_vector
+from tacit.models.base import to_vector
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger

@@ -26,8 +26,7 @@ from tacit.audit.membership_attack import Tell, audit_membership
 from tacit.audit.one_run import ceiling, planned_guesses
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.audit.user_scores import FRESH, TEXTS
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import to_vector
+from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import checks, durable
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel

@@ -1,10 +1,17 @@
 """What can be got out of a model: canaries or phrases, by Random Sampling and by Beam Search.
 
-Both methods are those of Thakkar et al. 2020, section 3, and are described, with what the paper
-leaves open, in `tacit.audit.random_sampling` and `tacit.audit.beam_search`.  Random Sampling asks
-whether a model prefers the canary to random words, Beam Search whether somebody who knows the first
-word would be told the rest.  On request the rank among all suffixes and the exposure are added
-(`tacit.audit.suffix_rank`).
+Both methods are those of Thakkar et al. 2020, section 3.  Random Sampling asks whether a model
+prefers the canary to random words (`tacit.audit.random_sampling`), Beam Search whether it would
+tell the rest to somebody who knows the first word.  On request the rank among all suffixes and the
+exposure are added (`tacit.audit.suffix_rank`).
+
+Beam Search.  The paper asks whether a canary of five words is "in its top 5 most-likely 5-word
+continuations from a 1-word prefix".  A canary has four words besides its first, so our reading is:
+the canary's other words are among the `top` continuations of as many words that a beam search
+finds.  The paper does not say how wide its beam is; here it is 5 by default.  A beam of width w
+keeps, after every word, the w likeliest of all continuations of what it kept one word before; only
+candidate words can continue a text, so no beam ends early.  Of equally likely ones those come first
+that continue the better beam, then those with the smaller token.
 
 A canary is given as token ids.  With a tokenizer of whole words each token is a word; with one
 that splits words, "word" means token throughout, and lengths count tokens.
@@ -12,19 +19,40 @@ that splits words, "word" means token throughout, and lengths count tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
-from tacit.audit.beam_search import Beamed, search_beams
-from tacit.audit.partial_texts import IntArray
-from tacit.audit.random_sampling import SAMPLES, Progress, Sampled, sample_and_judge
-from tacit.audit.suffix_rank import BUDGET, Rank, rank_among_all
-from tacit.audit.suffix_scores import Split, SuffixScorer, split_all
+from tacit.audit.random_sampling import SAMPLES, memorized_by_sampling
+from tacit.audit.suffix_rank import BUDGET, rank_among_all
+from tacit.audit.suffixes import FloatArray, IntArray, Split, SuffixScorer, extended
+from tacit.evaluation.predictors import evaluating
+from tacit.evaluation.scores import top_k
 from tacit.federated.cohort import one_thread
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
+
+_BEAMS = 256  # rows of logits at a time
+
+Progress = Callable[[int, int], None]  # verdicts and ranks done, and of how many
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """What was found out about one canary."""
+
+    tokens: tuple[int, ...]
+    prefix_words: int
+    log_perplexity: float  # of the suffix behind the prefix, summed, in nats
+    memorized_rs: bool
+    memorized_bs: bool
+    beam: tuple[tuple[int, ...], ...]  # continuations of its first word, likeliest first
+    rank: float | None = None  # among all suffixes of its length
+    rank_standard_error: float | None = None  # 0 if the rank is exact
+    rank_method: str | None = None
+    exposure: float | None = None  # in bits
 
 
 @dataclass(frozen=True)
@@ -65,95 +93,102 @@ class Extraction:
         `candidates` are the tokens that are words.  `progress` is told how many verdicts, and
         then ranks where they are asked for, are done, and of how many.
         """
-        with one_thread():  # products this small only wait for each other on several
-            return self._extract(model, canaries, bos, candidates, rng, progress)
+        if not len(canaries):
+            raise ValueError("canaries must not be empty: there is nothing to search for")
+        # On several threads, products as small as these only wait for each other.
+        with one_thread(), evaluating(model):
+            scorer = SuffixScorer(model, bos=bos, candidates=candidates)
+            splits = self._split(scorer, canaries, self.prefix_words)
+            beam_splits = self._split(scorer, canaries, self.beam_prefix_words)
+            beams = search_beams(scorer, beam_splits, self.beam_width)
+            # Ranks draw from a stream of their own: asking for them changes no verdict.
+            sampling, ranking = rng.spawn(2)
+            steps = len(splits) * (1 + self.ranks)
 
-    def _extract(
-        self,
-        model: LanguageModel,
-        canaries: Sequence[Sequence[int]],
-        bos: int,
-        candidates: Sequence[int] | IntArray,
-        rng: np.random.Generator,
-        progress: Progress | None,
-    ) -> list[CanaryResult]:
-        scorer = SuffixScorer(model, bos=bos, candidates=candidates)
-        split = self._split(scorer, canaries, self.prefix_words)
-        beam_split = self._split(scorer, canaries, self.beam_prefix_words)
-        beamed = search_beams(scorer, beam_split, width=self.beam_width, top=self.top)
-        # Ranks draw from a stream of their own: asking for them changes no verdict.
-        sampling, ranking = rng.spawn(2)
-        tell = progress or _to_nobody
-        all_steps = len(split) * (1 + self.ranks)
-        sampled = sample_and_judge(
-            scorer,
-            split,
-            samples=self.samples,
-            rng=sampling,
-            progress=lambda done, _: tell(done, all_steps),
-        )
-        ranks: list[Rank | None] = [None] * len(split)
-        if self.ranks:
-            for index, parts in enumerate(split):
-                ranks[index] = rank_among_all(scorer, parts, rng=ranking, budget=self.rank_budget)
-                tell(len(split) + index + 1, all_steps)
-        return [_result(*found) for found in zip(sampled, beamed, ranks, strict=True)]
+            def tell(done: int) -> None:
+                if progress is not None:
+                    progress(done, steps)
+
+            sampled = memorized_by_sampling(
+                scorer, splits, samples=self.samples, rng=sampling, progress=tell
+            )
+            results = []
+            for index, split in enumerate(splits):
+                beam = beams[index].continuations[: self.top]
+                result = CanaryResult(
+                    tokens=split.prefix + split.suffix,
+                    prefix_words=len(split.prefix),
+                    log_perplexity=scorer.log_perplexity(split),
+                    memorized_rs=sampled[index],
+                    memorized_bs=beam_splits[index].suffix in beam,
+                    beam=beam,
+                )
+                if self.ranks:
+                    rank = rank_among_all(scorer, split, rng=ranking, budget=self.rank_budget)
+                    result = replace(
+                        result,
+                        rank=rank.rank,
+                        rank_standard_error=rank.standard_error,
+                        rank_method=rank.method,
+                        exposure=rank.exposure,
+                    )
+                    tell(len(splits) + index + 1)
+                results.append(result)
+            return results
 
     def _split(
         self, scorer: SuffixScorer, canaries: Sequence[Sequence[int]], words: int
     ) -> list[Split]:
-        lengths = [words] * len(canaries)
-        if self.shorten_prefix:
-            lengths = [max(0, min(words, len(canary) - 1)) for canary in canaries]
-        return split_all(scorer, canaries, lengths)
+        def prefix_words(canary: Sequence[int]) -> int:
+            return max(0, min(words, len(canary) - 1)) if self.shorten_prefix else words
+
+        return [scorer.split(canary, prefix_words(canary)) for canary in canaries]
 
 
 @dataclass(frozen=True)
-class CanaryResult:
-    """What was found out about one canary."""
+class Beam:
+    """The continuations that a beam search found, likeliest first."""
 
-    tokens: tuple[int, ...]
-    prefix_words: int
-    log_perplexity: float  # of the suffix behind the prefix, summed, in nats
-    memorized_rs: bool
-    memorized_bs: bool
-    beam: tuple[tuple[int, ...], ...]  # continuations that the beam found
-    rank: float | None = None  # among all suffixes of its length
-    rank_standard_error: float | None = None  # 0 if the rank is exact
-    rank_method: str | None = None
-    exposure: float | None = None  # in bits
+    continuations: tuple[tuple[int, ...], ...]
+    log_perplexities: tuple[float, ...]
 
 
-def extract(
-    model: LanguageModel,
-    canaries: Sequence[Sequence[int]],
-    *,
-    bos: int,
-    candidates: Sequence[int] | IntArray,
-    rng: np.random.Generator,
-    settings: Extraction | None = None,
-    progress: Progress | None = None,
-) -> list[CanaryResult]:
-    """`Extraction.extract` with the paper's settings unless others are given."""
-    return (settings or Extraction()).extract(
-        model, canaries, bos=bos, candidates=candidates, rng=rng, progress=progress
-    )
+def search_beams(scorer: SuffixScorer, splits: Sequence[Split], width: int) -> list[Beam]:
+    """For each canary, the beam of continuations of its prefix that are as long as its suffix."""
+    by_lengths: dict[tuple[int, int], list[int]] = {}
+    for index, (prefix, suffix) in enumerate(splits):
+        by_lengths.setdefault((len(prefix), len(suffix)), []).append(index)
+    at_once = max(1, _BEAMS // width)
+    beams: dict[int, Beam] = {}
+    for (_, length), alike in by_lengths.items():
+        for first in range(0, len(alike), at_once):
+            some = alike[first : first + at_once]
+            prefixes = [splits[index].prefix for index in some]
+            words, costs = _beams(scorer, prefixes, length, width)
+            for index, own, own_costs in zip(some, words, costs, strict=True):
+                beams[index] = Beam(tuple(map(tuple, own.tolist())), tuple(own_costs.tolist()))
+    return [beams[index] for index in range(len(splits))]
 
 
-def _result(sampled: Sampled, beamed: Beamed, rank: Rank | None) -> CanaryResult:
-    return CanaryResult(
-        tokens=sampled.tokens,
-        prefix_words=sampled.prefix_words,
-        log_perplexity=sampled.log_perplexity,
-        memorized_rs=sampled.memorized,
-        memorized_bs=beamed.memorized,
-        beam=beamed.found,
-        rank=None if rank is None else rank.rank,
-        rank_standard_error=None if rank is None else rank.standard_error,
-        rank_method=None if rank is None else rank.method,
-        exposure=None if rank is None else rank.exposure,
-    )
-
-
-def _to_nobody(done: int, of: int) -> None:
-    pass
+def _beams(
+    scorer: SuffixScorer, prefixes: Sequence[Sequence[int]], length: int, width: int
+) -> tuple[IntArray, FloatArray]:
+    """The beams after `length` words: [prefixes, beams, words], and their log-perplexities."""
+    count = len(prefixes)
+    decoder = scorer.start(prefixes)
+    words = np.zeros((count, 1, 0), np.int64)
+    costs = np.zeros((count, 1))
+    for depth in range(length):
+        beams = words.shape[1]
+        added = scorer.all_costs(decoder.output).reshape(count, beams, -1)[:, :, scorer.candidates]
+        totals = (costs[:, :, None] + added).reshape(count, -1)
+        chosen = top_k(torch.from_numpy(-totals), width).numpy()
+        beam, index = np.divmod(chosen, len(scorer.candidates))
+        newest = scorer.candidates[index]
+        costs = np.take_along_axis(totals, chosen, 1)
+        kept = np.take_along_axis(words, beam[:, :, None], 1)
+        words = np.concatenate([kept, newest[:, :, None]], axis=2)
+        if depth + 1 < length:
+            rows = (np.arange(count)[:, None] * beams + beam).reshape(-1)
+            decoder = extended(decoder, rows, newest.reshape(-1))
+    return words, costs

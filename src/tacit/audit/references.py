@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from tacit.audit.user_scores import FRESH, TRAINING, Model, UserTexts, user_texts
 from tacit.corpus.source import UserSource
 from tacit.corpus.views import Subset
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.predictors import as_predictor
 from tacit.models.base import LanguageModel, ModelConfig
 from tacit.models.registry import from_config
 from tacit.privacy import checks

@@ -18,9 +18,7 @@ from torch import nn
 
 from tacit.corpus.source import UserSource
 from tacit.corpus.views import held_out, kept
-from tacit.evaluation.accuracy import counted
-from tacit.evaluation.network import as_predictor
-from tacit.evaluation.predictors import Predictor, Tokens
+from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
 from tacit.evaluation.scores import score
 from tacit.privacy import checks
 from tacit.tokenizers.cache import PAPERS_CAP
@@ -175,7 +173,7 @@ def _batches(texts: UserTexts) -> Iterator[list[Tokens]]:
 
 def _score_texts(predictor: Predictor, texts: list[Tokens], bos: int) -> tuple[Floats, Ints]:
     scores = score(predictor, texts)
-    kept_targets = counted(scores.targets, bos)
+    kept_targets = scores.targets != bos
     owners = np.repeat(np.arange(len(texts)), np.diff(scores.first))[kept_targets]
     sums = np.bincount(owners, weights=scores.log_probs[kept_targets], minlength=len(texts))
     counts = np.bincount(owners, minlength=len(texts))

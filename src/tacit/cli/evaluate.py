@@ -1,19 +1,19 @@
-"""`tacit evaluate`: how well a model predicts the words of people it has never seen."""
+"""`tacit evaluate`: how well a model predicts the words of people it has never seen.
+
+Test users are disjoint from training users and the same every time, so that figures of two rounds,
+or of two runs on a corpus, compare.  `measure` and `fit_baselines` are what `tacit demo` uses too.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import AsJson, whole_number
+from tacit.cli.options import AsJson, ModelArgument, Round, whole_number
+from tacit.cli.output import emit, percent, perplexity, table
 from tacit.cli.progress import bar, tracked
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
     from tacit.runs.stored_model import StoredModel
+    from tacit.tokenizers.tokenizer import Tokenizer
 
 EXAMPLES = """
 Examples:
@@ -34,37 +35,25 @@ Examples:
 """
 
 TOKENS = 75_000
-PIECES = 50  # the bar moves so often
 WITHOUT_PRIVACY = (
     "fitted on the training users' text without privacy, for comparison only; not for release"
 )
+_PIECES = 50  # how often the bar moves
 
 
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run directory, an exported bundle, or a folder that tacit model pretrain made.",
-            show_default=False,
-        ),
-    ],
-    round: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
-        ),
-    ] = None,
+    run: ModelArgument,
+    round: Round = None,
     corpus: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="CORPUS", help="Whose test users.  [default: the run's own corpus]"),
     ] = None,
     tokens: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number,
             metavar="N",
-            help=f"Measure on so many tokens.  [default: the run's, else {TOKENS:,}]",
+            help=f"Tokens to measure on.  [default: the run's, else {TOKENS:,}]",
         ),
     ] = None,
     head_words: Annotated[
@@ -84,48 +73,66 @@ def evaluate(
     The same texts every time, and the same as during training: figures of two rounds or two runs
     on a corpus compare.
     """
-    from tacit.evaluation.held_out import held_out_sequences
+    from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
     if tokens is not None and tokens < 1:
         raise ValueError(f"--tokens must be at least 1, got {tokens}")
-    found = StoredModel.open(run, round)
-    users = found.corpus(corpus)
-    own = found.experiment.evaluation.max_tokens if found.experiment else TOKENS
-    sequences = held_out_sequences(users.test, found.tokenizer, tokens or own)
+    stored = StoredModel.open(run, round)
+    users, tokenizer = stored.corpus(corpus), stored.tokenizer
+    own = stored.experiment.evaluation.max_tokens if stored.experiment else TOKENS
+    sequences = held_out_texts(users.test, tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")
-    results: dict[str, Metrics] = {"model": _measured(found.model, sequences, found, "model")}
+    results = {"model": measure(stored.model, sequences, tokenizer, "the model")}
     if baselines:
-        for name, predictor in _baselines(found, users, corpus).items():
-            results[name] = _measured(predictor, sequences, found, name)
-    histograms = _head_words(found, sequences) if head_words else None
-    row = _as_row(found, corpus, results, histograms)
-    if as_json:
-        json.dump(row, sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        _print(row, results, histograms)
+        for name, predictor in fit_baselines(stored, users, is_own=corpus is None).items():
+            results[name] = measure(predictor, sequences, tokenizer, f"the {name}")
+    histograms = _head_words(stored, sequences) if head_words else None
+    row = _as_row(stored, corpus, results, histograms)
+    emit(row, as_json, lambda console: _print(console, row, results, histograms))
 
 
-def _measured(
+def measure(
     predictor: LanguageModel | Predictor,
     sequences: Sequence[Sequence[int]],
-    found: StoredModel,
+    tokenizer: Tokenizer,
     name: str,
 ) -> Metrics:
+    """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar."""
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
-    words = found.tokenizer
     total = Metrics()
 
     def add(part: Sequence[Sequence[int]]) -> None:
         nonlocal total
-        total += evaluated(predictor, part, bos=words.bos, unk=words.unk)
+        total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
 
-    _piecewise(sequences, f"measuring the {name}", add)
+    _piecewise(sequences, f"measuring {name}", add)
     return total
+
+
+def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> dict[str, Predictor]:
+    """What a model has to beat: unigram and bigram of the training users, unprotected.
+
+    With `is_own` they are fitted on the very text that the model's run was trained on.
+    """
+    from tacit.evaluation.baselines import Bigram
+    from tacit.tasks.language.people import People
+    from tacit.tokenizers.cache import PAPERS_CAP, user_tokens
+
+    tokenizer, people, cap = stored.tokenizer, users.train, PAPERS_CAP
+    if stored.run is not None and is_own:
+        experiment = stored.run.experiment
+        people = People.of(experiment, users).view(experiment, tokenizer)
+        cap = experiment.corpus.max_tokens_per_user
+    texts = [
+        user_tokens(people.texts(user), tokenizer, cap)
+        for user in tracked(range(len(people)), "reading the training users")
+    ]
+    bigram = Bigram.fit(texts, tokenizer.vocab_size, bos=tokenizer.bos)
+    return {"unigram": bigram.unigram, "bigram": bigram}
 
 
 def _piecewise(
@@ -134,36 +141,18 @@ def _piecewise(
     work: Callable[[Sequence[Sequence[int]]], None],
 ) -> None:
     """Work through the texts with a bar; what is measured is a sum over texts."""
-    size = max(200, -(-len(sequences) // PIECES))
+    size = max(200, -(-len(sequences) // _PIECES))
     with bar(title) as show:
         for start in range(0, len(sequences), size):
             show(title, start, len(sequences), f"{start:,} of {len(sequences):,} texts")
             work(sequences[start : start + size])
 
 
-def _baselines(found: StoredModel, users: UserCorpus, named: str | None) -> dict[str, Predictor]:
-    """What a model has to beat: fitted on the training users, with nothing to protect them."""
-    from tacit.evaluation.baselines import Bigram
-    from tacit.tasks.language.people import People
-    from tacit.tokenizers.cache import PAPERS_CAP, user_tokens
-
-    words, people, cap = found.tokenizer, users.train, PAPERS_CAP
-    if found.run is not None and named is None:  # the very text that the run was trained on
-        people = People.of(found.run.experiment, users).view(found.run.experiment, words)
-        cap = found.run.experiment.corpus.max_tokens_per_user
-    texts = [
-        user_tokens(people.texts(user), words, cap)
-        for user in tracked(range(len(people)), "reading the training users")
-    ]
-    bigram = Bigram.fit(texts, words.vocab_size, bos=words.bos)
-    return {"unigram": bigram.unigram, "bigram": bigram}
-
-
-def _head_words(found: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
+def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
     """McMahan et al. 2018, Table 3; a dictionary lists the most frequent words first."""
-    from tacit.evaluation.head_words import HEADS, head_word_histograms
+    from tacit.evaluation.accuracy import HEADS, head_word_histograms
 
-    words = found.tokenizer
+    words = stored.tokenizer
     if words.kind != "word":
         raise ValueError(f"--head-words needs a dictionary of words, and this is {words.kind}")
     frequent = [id for id in range(words.vocab_size) if id not in (words.bos, words.eos, words.unk)]
@@ -173,7 +162,7 @@ def _head_words(found: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[
     total = {head: [0] * 11 for head in heads}
 
     def add(part: Sequence[Sequence[int]]) -> None:
-        more = head_word_histograms(found.model, part, frequent, bos=words.bos, heads=heads)
+        more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
         for head, counts in more.items():
             total[head] = [a + int(b) for a, b in zip(total[head], counts, strict=True)]
 
@@ -182,66 +171,59 @@ def _head_words(found: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[
 
 
 def _as_row(
-    found: StoredModel,
+    stored: StoredModel,
     corpus: str | None,
     results: dict[str, Metrics],
     histograms: dict[int, list[int]] | None,
 ) -> dict[str, Any]:
-    own = found.run.experiment.corpus.source if found.run else None
-    row: dict[str, Any] = {"run": str(found.path), "round": found.round, "corpus": corpus or own}
-    row |= _renamed(results["model"])
-    others = {name: _renamed(metrics) for name, metrics in results.items() if name != "model"}
-    if others:
-        row["baselines"] = {"fitted": WITHOUT_PRIVACY, **others}
+    """The result under the names that scripts rely on."""
+    own = stored.run.experiment.corpus.source if stored.run else None
+    row: dict[str, Any] = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
+    rows = {name: metrics.as_row() for name, metrics in results.items()}
+    for each in rows.values():
+        each["tokens"] = each.pop("targets")
+    row |= rows.pop("model")
+    if rows:
+        row["baselines"] = {"fitted": WITHOUT_PRIVACY, **rows}
     if histograms is not None:
         row["head_words"] = {str(head): counts for head, counts in histograms.items()}
     return row
 
 
-def _renamed(metrics: Metrics) -> dict[str, Any]:
-    row = metrics.as_row()
-    row["tokens"] = row.pop("targets")
-    return row
-
-
 def _print(
-    row: dict[str, Any], results: dict[str, Metrics], histograms: dict[int, list[int]] | None
+    console: Console,
+    row: dict[str, Any],
+    results: dict[str, Metrics],
+    histograms: dict[int, list[int]] | None,
 ) -> None:
-    console = Console(highlight=False)
     after = f" after round {row['round']}" if row["round"] is not None else ""
     model = results["model"]
-    table = Table(
+    shown = table(
+        *("predictor", ">perplexity", ">top 1", ">top 3", ">top 5"),
         title=f"{row['run']}{after}: {model.targets:,} tokens of test users of {row['corpus']},"
-        f" {model.unknown_rate:.1%} unknown"
+        f" {model.unknown_rate:.1%} unknown",
     )
-    table.add_column("predictor")
-    for name in ("perplexity", "top 1", "top 3", "top 5"):
-        table.add_column(name, justify="right")
     for name, metrics in results.items():
         shares = (metrics.accuracy_top1, metrics.accuracy_top3, metrics.accuracy_top5)
-        table.add_row(
+        shown.add_row(
             name if name == "model" else f"{name} (not private)",
-            f"{metrics.perplexity:,.1f}",
-            *(f"{share:.2%}" for share in shares),
+            perplexity(metrics.perplexity),
+            *map(percent, shares),
             style="bold" if name == "model" else None,
         )
-    console.print(table)
+    console.print(shown)
     if len(results) > 1:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
     if histograms is not None:
-        console.print(_histogram_table(histograms))
-
-
-def _histogram_table(histograms: dict[int, list[int]]) -> Table:
-    table = Table(
-        title="Of the model's top 10, so many are among the n most frequent words: percent",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 0),
-    )
-    table.add_column("n", justify="right")
-    for count in range(11):
-        table.add_column(str(count), justify="right", min_width=5)
-    for head, counts in histograms.items():
-        total = max(sum(counts), 1)
-        table.add_row(str(head), *(f"{100 * count / total:.1f}" for count in counts))
-    return table
+        shares_of = {n: [count / max(sum(c), 1) for count in c] for n, c in histograms.items()}
+        console.print(
+            table(
+                *(">n", *(f">{count}" for count in range(11))),
+                title="How many of the model's top 10 are among the n most frequent words: percent",
+                compact=True,
+                rows=[
+                    (str(n), *(f"{100 * share:.1f}" for share in shares))
+                    for n, shares in shares_of.items()
+                ],
+            )
+        )

@@ -101,7 +101,7 @@ def export(
 
 def _facts(run: LanguageRun, claimed: Guarantee, round: int | None) -> Facts:
     from tacit.models import weights
-    from tacit.models.vectors import parameter_count
+    from tacit.models.base import parameter_count
     from tacit.runs.export import Facts
     from tacit.runs.personalization import refuse_personal_weights
 

@@ -123,15 +123,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = app(args=list(arguments) or ["--help"], standalone_mode=False)
     except typer.Exit as stop:
         code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort, Interrupted) as stop:
-        note(str(stop) if isinstance(stop, Interrupted) else "interrupted")
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except Interrupted as stop:
+        note(str(stop))
+        sys.exit(130)
     except (typer.TyperException, ValueError, OSError) as mistake:
         if os.environ.get("TACIT_DEBUG"):
             raise
         format_message = getattr(mistake, "format_message", mistake.__str__)
         note(" ".join(format_message().split()) or type(mistake).__name__)
         code = 2
+    if code == 130:  # typer may turn Ctrl-C into an exit code
+        note("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
 
 

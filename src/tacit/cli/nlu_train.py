@@ -102,7 +102,7 @@ def train(
 
     A run that was stopped at any moment goes on with --resume and ends with the same weights.
     """
-    from tacit.cli.requested import settings_of
+    from tacit.cli.requests import all_settings
 
     options: dict[str, int | float | str | bool | None] = {
         "data.source": data,
@@ -114,7 +114,7 @@ def train(
         "privacy.delta": delta,
         "seed": seed,
     }
-    said = settings_of(settings or [], options)
+    said = all_settings(settings or [], options)
     if resume and (recipe is None) and (said or variant):
         raise ValueError("--resume goes on with the run as it is: leave the settings out")
     experiment = None if resume and recipe is None else wanted(recipe, said, variant)

@@ -297,7 +297,7 @@ def _facts(
 ) -> dict[str, Any]:
     import dataclasses
 
-    from tacit.models.vectors import parameter_count
+    from tacit.models.base import parameter_count
 
     return {
         "model": name,

@@ -84,7 +84,7 @@ def pretrain_masked(texts: list[str], out: Path, given: Mapping[str, Any]) -> No
 
 
 def _request(given: Mapping[str, Any]) -> Request:
-    from tacit.models.extras import require
+    from tacit.models.base import require
 
     require("transformers", extra="nlu", what="--mlm")
     import torch

@@ -144,7 +144,7 @@ def swap(
     interrupted goes on with `tacit train --resume --run DIR`.
     """
     from tacit.cli import train as training
-    from tacit.cli.requested import Request
+    from tacit.cli.requests import Request
     from tacit.runs.directory import RunDirectory
     from tacit.tasks.language.switching import with_switch
 
@@ -152,7 +152,7 @@ def swap(
     options.sampling_of(temperature, top_k, max_length)
     if tokenizer is not None:
         _refuse_beside_tokenizer(options.given_options(context))
-    engine = training.engine_of("", workers, "cpu")
+    engine = training.choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
     parent, at = options.run_at(model)
     round = parent.round if at is None else at

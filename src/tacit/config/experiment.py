@@ -92,7 +92,7 @@ class _UserUpdate(Section):
 
 
 class _ClipSchedule(Section):
-    """How S falls at constant z; see tacit.mechanisms.schedules."""
+    """How S falls at constant z; see tacit.mechanisms.clipping."""
 
     kind: Literal["geometric", "linear"]
     final_norm: Positive
@@ -101,7 +101,7 @@ class _ClipSchedule(Section):
 
 
 class _AdaptiveClip(Section):
-    """S follows a quantile of the users' norms; see tacit.mechanisms.adaptive."""
+    """S follows a quantile of the users' norms; see tacit.mechanisms.clipping."""
 
     target_quantile: Share = 0.5
     learning_rate: Positive = 0.2

@@ -2,37 +2,63 @@
 
 What counts, here and in every other metric of tacit:
 
-- Every token but the first of a sequence is a target, except BOS, which is never one: where
-  texts follow each other in one sequence, nobody predicts that the next one begins.
+- Every token but the first of a sequence is a target, except BOS, which is never one: where texts
+  follow each other in one sequence, that the next one begins is nothing to predict.
 - EOS is a target like a word.  A model has to know when a message ends, and the probability of
   a text is only a probability if its end is part of it.
 - UNK is a target, and always a mistake, even if the model predicts UNK: otherwise the smallest
-  dictionary would win.  Nor is it ever a choice: nobody is shown "unknown" as a suggestion, so the
+  dictionary would win.  Nor is it ever a choice: "unknown" is no suggestion to show, so the
   choices are the model's words without it.  In the perplexity it counts with the probability
   that the model gives to UNK, as is usual; so perplexities compare only between models of the same
   dictionary, which is why the share of unknown targets stands beside them.
 - Of equally probable tokens, the one with the smaller id is predicted first.
+
+The paper's Table 3 asks another question: does a model fall back on common words?  At each target
+the model's top 10 predictions are intersected with the n most frequent words of the dictionary,
+n = 10, 50, 100; a histogram says how often the intersection had 0, 1, ..., 10 elements.  Models
+that predict head words more often have more mass to the right.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
+import torch
 from torch import nn
 
-from tacit.evaluation.network import as_predictor
-from tacit.evaluation.predictors import IntArray, Predictor, Tokens
-from tacit.evaluation.scores import Scores, score
+from tacit.evaluation.predictors import (
+    IntArray,
+    Predictor,
+    Tokens,
+    all_targets,
+    as_arrays,
+    as_predictor,
+)
+from tacit.evaluation.scores import Scores, score, top_k
+
+HEADS = (10, 50, 100)
+
+
+class Additive:
+    """Counts and sums, so that the metrics of two sets of texts add up to those of both."""
+
+    def __add__(self, other: Self) -> Self:
+        ours, others = astuple(self), astuple(other)  # type: ignore[call-overload]
+        return type(self)(*(one + another for one, another in zip(ours, others, strict=True)))
+
+    def _finite(self, *names: str) -> dict[str, Any]:
+        """Some figures by name; one that is not a finite number is null."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """Counts and one sum, so that the metrics of two sets of texts add up to those of both."""
+class Metrics(Additive):
+    """How many targets there were and how many were predicted right; see the module."""
 
     targets: int = 0
     unknown: int = 0  # of these, targets outside the dictionary
@@ -40,16 +66,6 @@ class Metrics:
     top3: int = 0
     top5: int = 0
     log_prob: float = 0.0  # the sum of the targets' natural log-probabilities
-
-    def __add__(self, other: Metrics) -> Metrics:
-        return Metrics(
-            self.targets + other.targets,
-            self.unknown + other.unknown,
-            self.top1 + other.top1,
-            self.top3 + other.top3,
-            self.top5 + other.top5,
-            self.log_prob + other.log_prob,
-        )
 
     @property
     def accuracy_top1(self) -> float:
@@ -82,17 +98,8 @@ class Metrics:
 
     def as_row(self) -> dict[str, Any]:
         """Under the names that files and scripts rely on; what is not a number is null."""
-        row: dict[str, Any] = {"targets": self.targets}
-        for name in (
-            "accuracy_top1",
-            "accuracy_top3",
-            "accuracy_top5",
-            "perplexity",
-            "unknown_rate",
-        ):
-            value = getattr(self, name)
-            row[name] = value if math.isfinite(value) else None
-        return row
+        accuracies = ("accuracy_top1", "accuracy_top3", "accuracy_top5")
+        return {"targets": self.targets} | self._finite(*accuracies, "perplexity", "unknown_rate")
 
 
 def perplexity(loss: float) -> float:
@@ -100,15 +107,9 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if not loss > 700 else math.inf
 
 
-def counted(targets: IntArray, bos: int) -> npt.NDArray[np.bool_]:
-    """Which targets are scored at all."""
-    kept: npt.NDArray[np.bool_] = targets != bos
-    return kept
-
-
 def metrics(scores: Scores, *, bos: int, unk: int | None) -> Metrics:
     """The metrics of scored texts; see the module for what counts."""
-    kept = counted(scores.targets, bos)
+    kept = scores.targets != bos
     unknown = kept & (scores.targets == unk) if unk is not None else np.zeros_like(kept)
     ranks = scores.ranks[kept & ~unknown]
     return Metrics(
@@ -127,3 +128,40 @@ def evaluate(
     """Score the sequences, each from a fresh state, and count."""
     scores = score(as_predictor(predictor), sequences, never=unk)
     return metrics(scores, bos=bos, unk=unk)
+
+
+def head_word_histograms(
+    predictor: Predictor | nn.Module,
+    sequences: Sequence[Tokens],
+    frequent: Sequence[int],
+    *,
+    bos: int,
+    heads: Sequence[int] = HEADS,
+    top: int = 10,
+) -> dict[int, IntArray]:
+    """For each n in `heads`: how many targets have 0, 1, ..., `top` of the n words on top.
+
+    `frequent` lists token ids by falling frequency, without BOS, EOS and UNK, which are no words.
+    """
+    if len(set(frequent)) != len(frequent):
+        raise ValueError("frequent lists a token twice")
+    if not heads or not 1 <= min(heads) <= max(heads) <= len(frequent):
+        raise ValueError(
+            f"heads must be between 1 and the {len(frequent)} frequent words given, got"
+            f" {list(heads)}"
+        )
+    predictor = as_predictor(predictor)
+    vocab_size = predictor.vocab_size
+    if not 1 <= top <= vocab_size:
+        raise ValueError(f"top must be between 1 and {vocab_size}, got {top}")
+    arrays = as_arrays([*sequences, frequent], vocab_size)[:-1]
+    counted = all_targets(arrays) != bos
+    frequency_rank = torch.full((vocab_size,), vocab_size)
+    frequency_rank[torch.tensor(list(frequent))] = torch.arange(len(frequent))
+    histograms = {n: np.zeros(top + 1, np.int64) for n in heads}
+    for chunk in predictor.chunks(arrays):
+        first_choices = top_k(chunk.logits, top)[torch.from_numpy(counted[chunk.positions])]
+        for n, histogram in histograms.items():
+            sizes = (frequency_rank[first_choices] < n).sum(1)
+            np.add(histogram, np.bincount(sizes.numpy(), minlength=top + 1), out=histogram)
+    return histograms

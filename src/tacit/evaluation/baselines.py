@@ -88,14 +88,14 @@ class Bigram:
     def fit(
         cls, sequences: Sequence[Tokens], vocab_size: int, *, bos: int, add: float = 1.0
     ) -> Bigram:
-        """Count neighbours; only pairs within a sequence are pairs, and none ends in BOS."""
+        """Count pairs of neighbours within each sequence, without those that end in BOS."""
         unigram = Unigram.fit(sequences, vocab_size, bos=bos, add=add)
         arrays = as_arrays(sequences, vocab_size)
         targets, contexts = all_targets(arrays), all_contexts(arrays)
         kept = targets != bos
         pairs, counts = np.unique(contexts[kept] * vocab_size + targets[kept], return_counts=True)
         before, after = pairs // vocab_size, pairs % vocab_size
-        discount = discount_of(counts)
+        discount = _discount(counts)
         totals = np.bincount(before, weights=counts, minlength=vocab_size)
         types = np.bincount(before, minlength=vocab_size)
         backed_off = np.ones(vocab_size)
@@ -122,8 +122,8 @@ class Bigram:
         return logged
 
 
-def discount_of(counts: npt.NDArray[np.integer]) -> float:
-    """n1 / (n1 + 2 n2), kept within [0.1, 0.9] for texts too small or too regular to tell."""
+def _discount(counts: npt.NDArray[np.integer]) -> float:
+    """D = n1 / (n1 + 2 n2), kept within [0.1, 0.9] for texts too small or regular to tell."""
     once, twice = int((counts == 1).sum()), int((counts == 2).sum())
     estimate = once / (once + 2 * twice) if once + twice else 0.5
     return min(max(estimate, 0.1), 0.9)

@@ -1,7 +1,7 @@
-"""Choosing the next tokens of many texts at once, given their logits and a number in [0, 1) each.
+"""Draws the next token of many texts at once, from their logits and one number in [0, 1) each.
 
-Of the tokens in order of their ids, the first at which the cumulative probability is above the
-number is taken.  At 10,000 words every pass over the [texts, vocabulary] array counts, so there
+Of the tokens in order of their ids, the first whose cumulative probability is above the number is
+taken.  At 10,000 words every pass over the [texts, vocabulary] array counts, so there
 are few, and all in place.
 
 Guarantees.  A token's probability is as exact as a float32 logit can make it: off by a relative
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.evaluation.outputs import Output
+from tacit.evaluation.decoder import Output
 
 LOG2_E = math.log2(math.e)
 
@@ -26,14 +26,17 @@ _SMALLEST_TEMPERATURE = 1e-30  # below, float32 has no reciprocal; the first cho
 
 @dataclass(frozen=True)
 class Choice:
-    """Takes a token per row; `banned` ones never."""
+    """How the next token is chosen, by temperature and top-k; a `banned` token never is."""
 
     banned: Tensor
     temperature: float = 1.0  # 0 takes the first choice every time
     top_k: int | None = None  # fewer than there are tokens
 
     def __call__(self, output: Output, uniform: Tensor) -> Tensor:
-        """The rows' tokens, from a number in [0, 1) for each."""
+        """One token per row, from a number in [0, 1) for each.
+
+        Raises `ValueError` if a row has no finite largest logit, as broken weights give.
+        """
         temperature = max(self.temperature, _SMALLEST_TEMPERATURE)
         if self.temperature > 0 and self.top_k is None:
             powers = output.powers(LOG2_E / temperature)
@@ -55,9 +58,10 @@ class Choice:
 
 
 def keep_first_choices(logits: Tensor, k: int) -> None:
-    """All but the k first choices of each row become -inf; of equal logits the smaller id is first.
+    """Set all but the k first choices of each row to -inf, in place.
 
-    numpy finds the k-th largest value of a row in a fifth of the time that torch takes.
+    Of equal logits the smaller id is first.  numpy finds the k-th largest value of a row in a fifth
+    of the time that torch takes.
     """
     values = np.partition(logits.numpy(), -k, axis=1)
     edge = torch.from_numpy(values[:, -k, np.newaxis].copy())
@@ -85,22 +89,22 @@ def draw(weights: Tensor, uniform: Tensor) -> Tensor:
     sums = weights[:, :whole].view(len(weights), -1, size).sum(2)
     if whole < columns:
         sums = torch.cat([sums, weights[:, whole:].sum(1, keepdim=True)], dim=1)
-    block, within = _place(sums, uniform)
+    block, within = _locate(sums, uniform)
     column = (block * size).unsqueeze(1) + torch.arange(size)
     if whole < columns:
         inside = weights.gather(1, column.clamp(max=columns - 1)).masked_fill(column >= columns, 0)
     else:
         inside = weights.gather(1, column)
-    return block * size + _place(inside, within)[0]
+    return block * size + _locate(inside, within)[0]
 
 
-def _place(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Whose share of the total holds the number, and where in that share it is, in [0, 1)."""
+def _locate(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """The column whose share of the total holds each number, and where in it, in [0, 1)."""
     cumulative = weights.cumsum(1, dtype=torch.float64)
     total = cumulative[:, -1:]
     # Kept below the total, so that rounding never goes to a weight of 0 behind the last above 0.
-    wanted = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, 0 * total))
-    place = torch.searchsorted(cumulative, wanted, right=True)
-    weight = weights.gather(1, place)
-    within = (wanted - cumulative.gather(1, place) + weight) / weight
-    return place.squeeze(1), within.squeeze(1).clamp(0, 1 - 2**-53)
+    target = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, 0 * total))
+    column = torch.searchsorted(cumulative, target, right=True)
+    weight = weights.gather(1, column)
+    within = (target - cumulative.gather(1, column) + weight) / weight
+    return column.squeeze(1), within.squeeze(1).clamp(0, 1 - 2**-53)

@@ -39,31 +39,24 @@ def held_out_texts(
     corpus.  No user gives more than a tenth, or the first few long-winded ones would be all.  The
     last text of either is cut after the last word that fits.
     """
-    found = HeldOutTexts([], [])
+    chosen = HeldOutTexts([], [])
     left, share = max_tokens, max(1, max_tokens // 10)
     for user in _order(len(users), seed):
         if left <= 0:
             break
         for tokens, owners, counted in _up_to(users.texts(user), tokenizer, min(share, left)):
-            found.sequences.append(tokens)
-            found.owners.append(owners)
+            chosen.sequences.append(tokens)
+            chosen.owners.append(owners)
             left -= counted
-    return found
-
-
-def held_out_sequences(
-    users: UserSource, tokenizer: Tokenizer, max_tokens: int, seed: int = 0
-) -> list[list[int]]:
-    """The tokens of `held_out_texts`."""
-    return held_out_texts(users, tokenizer, max_tokens, seed).sequences
+    return chosen
 
 
 def whole_texts(users: UserSource, max_words: int, seed: int = 0) -> list[str]:
-    """Texts as they are, from the same users in the same order, until they have `max_words` words.
+    """Whole texts of the same users in the same order, until they have `max_words` words.
 
     Nothing is cut, so that each user, and all together, may give up to one text more.
     """
-    found: list[str] = []
+    chosen: list[str] = []
     left, share = max_words, max(1, max_words // 10)
     for user in _order(len(users), seed):
         if left <= 0:
@@ -73,24 +66,24 @@ def whole_texts(users: UserSource, max_words: int, seed: int = 0) -> list[str]:
             if room <= 0:
                 break
             [words] = split_words([text], "papers")
-            found.append(text)
+            chosen.append(text)
             room -= len(words)
             left -= len(words)
-    return found
+    return chosen
 
 
 def _up_to(
     texts: list[str], tokenizer: Tokenizer, room: int
 ) -> Iterator[tuple[list[int], list[int], int]]:
-    """Tokens, their words, and what they count, until `room` is full."""
+    """Of each text until `room` is full: its tokens, their words, and how much it counts."""
     for text in texts:
         if room <= 0:
             return
         tokens, owners = tokenizer.word_ids(text)
         counted = max(owners) + 2  # the words, and the end
         if counted > room:
-            # There is such a place, because EOS belongs to no word.
-            end = next(place for place in range(1, len(owners)) if not 0 <= owners[place] < room)
+            # There is such an index, because EOS belongs to no word.
+            end = next(index for index in range(1, len(owners)) if not 0 <= owners[index] < room)
             tokens, owners, counted = tokens[:end], owners[:end], room
         yield tokens, owners, counted
         room -= counted

@@ -1,44 +1,49 @@
 """A corpus drawn from a model: SAMPLETOKENS and SAMPLE of Bagdasaryan et al. 2022, Algorithm 1.
 
 t_next ~ p(t | s) until EOS, from s = [BOS], until the corpus has its size.  The work is cut into
-lanes, each with a generator of its own that is derived from the key.
+lanes, each with its share of the tokens and a generator of its own that is derived from the key.
+
+In a lane many texts are drawn side by side, each in a slot of one batch.  When a slot's text ends,
+the slot begins another, so that the batch stays full.  Once the lane has its share of tokens no
+text is begun any more, and all that were begun are finished: to drop them would favour short texts,
+for the longer a text, the more likely it is unfinished at any time.
 
 Guarantees.  The texts are a function of the model, the key, the size and the settings, and not of
 the number of threads: lanes and their slots follow from the size and the model, and each lane is
-computed in the arithmetic of one thread.  Each text is a fair draw (`lanes`), and so is each of
-its tokens (`draws`).
+computed in the arithmetic of one thread.  Whether a text is begun depends on other texts only, so
+each is a fair draw, and so is each of its tokens (`tacit.evaluation.draws`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from tacit.evaluation.decoder import decoder_for, most_rows
 from tacit.evaluation.draws import Choice
-from tacit.evaluation.lanes import Lane
-from tacit.evaluation.network import evaluating
+from tacit.evaluation.predictors import evaluating
 from tacit.models.base import LanguageModel
+from tacit.privacy import checks
 from tacit.tokenizers.tokenizer import Tokenizer
 
 LANES = 16
-LANE_TOKENS = 16_384  # at least so many for each, or there are fewer of them
-NO_CHARACTER = "\ufffd"  # in the place of bytes that are none
+LANE_TOKENS = 16_384  # the least share of a lane; for less there are fewer lanes
+SLOTS = 256
+SLOT_TOKENS = 128  # the least share of a slot; for less there are fewer slots
+HOPELESS = 1_000  # texts ended with less than a hundredth as many tokens: it only says EOS
+NO_CHARACTER = "\ufffd"  # stands in decoded text for bytes that are no character
 
 _REPORT_SECONDS = 0.1
 
-Progress = Callable[[int, int], None]  # tokens sampled, tokens wanted
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+IntArray = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]  # tokens sampled so far, tokens to sample
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,10 @@ class Sampling:
     max_length: int = 100  # tokens; what is longer is cut there
 
     def __post_init__(self) -> None:
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise ValueError(
-                f"temperature must be a finite number of at least 0, got {self.temperature}"
-            )
+        checks.non_negative("temperature", self.temperature)
         if self.top_k is not None:
-            _check_count("top_k", self.top_k)
-        _check_count("max_length", self.max_length)
+            checks.whole("top_k", self.top_k, at_least=1)
+        checks.whole("max_length", self.max_length, at_least=1)
 
 
 DEFAULT = Sampling()
@@ -72,17 +74,17 @@ def sample_texts(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """At least `tokens` tokens of text without UNK; what has no text (only EOS) is left out.
+    """At least `tokens` tokens of text without UNK; a text without any token is left out.
 
     Byte-level tokens that do not make valid UTF-8 together are decoded to U+FFFD.  That is left
-    out as well: nobody wrote it, and it would become a word of a tokenizer made from the texts.
+    out as well: it was never written, and would become a word of a tokenizer made from the texts.
     """
     if tokenizer.vocab_size != model.config.vocab_size:
         raise ValueError(
             f"the model has {model.config.vocab_size} tokens and the tokenizer"
             f" {tokenizer.vocab_size}: the tokenizer does not fit the model"
         )
-    found = sample_tokens(
+    sampled = sample_tokens(
         model,
         key,
         tokens=tokens,
@@ -93,7 +95,7 @@ def sample_texts(
         threads=threads,
         progress=progress,
     )
-    texts = (tokenizer.decode(text).replace(NO_CHARACTER, "") for text in found)
+    texts = (tokenizer.decode(text).replace(NO_CHARACTER, "") for text in sampled)
     return [text for text in texts if text]
 
 
@@ -114,16 +116,29 @@ def sample_tokens(
     A text may be empty.  BOS is never sampled, nor is what is `forbidden`.  `progress` is called
     in the caller's thread.  `threads` changes the speed only; by default it is that of torch.
     """
-    _check(model, key, tokens, (bos, eos, *forbidden), {*forbidden, bos}, threads)
-    banned = torch.tensor(sorted({*forbidden, bos}))
+    if not (isinstance(key, bytes) and key):
+        raise ValueError("key must be bytes, at least one")  # never shown: it may be a secret
+    checks.whole("tokens", tokens, at_least=1)
+    if threads is not None:
+        checks.whole("threads", threads, at_least=1)
+    vocab_size = model.config.vocab_size
+    for token in (bos, eos, *forbidden):
+        if not 0 <= token < vocab_size:
+            raise ValueError(
+                f"token {token} is not among the model's {vocab_size}: the tokenizer does not fit"
+                " the model"
+            )
+    banned = sorted({*forbidden, bos})
+    if len(banned) >= vocab_size:
+        raise ValueError("forbidden leaves no token to sample")
     top_k = sampling.top_k
-    if top_k is not None and top_k >= model.config.vocab_size:
+    if top_k is not None and top_k >= vocab_size:
         top_k = None  # cuts nothing off
-    choice = Choice(banned, sampling.temperature, top_k)
+    choice = Choice(torch.tensor(banned), sampling.temperature, top_k)
     count = min(LANES, max(1, tokens // LANE_TOKENS))
     quotas = [(tokens + lane) // count for lane in range(count)]
     lanes = [
-        Lane(model, choice, _generator(key, lane), quota, bos, eos, sampling.max_length)
+        _Lane(model, choice, _generator(key, lane), quota, bos, eos, sampling.max_length)
         for lane, quota in enumerate(quotas)
     ]
 
@@ -135,7 +150,85 @@ def sample_tokens(
         return _in_parallel(lanes, threads or torch.get_num_threads(), report)
 
 
-def _in_parallel(lanes: list[Lane], threads: int, report: Callable[[], None]) -> list[list[int]]:
+class _Lane:
+    """A share of the corpus: `quota` tokens, in slots that are computed together.
+
+    A row is a slot that has a text; the arrays have one entry per row.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        choice: Choice,
+        generator: np.random.Generator,
+        quota: int,
+        bos: int,
+        eos: int,
+        longest: int,
+    ) -> None:
+        self.done = 0  # tokens so far; only grows, so that another thread may read it
+        self._model, self._choice, self._generator = model, choice, generator
+        self._quota, self._bos, self._eos = quota, bos, eos
+        self._longest = longest
+        self._slots = min(SLOTS, max(1, quota // SLOT_TOKENS), most_rows(model, longest))
+        self._slot = np.arange(self._slots)
+        self._number = np.arange(self._slots)  # of the row's text, in the order of beginning
+        self._lengths = np.zeros(self._slots, np.int64)
+        self._texts = np.empty((self._slots, self._longest), np.int64)
+        self._ended: dict[int, list[int]] = {}
+
+    def run(self, stop: threading.Event) -> list[list[int]]:
+        """The texts in the order of beginning; when `stop` is set, soon and only some of them."""
+        tokens, begun = np.full(self._slots, self._bos), np.arange(self._slots)
+        decoder = decoder_for(self._model, self._slots, longest=self._longest)
+        with torch.no_grad():
+            while len(self._slot) and not stop.is_set():
+                decoder.advance(torch.from_numpy(tokens), torch.from_numpy(begun))
+                # Drawn for every slot, also where no text is left: a slot's numbers are its own.
+                uniform = self._generator.random(self._slots)[self._slot]
+                tokens = self._choice(decoder.output, torch.from_numpy(uniform)).numpy()
+                begun = self._append(tokens)
+                if self.done < self._quota:
+                    self._begin(begun)
+                    tokens[begun] = self._bos
+                elif len(begun):
+                    left = np.delete(np.arange(len(tokens)), begun)
+                    tokens, begun = tokens[left], begun[:0]
+                    self._keep(left)
+                    decoder = decoder.take(torch.from_numpy(left))
+        return [text for _, text in sorted(self._ended.items())]
+
+    def _append(self, tokens: IntArray) -> IntArray:
+        """Append a token to each row's text; the rows whose text is over."""
+        said = tokens != self._eos
+        self._texts[np.arange(len(tokens)), self._lengths] = tokens
+        self._lengths += said
+        self.done += int(said.sum())
+        over = np.flatnonzero(~said | (self._lengths == self._longest))
+        for row in over:
+            text = self._texts[row, : self._lengths[row]]
+            self._ended[int(self._number[row])] = text.tolist()
+        if len(self._ended) >= HOPELESS and 100 * self.done < len(self._ended):
+            raise ValueError(
+                f"the model says almost nothing but EOS ({self.done} tokens in"
+                f" {len(self._ended):,} texts), so that the corpus would never fill: train it"
+                " longer, or sample at another temperature"
+            )
+        return over
+
+    def _begin(self, rows: IntArray) -> None:
+        """A new text in each of the rows."""
+        first = len(self._ended) + len(self._slot) - len(rows)
+        self._number[rows] = np.arange(first, first + len(rows))
+        self._lengths[rows] = 0
+
+    def _keep(self, rows: IntArray) -> None:
+        """Go on with these rows only."""
+        self._slot, self._number = self._slot[rows], self._number[rows]
+        self._lengths, self._texts = self._lengths[rows], self._texts[rows]
+
+
+def _in_parallel(lanes: list[_Lane], threads: int, report: Callable[[], None]) -> list[list[int]]:
     """The texts of all lanes, a lane per thread at a time.
 
     The caller's thread only waits and reports, so that Ctrl-C reaches it; the others then stop
@@ -165,29 +258,6 @@ def _in_parallel(lanes: list[Lane], threads: int, report: Callable[[], None]) ->
 
 
 def _generator(key: bytes, lane: int) -> np.random.Generator:
-    """The generator of a lane; nobody gets from one to another, or back to the key."""
+    """The generator of a lane, by a hash: one lane's tells nothing of another's, or of the key."""
     digest = hashlib.sha256(b"tacit sampling 1\n" + lane.to_bytes(4) + key).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest)))
-
-
-def _check(
-    model: LanguageModel,
-    key: bytes,
-    tokens: int,
-    used: tuple[int, ...],
-    banned: set[int],
-    threads: int | None,
-) -> None:
-    if not (isinstance(key, bytes) and key):
-        raise ValueError("key must be bytes, at least one")  # never shown: it may be a secret
-    _check_count("tokens", tokens)
-    if threads is not None:
-        _check_count("threads", threads)
-    for token in used:
-        if not 0 <= token < model.config.vocab_size:
-            raise ValueError(
-                f"token {token} is not among the model's {model.config.vocab_size}: the tokenizer"
-                " does not fit the model"
-            )
-    if len(banned) >= model.config.vocab_size:
-        raise ValueError("forbidden leaves no token to sample")

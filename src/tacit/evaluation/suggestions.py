@@ -21,13 +21,15 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from tacit.evaluation.network import evaluating
-from tacit.models.base import LanguageModel, State
+from tacit.evaluation.decoder import Decoder, decoder_for
+from tacit.evaluation.predictors import evaluating
+from tacit.models.base import LanguageModel
 from tacit.tokenizers.normalisation import WHITE_SPACE
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -95,41 +97,41 @@ class Suggester:
         is_dictionary = self._tokenizer.kind == "word"
         if is_dictionary and self._tokenizer.token_id(typed) is not None:
             return []
-        found = self._words(before, typed, top + 1)
-        own = found.pop(typed, 0.0)
-        return [] if own >= max(found.values(), default=0.0) else _best(found, top)
+        words = self._words(before, typed, top + 1)
+        own = words.pop(typed, 0.0)
+        return [] if own >= max(words.values(), default=0.0) else _best(words, top)
 
     def _words(self, before: list[int], prefix: str, top: int) -> dict[str, float]:
         """Probabilities of whole words after some tokens; those that begin with the prefix."""
         with evaluating(self._model), torch.no_grad():
-            return self._search(before, prefix, top)
+            return self._search(before, prefix.encode(), top)
 
-    def _search(self, before: list[int], prefix: str, top: int) -> dict[str, float]:
-        beam = max(self._beam, 2 * top)
-        log_probs, state = self._after(torch.tensor([before]), None)
-        first = self._begins | self._continues if len(before) == 1 else self._begins
-        found: dict[str, float] = defaultdict(float)
-        wanted = prefix.encode()
-        alive = _Alive([b""], torch.zeros(1, dtype=torch.float64), torch.tensor([before]), state)
-        allowed = first.unsqueeze(0)
+    def _search(self, before: list[int], prefix: bytes, top: int) -> dict[str, float]:
+        """A beam search over tokens, in which every word that is reached adds to the result."""
+        width = max(self._beam, 2 * top)
+        decoder = decoder_for(self._model, longest=len(before) + LONGEST_WORD)
+        for token in before:
+            decoder.advance(torch.tensor([token]))
+        beam = _Beam([b""], torch.zeros(1, dtype=torch.float64), decoder)
+        allowed = (self._begins | self._continues if len(before) == 1 else self._begins)[None]
+        words: dict[str, float] = defaultdict(float)
         for _ in range(LONGEST_WORD):
-            allowed = allowed & self._fitting(alive.spelled, wanted)
-            alive = self._extended(alive, log_probs, allowed, beam)
-            if not alive.spelled:
+            allowed = allowed & self._fitting(beam.spelled, prefix)
+            beam = self._extended(beam, allowed, width)
+            if not beam.spelled:
                 break
-            log_probs, alive.state = self._after(alive.tokens, alive.state)
-            ended = alive.log_prob + _log_sum(log_probs, self._ends)
-            for row, spelled in enumerate(alive.spelled):
+            ended = beam.log_prob + _log_sum(beam.next_log_probs, self._ends)
+            for row, spelled in enumerate(beam.spelled):
                 word = spelled.decode(errors="replace")
-                if spelled.startswith(wanted) and self._is_word(word):
-                    score = ended[row] if self._can_go_on(spelled) else alive.log_prob[row]
-                    found[word] += math.exp(float(score))
-            allowed = torch.stack([self._going_on(spelled) for spelled in alive.spelled])
-            best = sorted(found.values(), reverse=True)[:top]
+                if spelled.startswith(prefix) and self._is_word(word):
+                    score = ended[row] if self._can_go_on(spelled) else beam.log_prob[row]
+                    words[word] += math.exp(float(score))
+            allowed = torch.stack([self._going_on(spelled) for spelled in beam.spelled])
+            best = sorted(words.values(), reverse=True)[:top]
             # Nothing that is still to come can be more probable than its beginning.
-            if len(best) == top and math.exp(float(alive.log_prob.max())) < best[-1]:
+            if len(best) == top and math.exp(float(beam.log_prob.max())) < best[-1]:
                 break
-        return {word: probability for word, probability in found.items() if probability > 0}
+        return {word: probability for word, probability in words.items() if probability > 0}
 
     def _is_word(self, word: str) -> bool:
         """One word that can be shown: no control characters, no half of a character."""
@@ -158,39 +160,36 @@ class Suggester:
                 )
         return torch.stack([masks[prefix[len(begun) :]] for begun in spelled])
 
-    def _extended(self, alive: _Alive, log_probs: Tensor, allowed: Tensor, beam: int) -> _Alive:
+    def _extended(self, beam: _Beam, allowed: Tensor, width: int) -> _Beam:
         """The most probable beginnings that are one token longer."""
-        scores = (alive.log_prob.unsqueeze(1) + log_probs).masked_fill(~allowed, -torch.inf)
-        values, places = torch.topk(scores.flatten(), min(beam, scores.numel()))
-        kept = values > -torch.inf
-        values, places = values[kept], places[kept]
-        rows, tokens = places // scores.shape[1], places % scores.shape[1]
+        scores = beam.log_prob.unsqueeze(1) + beam.next_log_probs
+        scores = scores.masked_fill(~allowed, -torch.inf)
+        values, chosen = torch.topk(scores.flatten(), min(width, scores.numel()))
+        possible = values > -torch.inf
+        values, chosen = values[possible], chosen[possible]
+        rows, tokens = chosen // scores.shape[1], chosen % scores.shape[1]
         spelled = [
-            _stripped(alive.spelled[row] + self._pieces[token])
+            _stripped(beam.spelled[row] + self._pieces[token])
             for row, token in zip(rows.tolist(), tokens.tolist(), strict=True)
         ]
-        column = tokens.unsqueeze(1)
-        if self._model.carries_state:
-            assert alive.state is not None
-            return _Alive(spelled, values, column, tuple(part[rows] for part in alive.state))
-        return _Alive(spelled, values, torch.cat([alive.tokens[rows], column], dim=1), None)
-
-    def _after(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """log p(. | text) in float64 for each row, and the state after it."""
-        if not len(tokens):
-            return torch.empty(0, len(self._pieces), dtype=torch.float64), state
-        logits, state = self._model(tokens, state)
-        return torch.log_softmax(logits[:, -1].to(torch.float64), dim=1), state
+        decoder = beam.decoder.take(rows)
+        if spelled:
+            decoder.advance(tokens)
+        return _Beam(spelled, values, decoder)
 
 
-@dataclass
-class _Alive:
-    """Beginnings of words: how they are spelled, how probable they are, what the model gets."""
+@dataclass(frozen=True)
+class _Beam:
+    """Beginnings of words: how each is spelled, how probable it is, and the model after it."""
 
     spelled: list[bytes]  # without the space before
     log_prob: Tensor
-    tokens: Tensor
-    state: State = field(default=None)
+    decoder: Decoder
+
+    @cached_property
+    def next_log_probs(self) -> Tensor:
+        """[rows, vocabulary]: log p(. | text) in float64."""
+        return torch.log_softmax(self.decoder.output.logits().to(torch.float64), dim=1)
 
 
 def _piece(tokenizer: Tokenizer, id: int) -> bytes:
@@ -214,7 +213,7 @@ def _byte_alphabet() -> dict[str, int]:
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     unseen = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {
-        chr(256 + place): byte for place, byte in enumerate(unseen)
+        chr(256 + number): byte for number, byte in enumerate(unseen)
     }
 
 
@@ -222,7 +221,7 @@ _BYTES = _byte_alphabet()
 
 
 def _stripped(piece: bytes) -> bytes:
-    """Without the space before it; bytes of a character that is not whole are left alone."""
+    """A piece without the space before it; bytes that are half a character are left alone."""
     return piece.lstrip(_ASCII_SPACE)
 
 
@@ -235,7 +234,10 @@ def _begins_a_word(piece: bytes, kind: str) -> bool:
 
 
 def _is_inside(character: str) -> bool:
-    """Letters, digits, marks, the underscore, the apostrophe; and half of a character's bytes."""
+    """Whether it may stand within a word: a letter, digit, mark, underscore or apostrophe.
+
+    Half of a character's bytes may be any of these.
+    """
     return unicodedata.category(character)[0] in "LNM" or character in _INSIDE
 
 
@@ -243,7 +245,7 @@ def _log_sum(log_probs: Tensor, chosen: Tensor) -> Tensor:
     return torch.logsumexp(log_probs.masked_fill(~chosen, -torch.inf), dim=1)
 
 
-def _best(found: dict[str, float], top: int) -> list[Suggestion]:
-    """The most probable; equal ones in the order of the alphabet."""
-    ranked = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:top]
+def _best(words: dict[str, float], top: int) -> list[Suggestion]:
+    """The most probable words; equal ones in the order of the alphabet."""
+    ranked = sorted(words.items(), key=lambda item: (-item[1], item[0]))[:top]
     return [Suggestion(word, probability) for word, probability in ranked]

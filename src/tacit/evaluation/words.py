@@ -19,46 +19,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from tacit.evaluation.accuracy import perplexity
-from tacit.evaluation.network import as_predictor
-from tacit.evaluation.predictors import Predictor
+from tacit.evaluation.accuracy import Additive, perplexity
+from tacit.evaluation.predictors import Predictor, as_predictor
 from tacit.evaluation.scores import Scores, score
-
-
-class WordTokenizer(Protocol):
-    """What is needed of a tokenizer: `tacit.tokenizers.tokenizer.Tokenizer` has it."""
-
-    @property
-    def unk(self) -> int | None: ...
-
-    def word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """The tokens of a text, and for each the word it belongs to, or -1."""
-        ...
+from tacit.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class WordMetrics:
-    """Counts and one sum, so that the metrics of two sets of texts add up to those of both."""
+class WordMetrics(Additive):
+    """How many words there were and how many were predicted right; see the module."""
 
     words: int = 0
     right: int = 0
     unknown: int = 0  # words with a token outside the dictionary
     tokens: int = 0  # all targets, EOS with them
     log_prob: float = 0.0
-
-    def __add__(self, other: WordMetrics) -> WordMetrics:
-        return WordMetrics(
-            self.words + other.words,
-            self.right + other.right,
-            self.unknown + other.unknown,
-            self.tokens + other.tokens,
-            self.log_prob + other.log_prob,
-        )
 
     @property
     def word_accuracy(self) -> float:
@@ -74,29 +54,26 @@ class WordMetrics:
 
     def as_row(self) -> dict[str, Any]:
         """Under the names that files and scripts rely on; what is not a number is null."""
-        row: dict[str, Any] = {"words": self.words, "tokens": self.tokens}
-        for name in ("word_accuracy", "perplexity_per_word", "unknown_rate"):
-            value = getattr(self, name)
-            row[name] = value if math.isfinite(value) else None
-        return row
+        figures = self._finite("word_accuracy", "perplexity_per_word", "unknown_rate")
+        return {"words": self.words, "tokens": self.tokens} | figures
 
 
 def word_metrics(
     scores: Scores, owners: Sequence[Sequence[int]], *, unk: int | None
 ) -> WordMetrics:
-    """Metrics of scored texts, given the word of each token of each text, BOS included."""
+    """Metrics of scored texts; `owners` has the word of each token of each text, BOS included."""
     words = right = unknown = 0
     is_right = scores.ranks == 0
     is_unknown = scores.targets == unk if unk is not None else np.zeros_like(is_right)
     for text, owner in enumerate(owners):
-        place = scores.of(text)
+        where = scores.of(text)
         word = np.asarray(owner[1:], dtype=np.int64)
         inside = word >= 0
         if not inside.any():
             continue
         names, index = np.unique(word[inside], return_inverse=True)
-        failed = np.bincount(index, weights=~is_right[place][inside], minlength=len(names)) > 0
-        broken = np.bincount(index, weights=is_unknown[place][inside], minlength=len(names)) > 0
+        failed = np.bincount(index, weights=~is_right[where][inside], minlength=len(names)) > 0
+        broken = np.bincount(index, weights=is_unknown[where][inside], minlength=len(names)) > 0
         words += len(names)
         right += int((~failed & ~broken).sum())
         unknown += int(broken.sum())
@@ -104,7 +81,7 @@ def word_metrics(
 
 
 def evaluate_words(
-    predictor: Predictor | nn.Module, tokenizer: WordTokenizer, texts: Sequence[str]
+    predictor: Predictor | nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> WordMetrics:
     """Score whole texts, each from a fresh state, and count words."""
     tokens, owners = [], []

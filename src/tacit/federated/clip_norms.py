@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from tacit.federated.server import ServerOptimizer, normalised
 from tacit.federated.user_update import FedAvg, FedSGD, Tokens
 from tacit.kernels.local_sgd import LocalSGD, Weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import layer_sizes, to_vector
+from tacit.models.base import LanguageModel, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)

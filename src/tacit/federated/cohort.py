@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from tacit.corpus.source import UserSource
 from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
 from tacit.kernels.local_sgd import LocalSGD
-from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.schedules import ClipState
 from tacit.privacy.randomness import RunKey, Stream
 from tacit.tokenizers.cache import TokenCache
 

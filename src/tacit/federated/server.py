@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import from_vector_, to_vector
+from tacit.models.base import LanguageModel, from_vector_, to_vector
 from tacit.privacy import checks
 
 Weights = NDArray[np.float32]

@@ -15,8 +15,8 @@ two vectors of norm at most C (a_i is 0 if worker i would have had no record), s
 Each (1-q) P + q Q_i against P, in both directions, is dominated by the event's pair, since a
 smaller shift in any direction is a randomised function of a shift by 2C on a line.  Hockey-stick
 divergences are jointly convex, so the average over i is no worse, nor is the average over the
-others' places, whose law is the same in both worlds.  The argument never uses that s is 0 without
-the record.  docs/privacy/edp-sgd.md has it in plain words.
+others' micro-batches, whose law is the same in both worlds.  The argument never uses that s is 0
+without the record.  docs/privacy/edp-sgd.md has it in plain words.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ GROUPS = 100
 _NO_NOISE = NonPrivate("eDP-SGD without noise")
 
 # What each figure for the printed algorithm is.
-INFINITE = (
+_INFINITE = (
     "the actual epsilon: infinite, because the scaling factors alpha_k are taken from the gradients"
     " of private records and used without noise"
 )
-ACTUAL = (
+_ACTUAL = (
     "the actual epsilon, under replace-one adjacency: the scaling factors alpha_k are public, and"
     " reshuffled epochs bring no amplification"
 )
-CONDITIONAL = (
+_CONDITIONAL = (
     "what epsilon would be if the scaling factors alpha_k were public: reshuffled epochs without"
     " amplification, one Gaussian release per epoch of the effective multiplier"
     " z_t / (2 sqrt(N) max alpha_k), under replace-one adjacency"
 )
-PUBLISHED = (
+_PUBLISHED = (
     "what the paper would print, and no guarantee: zCDP with rho = 1 / (2 z_t^2) per epoch and"
     " epsilon = rho + 2 sqrt(rho log(1/delta))"
 )
@@ -92,20 +92,20 @@ def rounded_down(multipliers: Sequence[float], groups: int) -> NDArray[np.float6
     different values, and zeros, stay as they are.
     """
     checks.whole("groups", groups, at_least=1)
-    given = np.asarray(multipliers, np.float64)
-    positive = given > 0
-    values, where, counts = np.unique(-given[positive], return_inverse=True, return_counts=True)
+    exact = np.asarray(multipliers, np.float64)
+    positive = exact > 0
+    values, index, counts = np.unique(-exact[positive], return_inverse=True, return_counts=True)
     values = -values  # falling, as they do over the steps of a decay
     if len(values) <= groups:
-        return given
+        return exact
     cost = (values[-1] / values) ** 2
-    place = np.concatenate([[0.0], np.cumsum(np.sqrt(np.diff(cost) * counts[:-1]))])
+    position = np.concatenate([[0.0], np.cumsum(np.sqrt(np.diff(cost) * counts[:-1]))])
     # Values that differ in their last bit only may cost the same; they are then one group.
-    share = place / place[-1] if place[-1] > 0 else place
+    share = position / position[-1] if position[-1] > 0 else position
     group = np.minimum(np.floor(share * groups), groups - 1)
     least = values[np.searchsorted(group, group, side="right") - 1]
-    rounded = given.copy()
-    rounded[positive] = least[where]
+    rounded = exact.copy()
+    rounded[positive] = least[index]
     return rounded
 
 
@@ -151,7 +151,7 @@ def paper_figures(
     scaling_is_public: bool,
     delta: float,
 ) -> PaperFigures:
-    """Of Algorithm 1 as printed, run for one epoch per given z_t.
+    """The figures of Algorithm 1 as printed, run for one epoch per z_t in `multipliers`.
 
     Given alpha_k: epochs are reshuffled independently of the records, so that a record is in at
     most one step of each, and replacing it changes one worker's clipped vector there and nothing
@@ -161,12 +161,12 @@ def paper_figures(
     conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
     epsilon = PldAccountant().epsilon(conditional, delta)
     actual = (
-        Figure(epsilon, delta, ACTUAL) if scaling_is_public else Figure(math.inf, delta, INFINITE)
+        Figure(epsilon, delta, _ACTUAL) if scaling_is_public else Figure(math.inf, delta, _INFINITE)
     )
     return PaperFigures(
         actual,
-        Figure(epsilon, delta, CONDITIONAL),
-        Figure(published_epsilon(multipliers, delta), delta, PUBLISHED),
+        Figure(epsilon, delta, _CONDITIONAL),
+        Figure(published_epsilon(multipliers, delta), delta, _PUBLISHED),
     )
 
 

@@ -1,4 +1,6 @@
-"""The average update of a cohort, with a bounded sensitivity (McMahan et al. 2018, section 2).
+"""How much a user counts, and the average of a cohort (McMahan et al. 2018, section 2).
+
+A user with n_k examples has weight w_k = min(n_k / w-hat, 1), by a public cap w-hat.
 
 Every estimator is written as a public multiple of a *statistic* in units of the sum of weighted
 updates, so that the noise is added on the grid of the integer sum: average = statistic /
@@ -26,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.fixed_point import Integers
+from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
 from tacit.mechanisms.parts import Part
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
@@ -129,3 +131,22 @@ class ClippedDenominator(Estimator):
 
     def relative_sensitivity(self, adjacency: Adjacency) -> float:
         return 2.0 if adjacency is Adjacency.ADD_REMOVE else 3.0
+
+
+@dataclass(frozen=True)
+class UserWeighting(Part):
+    """w_k = min(n_k / w-hat, 1) by a public cap w-hat; without a cap every user has weight 1."""
+
+    user_weight_cap: float | None = None
+    kind: ClassVar[str] = "user-weighting"
+
+    def __post_init__(self) -> None:
+        if self.user_weight_cap is not None:
+            checks.positive("user_weight_cap", self.user_weight_cap)
+
+    def weigh(self, examples: int) -> int:
+        """w_k of a user with `examples` examples, rounded down to whole units of 2^-30."""
+        checks.whole("examples", examples)
+        if self.user_weight_cap is None:
+            return WHOLE_WEIGHT
+        return math.floor(min(examples / self.user_weight_cap, 1.0) * WHOLE_WEIGHT)

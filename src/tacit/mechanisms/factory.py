@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit.mechanisms.adaptive import QuantileClip
-from tacit.mechanisms.clippers import Clipper, FlatClip, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import (
+    Clipper,
+    ClipSchedule,
+    ConstantClip,
+    FlatClip,
+    NoClip,
+    PerLayerClip,
+    QuantileClip,
+)
 from tacit.mechanisms.estimators import (
     ClippedDenominator,
     Estimator,
     FixedDenominator,
     TrueAverage,
+    UserWeighting,
 )
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
@@ -25,8 +33,6 @@ from tacit.mechanisms.samplers import (
     TruncatedPoissonSampler,
     WithReplacementSampler,
 )
-from tacit.mechanisms.schedules import ClipSchedule, ConstantClip
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy.events import Adjacency
 
 

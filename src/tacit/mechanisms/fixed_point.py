@@ -23,9 +23,9 @@ from tacit.privacy.stream import LARGEST_NORMAL
 Integers = NDArray[np.int64]
 
 # Bits after the binary point of a weight in [0, 1], and of a clip bit of +-1/2.
-WEIGHT_BITS = 30
+_WEIGHT_BITS = 30
 CLIP_BITS = 4
-WHOLE_WEIGHT = 1 << WEIGHT_BITS
+WHOLE_WEIGHT = 1 << _WEIGHT_BITS
 HALF_CLIP_BIT = 1 << (CLIP_BITS - 1)
 
 # Weights of a larger population could overflow.
@@ -80,7 +80,7 @@ class Grid:
 
     @classmethod
     def for_int32(cls, clip_norm: float, vectors: int, relative_noise: float) -> Self:
-        """One on which a sum of so many clipped vectors and the noise stays below 2^31."""
+        """A grid on which the sum of `vectors` clipped vectors and the noise stays below 2^31."""
         room = vectors + math.ceil(LARGEST_NORMAL * relative_noise)
         return cls.for_clip(clip_norm, room, sum_bits=31)
 
@@ -92,9 +92,8 @@ class Grid:
     ) -> NDArray[Any]:
         """trunc(w * values / step) for a quantised weight w, as `weight` units of 2^-30."""
         assert 0 <= weight <= WHOLE_WEIGHT, weight
-        factor = (
-            math.ldexp(weight, -WEIGHT_BITS) / self.step
-        )  # exact: both are small binary numbers
+        # Exact: a weight of at most 31 bits over a power of two.
+        factor = math.ldexp(weight, -_WEIGHT_BITS) / self.step
         if not self.bounded and values.size:
             self._check(float(np.abs(values).max()), factor)
         units = np.empty(values.shape, np.int64) if out is None else out
@@ -115,7 +114,8 @@ def grid_bits(
 ) -> int:
     """How many bits finer than the clip norm the grid is.
 
-    So many that K * 2^bits stays below 2^62 (or less), and the noise within `LARGEST_NOISE`.
+    The most, up to 36, for which K * 2^bits stays below 2^sum_bits and the noise within
+    `LARGEST_NOISE`.  Raises if fewer than 8 are left.
     """
     checks.whole("population", population, at_least=1)
     checks.non_negative("relative_noise", relative_noise)
@@ -133,3 +133,43 @@ def grid_bits(
     if relative_noise > 0:
         bits = min(bits, math.floor(math.log2(LARGEST_NOISE / relative_noise)))
     return bits
+
+
+@dataclass
+class Contribution:
+    """What one user adds to a round's sum, or the sum of many users: private until released.
+
+    `update` is in steps of the round's grid, `weight` in units of 2^-30, `bits` in units of 2^-4.
+    Adding is exact, so that any order and any partition give the same sum.
+    """
+
+    update: Integers
+    weight: int
+    bits: Integers
+
+    @classmethod
+    def zero(cls, size: int, bits: int = 0) -> Self:
+        """The sum over an empty cohort, which every other sum starts from."""
+        return cls(np.zeros(size, np.int64), 0, np.zeros(bits, np.int64))
+
+    def __add__(self, other: Contribution) -> Contribution:
+        self._check(other)
+        return Contribution(
+            self.update + other.update, self.weight + other.weight, self.bits + other.bits
+        )
+
+    def __iadd__(self, other: Contribution) -> Self:
+        self._check(other)
+        self.update += other.update
+        self.weight += other.weight
+        self.bits += other.bits
+        return self
+
+    def _check(self, other: Contribution) -> None:
+        """Refuse other sizes: NumPy would stretch a vector of one value to any size."""
+        sizes, other_sizes = ((c.update.shape, c.bits.shape) for c in (self, other))
+        if sizes != other_sizes:
+            raise ValueError(
+                f"contributions must have the same sizes of update and bits, {sizes}, got"
+                f" {other_sizes}"
+            )

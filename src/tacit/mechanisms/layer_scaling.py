@@ -1,10 +1,10 @@
 """The factors alpha_k by which eDP-SGD scales a gradient's layers before it clips the whole.
 
-Layers whose gradients are large would else use up the clip norm by themselves (Dupuy et al. 2021,
-section 3, "Scaling"): a flat clip to C of the gradient whose layers are divided by alpha_k leaves
-each layer up to alpha_k C.  The paper takes alpha_k from the norms of the first gradient.  If that
-is a gradient of private records, alpha_k tells about them, and nothing accounts for it; so a
-scaling says where its factors came from.
+Without them, layers whose gradients are large would use up the clip norm by themselves (Dupuy et
+al. 2021, section 3, "Scaling"): a flat clip to C of the gradient whose layers are divided by
+alpha_k leaves each layer up to alpha_k C.  The paper takes alpha_k from the norms of the first
+gradient.  If that is a gradient of private records, alpha_k tells about them, and nothing accounts
+for it; so a scaling says where its factors came from.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.clippers import Vector
+from tacit.mechanisms.clipping import Vector
 from tacit.mechanisms.parts import Part
+from tacit.privacy import checks
 
 Source = Literal["architecture", "public batch", "noisy norms", "private gradients"]
 
-# Of the root mean square of alpha_k.  A layer without a gradient would else be divided by 0.
+# The least alpha_k, over their root mean square: a layer without a gradient must not be divided
+# by 0.
 _LEAST_FACTOR = 1e-3
 
-# Values; 1 MiB, so that the passes over them stay in the cache.
+# How many values are scaled at once: 1 MiB, so that the passes over them stay in the cache.
 _AT_ONCE = 1 << 17
 
 
@@ -46,9 +48,9 @@ class LayerScaling(Part):
                 f" {len(self.factors)} factors and {len(self.sizes)} sizes"
             )
         for factor in self.factors:
-            _check_positive("factors", factor)
+            checks.positive("factors", factor)
         for size in self.sizes:
-            check_whole("sizes", size)
+            checks.whole("sizes", size, at_least=1)
         if self.source not in get_args(Source):
             raise ValueError(
                 f"source must be one of {', '.join(get_args(Source))}, got {self.source!r}"
@@ -83,11 +85,12 @@ class LayerScaling(Part):
         this gradient has the same norm in the scaled space, and C keeps its meaning.
         """
         values = gradient.astype(np.float64)
-        check_size(values, sum(sizes))
+        _check_size(values, sum(sizes))
         return cls.from_norms(layer_norms(values, sizes), sizes, source=source)
 
     @property
     def is_public(self) -> bool:
+        """Whether the factors tell nothing about private records beyond what is accounted for."""
         return self.source != "private gradients"
 
     @property
@@ -109,11 +112,11 @@ class LayerScaling(Part):
     def scaled_pieces(
         self, gradient: NDArray[Any], times: float = 1.0
     ) -> Iterator[tuple[slice, Vector]]:
-        """The same, times a number, a few values at a time, in memory that the next are written to.
+        """The vector of `scaled`, times a number, in pieces; each piece overwrites the one before.
 
         A float64 vector of millions of values takes longer to write than to compute.
         """
-        check_size(gradient, self.size)
+        _check_size(gradient, self.size)
         memory = np.empty(min(_AT_ONCE, max(self.sizes)))
         for piece, factor in self._pieces():
             values = memory[: piece.stop - piece.start]
@@ -123,11 +126,11 @@ class LayerScaling(Part):
             yield piece, values
 
     def rescale_(self, values: Vector) -> Vector:
-        """The same vector with its layers multiplied by alpha_k, in place."""
+        """The vector with its layers multiplied by alpha_k, in place."""
         return self.rescale_to(values, values, 1.0)
 
     def rescale_to(self, out: NDArray[Any], values: NDArray[Any], times: float) -> NDArray[Any]:
-        """A vector with its layers multiplied by alpha_k, and all of it by a number."""
+        """Write `values` to `out`, its layers multiplied by alpha_k and all of it by `times`."""
         for piece, factor in self._pieces():
             np.copyto(out[piece], values[piece], casting="same_kind")
             out[piece] *= factor * times
@@ -148,21 +151,10 @@ def _blocks(sizes: Sequence[int]) -> list[slice]:
     return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
-def check_size(values: NDArray[Any], size: int) -> None:
-    """One flat vector of the size of all layers together."""
+def _check_size(values: NDArray[Any], size: int) -> None:
+    """Refuse anything but one flat vector of the size of all layers together."""
     if values.shape != (size,):
         raise ValueError(
             f"a gradient must be one flat vector of {size} values, as the layers' sizes say,"
             f" got the shape {values.shape}"
         )
-
-
-def check_whole(name: str, value: int) -> None:
-    """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be finite numbers above 0, got {value}")

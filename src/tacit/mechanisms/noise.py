@@ -3,7 +3,8 @@
 The plan works out how large the noise has to be (z times the sensitivity, in steps of the round's
 grid).  A `Noise` decides what is drawn, and what a number of rounds with it release.  Noise that is
 correlated over the rounds needs what it drew before; that is its state, which is as secret as the
-run's key: whoever holds it can take the noise off again.
+run's key, because it would allow the noise to be subtracted again.  Another kind of noise is one
+more subclass, and one more line in the table of parts in `mechanisms.plan`.
 
 Guarantee: what is released is a function of (statistic + Gaussian noise of the stated standard
 deviation), so it is as private as that sum.  For an integer statistic, sum + round(noise) equals
@@ -14,12 +15,13 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.fixed_point import LARGEST_NOISE, Integers
+from tacit.mechanisms.fixed_point import LARGEST_NOISE, Grid, Integers
 from tacit.mechanisms.parts import Part
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
@@ -85,3 +87,62 @@ def add_gaussian(statistic: NDArray[Any], stddev: float, stream: Stream) -> Inte
         return statistic + np.rint(noise, out=noise).astype(np.int64)
     noise += statistic
     return np.rint(noise, out=noise).astype(np.int64)
+
+
+# Noise that several workers add to their shares of a sum (DP-SGD and eDP-SGD).
+
+# In clip norms: the grid is not made finer for less noise than this.
+_FINEST_NOISE = 1e-6
+
+# How many noise values are drawn at once.  With a worker for every core: few enough for the cache
+# and for one thread.  With a single worker: enough for its stream to use all cores.
+_AT_ONCE = 1 << 16
+_ALONE_AT_ONCE = 1 << 20
+
+
+def noise_pieces(size: int, workers: int) -> list[slice]:
+    """Each worker's piece of a vector of noise, all of about the same size.
+
+    Noise is drawn once all shares are known, so all workers begin with it at the same time.
+    """
+    ends = [size * worker // workers for worker in range(workers + 1)]
+    return [slice(start, end) for start, end in pairwise(ends)]
+
+
+def add_own_noise_(
+    share: NDArray[Any], stddev: float, worker: int, workers: int, stream: Stream
+) -> NDArray[Any]:
+    """Add this worker's part of the noise on the sum of all shares to its share, in place.
+
+    `stddev` is in the unit of the share; to one of integers round(noise) is added.
+    Each coordinate has its noise from one worker, the one whose piece of the vector it is in.  So
+    the sum has independent noise of `stddev` everywhere, for one draw per coordinate instead of one
+    per coordinate and worker: drawing is most of what a private step costs more than another.
+    """
+    if not stddev > 0:
+        return share  # nothing is drawn
+    piece = share[noise_pieces(share.size, workers)[worker]]
+    at_once = _AT_ONCE if workers > 1 else _ALONE_AT_ONCE
+    for start in range(0, piece.size, at_once):
+        part = piece[start : start + at_once]
+        noise = stream.normal(part.size)
+        noise *= stddev
+        if part.dtype.kind == "i":
+            part += np.rint(noise, out=noise).astype(part.dtype)
+        else:
+            part += noise
+    return share
+
+
+def on_grid_(total: NDArray[Any], clip_norm: float, vectors: int, z: float) -> NDArray[Any]:
+    """Round a noisy sum of at most `vectors` clipped vectors to a public grid, in place.
+
+    `z` is the noise in clip norms; without noise the sum stays as it is.  The low-order bits of a
+    float sum could betray what was summed.
+    """
+    if z > 0:
+        grid = Grid.for_clip(clip_norm, vectors, max(z, _FINEST_NOISE)).step
+        total /= grid
+        np.rint(total, out=total)
+        total *= grid
+    return total

@@ -17,21 +17,30 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms import clippers, estimators, parts, refusals, samplers, schedules
-from tacit.mechanisms.adaptive import (
+from tacit.mechanisms import clipping as clippers
+from tacit.mechanisms import clipping as schedules
+from tacit.mechanisms import estimators, parts, refusals, samplers
+from tacit.mechanisms.clipping import (
+    Clipper,
+    ClipSchedule,
+    ClipState,
+    ConstantClip,
     QuantileClip,
     bit_sensitivity,
     joint_noise_multiplier,
     split_noise_multiplier,
 )
-from tacit.mechanisms.clippers import Clipper
-from tacit.mechanisms.contribution import Contribution, Release
-from tacit.mechanisms.estimators import Estimator
-from tacit.mechanisms.fixed_point import CLIP_BITS, HALF_CLIP_BIT, WHOLE_WEIGHT, Grid, Integers
+from tacit.mechanisms.estimators import Estimator, UserWeighting
+from tacit.mechanisms.fixed_point import (
+    CLIP_BITS,
+    HALF_CLIP_BIT,
+    WHOLE_WEIGHT,
+    Contribution,
+    Grid,
+    Integers,
+)
 from tacit.mechanisms.noise import IndependentNoise, Noise, NoiseState, add_gaussian
 from tacit.mechanisms.samplers import Cohort, Sampler
-from tacit.mechanisms.schedules import ClipSchedule, ClipState, ConstantClip
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
@@ -41,6 +50,19 @@ from tacit.privacy.randomness import Stream
 
 UPDATE_NOISE = "update-noise"
 BIT_NOISE = "bit-noise"
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a round makes public, the average update and the next clip norms; and a secret.
+
+    `noise_state` is what the next round's noise depends on.  It is empty for independent noise; any
+    other is to be kept like the run's key.
+    """
+
+    average: NDArray[np.float64]
+    clip_state: ClipState
+    noise_state: NoiseState = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

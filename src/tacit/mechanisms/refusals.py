@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit.mechanisms.adaptive import QuantileClip, split_noise_multiplier
-from tacit.mechanisms.clippers import Clipper, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import (
+    Clipper,
+    ClipSchedule,
+    ConstantClip,
+    NoClip,
+    PerLayerClip,
+    QuantileClip,
+    split_noise_multiplier,
+)
 from tacit.mechanisms.estimators import (
     ClippedDenominator,
     Estimator,
     FixedDenominator,
     TrueAverage,
+    UserWeighting,
 )
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
 from tacit.mechanisms.noise import Noise
 from tacit.mechanisms.samplers import Sampler, WithReplacementSampler
-from tacit.mechanisms.schedules import ClipSchedule, ConstantClip
-from tacit.mechanisms.weighting import UserWeighting
 from tacit.privacy import checks
 
 if TYPE_CHECKING:

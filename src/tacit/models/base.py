@@ -1,12 +1,21 @@
-"""What every language model is: token ids in, scores of the next token out."""
+"""The contract of every language model, its loss, and its parameters as one flat vector.
+
+A model maps token ids to scores of the next token.  Whatever clips, sums and noises updates sees
+only the flat vector of its parameters, in the fixed order of `parameter_vectors`.
+"""
 
 from __future__ import annotations
 
 import abc
+import importlib.util
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 # What a model remembers between two calls: tensors with the batch as first dimension, so that rows
 # can be picked from each alike.  None in a call is the beginning of a text.  None as a result says
@@ -73,7 +82,7 @@ def detached(state: State) -> State:
 
 
 def check_size(name: str, value: int, *, at_least: int = 1, at_most: int = _LARGEST_SIZE) -> None:
-    """A whole number within its bounds, or one sentence about it."""
+    """Raise `ValueError` unless the value is a whole number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     if not at_least <= value <= at_most:
@@ -81,13 +90,20 @@ def check_size(name: str, value: int, *, at_least: int = 1, at_most: int = _LARG
 
 
 def check_flag(name: str, value: bool) -> None:
-    """True or false, and nothing that merely counts as such."""
+    """Raise `ValueError` unless the value is True or False; 1 and 0 are refused."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
+def check_share(name: str, value: float) -> None:
+    """Raise `ValueError` unless the value is a number of at least 0 and below 1."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and 0 <= value < 1):
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
 def check_tokens(tokens: Tensor) -> None:
-    """A batch of texts with at least one token each."""
+    """Raise `ValueError` unless tokens are a batch of texts with at least one token each."""
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(
             f"tokens must have the shape [batch, time], time at least 1, got {list(tokens.shape)}"
@@ -95,7 +111,7 @@ def check_tokens(tokens: Tensor) -> None:
 
 
 def check_context(context: Tensor | None, batch: int, context_size: int) -> None:
-    """A feature vector per row, if the model takes any."""
+    """Raise `ValueError` unless there is one feature vector per row, or none."""
     if context is None:
         return
     if context_size == 0:
@@ -104,3 +120,82 @@ def check_context(context: Tensor | None, batch: int, context_size: int) -> None
         raise ValueError(
             f"context must have the shape {[batch, context_size]}, got {list(context.shape)}"
         )
+
+
+_IGNORED = -100
+
+
+def loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Cross-entropy in nats, summed where `mask` is true, and the number of those positions.
+
+    `logits` is [..., vocabulary]; `targets` and `mask` have the shape before that.  A sum and a
+    count, rather than a mean, so that the caller decides what is averaged over: positions of a
+    batch, a user, or a text.  What is masked has no part in either, nor in a gradient; its target
+    may be anything.
+    """
+    if logits.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"targets must have the shape {list(logits.shape[:-1])} of the logits' positions, got"
+            f" {list(targets.shape)}"
+        )
+    if mask is None:
+        mask = torch.ones_like(targets, dtype=torch.bool)
+    if mask.shape != targets.shape or mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask must have the shape {list(targets.shape)} of the targets and be of booleans, got"
+            f" {list(mask.shape)} of {mask.dtype}"
+        )
+    kept = targets.masked_fill(~mask, _IGNORED)
+    total = functional.cross_entropy(
+        logits.flatten(0, -2), kept.flatten(), reduction="sum", ignore_index=_IGNORED
+    )
+    return total, mask.sum()
+
+
+def layer_sizes(model: LanguageModel) -> tuple[int, ...]:
+    """How many values of the flat vector each parameter vector takes, in order."""
+    return tuple(values.numel() for _, values in model.parameter_vectors())
+
+
+def parameter_count(model: LanguageModel) -> int:
+    """How many values training changes."""
+    return sum(layer_sizes(model))
+
+
+def lasting_tensors(model: LanguageModel) -> dict[str, Tensor]:
+    """Parameters and the buffers that a file keeps, each once, however many names it has."""
+    lasting = model.state_dict().keys()
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    return tensors | {name: value for name, value in model.named_buffers() if name in lasting}
+
+
+def to_vector(model: LanguageModel) -> NDArray[np.float32]:
+    """A copy of all parameter vectors, one after the other."""
+    vector = np.empty(parameter_count(model), np.float32)
+    start = 0
+    for _, values in model.parameter_vectors():
+        end = start + values.numel()
+        vector[start:end] = values.detach().reshape(-1).cpu().numpy()
+        start = end
+    return vector
+
+
+def from_vector_(model: LanguageModel, vector: NDArray[Any]) -> None:
+    """Set all parameter vectors from a flat vector of float32 or float64, in place."""
+    count = parameter_count(model)
+    if vector.shape != (count,) or vector.dtype not in (np.float32, np.float64):
+        raise ValueError(
+            f"vector must be one flat vector of {count} values of float32 or float64, got shape"
+            f" {list(vector.shape)} of {vector.dtype}"
+        )
+    values = torch.from_numpy(vector if vector.flags.writeable else vector.copy())
+    blocks = torch.split(values, list(layer_sizes(model)))
+    with torch.no_grad():
+        for (_, parameter), block in zip(model.parameter_vectors(), blocks, strict=True):
+            parameter.copy_(block.view_as(parameter))
+
+
+def require(package: str, extra: str, what: str) -> None:
+    """Raise `ValueError` with the way to install a package of an extra that is missing."""
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"{what} needs the package {package}: pip install 'tacit-dp[{extra}]'")

@@ -18,14 +18,93 @@ from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tacit.models import initial
-from tacit.models.base import check_flag, check_size
-from tacit.models.char_cnn import CharCnn
+from tacit.models.base import check_flag, check_share, check_size
 from tacit.models.crf import LinearChainCrf
-from tacit.models.two_way import TwoWayLstm
+from tacit.models.layers import seeded
 from tacit.models.understanding import UnderstandingModel, UtteranceScores
 from tacit.models.word_vectors import WordVectors
+
+PADDING = 0  # the id of no character
+
+
+class CharCnn(nn.Module):
+    """Words from their characters (Ma & Hovy 2016, section 2.1).
+
+    A convolution over the characters, and of each filter its largest answer in the word: so a word
+    outside of the vocabulary has a vector by its spelling.  Character ids [B, T, C] in, a vector
+    per word [B, T, filters] out; zeros for no word.
+
+    All characters of an utterance are one sequence for the convolution, with gaps of zeros between
+    its words in which one word's window ends before the next word begins.  So the first dimension
+    of every layer's input counts utterances, which per-example gradients need.
+    """
+
+    def __init__(self, characters: int, size: int = 30, filters: int = 50, width: int = 3) -> None:
+        super().__init__()
+        check_size("width", width)
+        if width % 2 == 0:
+            raise ValueError(f"width must be odd, so that a window has a middle, got {width}")
+        self.gap = width // 2
+        self.embedding = nn.Embedding(characters, size)
+        self.convolution = nn.Conv1d(size, filters, width, padding=self.gap)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        characters = functional.pad(characters, (0, self.gap), value=PADDING)
+        rows, words, length = characters.shape
+        is_character = characters != PADDING
+        vectors = self.embedding(characters) * is_character[..., None]
+        sequence = vectors.reshape(rows, words * length, -1).transpose(1, 2)
+        # Nothing negative is left by the ReLU, so zeros in the gaps are no larger than any answer.
+        answers = torch.relu(self.convolution(sequence)).reshape(rows, -1, words, length)
+        largest = (answers * is_character[:, None]).amax(dim=3)
+        return largest.transpose(1, 2)
+
+
+class TwoWayLstm(nn.Module):
+    """An LSTM layer that reads every sequence from both of its ends.
+
+    [B, T, inputs] in, [B, T, 2 hidden] out; zeros where there is no token.
+
+    The two directions are two layers, and a sequence is turned round within its own length: each
+    is then a plain LSTM over padded sequences, for which ghost clipping and Opacus know what every
+    single example contributed.
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.from_start = nn.LSTM(inputs, hidden, batch_first=True)
+        self.from_end = nn.LSTM(inputs, hidden, batch_first=True)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """The tokens of every row come first, and there is at least one."""
+        lengths = mask.sum(dim=1, keepdim=True)
+        steps = torch.arange(mask.shape[1], device=mask.device)
+        turned = torch.where(mask, lengths - 1 - steps, steps)
+        onward = _run(self.from_start, values, lengths)
+        backward = _turn(_run(self.from_end, _turn(values, turned), lengths), turned)
+        return torch.cat([onward, backward], dim=2) * mask[..., None]
+
+
+def _run(lstm: nn.Module, values: Tensor, lengths: Tensor) -> Tensor:
+    if isinstance(lstm, nn.LSTM):  # packing only saves the steps over padding
+        packed = pack_padded_sequence(
+            values, lengths.flatten().cpu(), batch_first=True, enforce_sorted=False
+        )
+        padded: Tensor
+        padded, _ = pad_packed_sequence(
+            lstm(packed)[0], batch_first=True, total_length=values.shape[1]
+        )
+        return padded
+    states: Tensor = lstm(values)[0]
+    return states
+
+
+def _turn(values: Tensor, order: Tensor) -> Tensor:
+    return values.gather(1, order[..., None].expand(-1, -1, values.shape[2]))
+
 
 UNKNOWN_WORD = 0
 
@@ -62,10 +141,8 @@ class ClcConfig:
             check_size(name, getattr(self, name), at_most=100_000)
         check_size("layers", self.layers, at_most=100)
         check_size("width", self.width, at_most=99)
-        for name in ("dropout", "word_dropout"):
-            share = getattr(self, name)
-            if isinstance(share, bool) or not (isinstance(share, int | float) and 0 <= share < 1):
-                raise ValueError(f"{name} must be at least 0 and below 1, got {share!r}")
+        check_share("dropout", self.dropout)
+        check_share("word_dropout", self.word_dropout)
         check_flag("freeze_words", self.freeze_words)
 
 
@@ -89,7 +166,7 @@ class Clc(UnderstandingModel):
             self.intent = nn.Linear(states, config.intents)
             self.emission = nn.Linear(states, config.tags)
         self.crf = LinearChainCrf(config.tags)
-        _initialise(self, initial.seeded(seed))
+        _initialise(self, seeded(seed))
         self.words.weight.requires_grad_(not config.freeze_words)
 
     def scores(self, inputs: dict[str, Tensor], mask: Tensor) -> UtteranceScores:
@@ -119,12 +196,12 @@ class Clc(UnderstandingModel):
 
         The unknown word and the words that were not found keep their random ones.
         """
-        wanted = (self.config.words - 1, self.config.word_size)
-        if vectors.values.shape != wanted:
+        shape = (self.config.words - 1, self.config.word_size)
+        if vectors.values.shape != shape:
             raise ValueError(
-                f"word vectors must have the shape {list(wanted)}, got {list(vectors.values.shape)}"
+                f"word vectors must have the shape {list(shape)}, got {list(vectors.values.shape)}"
             )
-        rows = torch.from_numpy(vectors.found.nonzero()[0])
+        rows = torch.from_numpy(vectors.known.nonzero()[0])
         self.words.weight[rows + UNKNOWN_WORD + 1] = torch.from_numpy(vectors.values)[rows]
 
 

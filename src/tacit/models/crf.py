@@ -7,14 +7,15 @@ For a sequence of T tokens with emissions e_t(k), the probability of the tags y_
 with Z the sum of exp(s) over all sequences of tags, which the forward recursion finds in T steps:
 alpha_t(k) = e_t(k) + log sum_j exp(alpha_t-1(j) + A(j, k)).
 
-Sequences of different lengths stand side by side.  Of what is in the places without a token,
-whatever it is, nothing is felt: neither in a value nor in a gradient.
+Sequences of different lengths stand side by side.  What stands at positions without a token has no
+effect, neither on a value nor on a gradient.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
 from tacit.models.base import check_size
 
@@ -36,7 +37,7 @@ class LinearChainCrf(nn.Module):
     def forward(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """log p of each sequence of tags: [B], of emissions [B, T, K], tags and mask [B, T].
 
-        The first place of every row has a token, and none follows a place that has none.
+        The tokens of every row come first, and there is at least one.
         """
         self._check(emissions, mask)
         emissions = emissions.masked_fill(~mask[..., None], 0.0)
@@ -52,10 +53,10 @@ class LinearChainCrf(nn.Module):
         stay = torch.arange(self.tags)
         best = self.start + emissions[:, 0]
         origins = []
-        for place in range(1, mask.shape[1]):
+        for step in range(1, mask.shape[1]):
             scores, origin = (best[:, :, None] + self.transitions).max(dim=1)
-            is_token = mask[:, place, None]
-            best = torch.where(is_token, scores + emissions[:, place], best)
+            is_token = mask[:, step, None]
+            best = torch.where(is_token, scores + emissions[:, step], best)
             origins.append(torch.where(is_token, origin, stay))
         tag = (best + self.end).argmax(dim=1, keepdim=True)
         path = [tag]
@@ -73,8 +74,8 @@ class LinearChainCrf(nn.Module):
         self._check(emissions, mask)
         with torch.enable_grad():
             inputs = emissions.detach().masked_fill(~mask[..., None], 0.0).requires_grad_()
-            [found] = torch.autograd.grad(self._log_z(inputs, mask).sum(), inputs)
-        return found
+            [marginals] = torch.autograd.grad(self._log_z(inputs, mask).sum(), inputs)
+        return marginals
 
     def _score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """s(y); all tags are valid ones, and emissions are 0 where there is no token."""
@@ -94,13 +95,13 @@ class LinearChainCrf(nn.Module):
         spread = (largest - self.transitions.detach().amin(dim=0)).amax()
         factors = torch.exp(self.transitions - largest) if spread <= _SAFE_SPREAD else None
         alpha = self.start + emissions[:, 0]
-        for place in range(1, mask.shape[1]):
+        for step in range(1, mask.shape[1]):
             if factors is None:
                 reached = torch.logsumexp(alpha[:, :, None] + self.transitions, dim=1)
             else:
                 top = alpha.detach().amax(dim=1, keepdim=True)
                 reached = torch.log(torch.exp(alpha - top) @ factors) + top + largest
-            alpha = torch.where(mask[:, place, None], reached + emissions[:, place], alpha)
+            alpha = torch.where(mask[:, step, None], reached + emissions[:, step], alpha)
         return torch.logsumexp(alpha + self.end, dim=1)
 
     def _check(self, emissions: Tensor, mask: Tensor) -> None:
@@ -109,3 +110,27 @@ class LinearChainCrf(nn.Module):
                 f"emissions must have the shape [batch, time, {self.tags}] and mask [batch, time],"
                 f" time at least 1, got {list(emissions.shape)} and {list(mask.shape)}"
             )
+
+
+def crf_grad_sample(
+    crf: LinearChainCrf, emissions: Tensor, tags: Tensor, mask: Tensor, weights: Tensor
+) -> dict[str, Tensor]:
+    """The gradient of w_b log p_b for each sequence b, by the names of the CRF's parameters.
+
+    Each has the shape [B, ...]; `backward` would give only their sum.  `weights` [B] are the
+    derivatives of the loss by log p_b.
+    """
+    values = {name: value.detach() for name, value in crf.named_parameters()}
+    with torch.device("meta"):
+        bare = LinearChainCrf(crf.tags)  # without the hooks of `crf`, which must not be called
+
+    def weighted(
+        values: dict[str, Tensor], emissions: Tensor, tags: Tensor, mask: Tensor, weight: Tensor
+    ) -> Tensor:
+        alone = (emissions[None], tags[None], mask[None])
+        log_p: Tensor = weight * functional_call(bare, values, alone)[0]
+        return log_p
+
+    of_each = vmap(grad(weighted), in_dims=(None, 0, 0, 0, 0))
+    gradients: dict[str, Tensor] = of_each(values, emissions, tags, mask, weights)
+    return gradients

@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from tacit.models import initial
 from tacit.models.base import LanguageModel, ModelConfig, State, check_tokens
+from tacit.models.layers import seeded
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class OwnModel(LanguageModel):
 
     def __init__(self, config: OwnConfig, seed: int | Generator = 0) -> None:
         super().__init__(config)
-        self.module = _made(config, seed)
+        self.module = _make(config, seed)
         accepted = inspect.signature(self.module.forward).parameters
         self._takes_state = "state" in accepted
         self._takes_context = "context" in accepted
@@ -76,16 +76,16 @@ class OwnModel(LanguageModel):
         self, tokens: Tensor, state: State = None, context: Tensor | None = None
     ) -> tuple[Tensor, State]:
         check_tokens(tokens)
-        given: dict[str, Any] = {}
+        extras: dict[str, Any] = {}
         for name, value, taken in (
             ("state", state, self._takes_state),
             ("context", context, self._takes_context),
         ):
             if taken:
-                given[name] = value
+                extras[name] = value
             elif value is not None:
                 raise ValueError(f"{self.config.factory} takes no {name}, but was given one")
-        result = self.module(tokens, **given)
+        result = self.module(tokens, **extras)
         logits, after = result if isinstance(result, tuple) else (result, None)
         return logits, after
 
@@ -95,10 +95,10 @@ class OwnModel(LanguageModel):
             normalise()
 
 
-def _made(config: OwnConfig, seed: int | Generator) -> nn.Module:
+def _make(config: OwnConfig, seed: int | Generator) -> nn.Module:
     """What the factory returns given the seed; the global random state is left as it was."""
-    factory = _imported(config.factory)
-    draw = torch.randint(2**63 - 1, (), generator=initial.seeded(seed)).item()
+    factory = _import(config.factory)
+    draw = torch.randint(2**63 - 1, (), generator=seeded(seed)).item()
     try:
         inspect.signature(factory).bind(vocab_size=config.vocab_size, **config.options)
     except TypeError as mistake:
@@ -116,7 +116,7 @@ def _made(config: OwnConfig, seed: int | Generator) -> nn.Module:
     return module
 
 
-def _imported(path: str) -> Callable[..., Any]:
+def _import(path: str) -> Callable[..., Any]:
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -124,13 +124,13 @@ def _imported(path: str) -> Callable[..., Any]:
         raise ValueError(
             f"cannot import {module_name!r} of {path!r}: {mistake}; is its folder on PYTHONPATH?"
         ) from mistake
-    found = getattr(module, name, None)
-    if not callable(found):
+    factory: Callable[..., Any] | None = getattr(module, name, None)
+    if not callable(factory):
         names = [each for each, value in vars(module).items() if callable(value)]
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{module_name!r} has no factory {name!r}{hint}")
-    return found  # type: ignore[no-any-return]
+    return factory
 
 
 def _check_module(model: OwnModel) -> None:

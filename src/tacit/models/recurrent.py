@@ -1,4 +1,4 @@
-"""What the recurrent models share: tied embedding, gated layers, projection, softmax.
+"""The recurrent language models: tied embedding, gated layers, projection, softmax.
 
     e_t = embedding[token_t], with the user's context vector appended if there is one
     h_t = layers(e_t, state of the previous step)
@@ -20,8 +20,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models import initial
-from tacit.models.affine import Affine
 from tacit.models.base import (
     LanguageModel,
     ModelConfig,
@@ -31,7 +29,7 @@ from tacit.models.base import (
     check_size,
     check_tokens,
 )
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import Affine, TiedEmbedding, constant, glorot, seeded
 
 
 @dataclass(frozen=True)
@@ -67,10 +65,10 @@ class GatedLayer(nn.Module, abc.ABC):
         self.inputs = inputs
         self.cells = cells
         for gate in self.gates:
-            kernel = initial.glorot(cells, inputs + cells, generator)
+            kernel = glorot(cells, inputs + cells, generator)
             self.register_parameter(f"{gate}_kernel", kernel)
         for gate in self.gates:
-            bias = initial.constant(cells, self.initial_bias.get(gate, 0.0))
+            bias = constant(cells, self.initial_bias.get(gate, 0.0))
             self.register_parameter(f"{gate}_bias", bias)
 
     def forward(
@@ -110,7 +108,7 @@ class RecurrentModel(LanguageModel):
 
     def __init__(self, config: RecurrentConfig, seed: int | Generator = 0) -> None:
         super().__init__(config)
-        generator = initial.seeded(seed)
+        generator = seeded(seed)
         self.embedding = TiedEmbedding(
             config.vocab_size,
             config.embedding_size,
@@ -166,3 +164,141 @@ class RecurrentModel(LanguageModel):
                 f" {[list(tensor.shape) for tensor in state]}"
             )
         return [state[each * layer : each * (layer + 1)] for layer in range(layers)]
+
+
+@dataclass(frozen=True)
+class LSTMConfig(RecurrentConfig):
+    """Embedding 96, one layer of 256 cells: McMahan et al. 2018, section 3 and appendix B."""
+
+    kind: ClassVar[str] = "lstm"
+
+
+class _LSTMLayer(GatedLayer):
+    """i, f, o = sigmoid(W [x, h] + b) each;  c' = f c + i tanh(W_c [x, h] + b_c);  h' = o tanh(c').
+
+    The forget bias begins at 1, so that memory is kept until there is a reason to forget.
+    """
+
+    gates = ("input", "forget", "output", "cell")
+    initial_bias: ClassVar[dict[str, float]] = {"forget": 1.0}
+    state_tensors = 2
+
+    def step(
+        self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        hidden, cell = state
+        sums = torch.addmm(from_input, hidden, recurrent)
+        sigmoids, candidate = torch.split(sums, [3 * self.cells, self.cells], dim=1)
+        i, f, o = torch.sigmoid(sigmoids).chunk(3, dim=1)
+        cell = torch.addcmul(f * cell, i, torch.tanh(candidate))
+        return o * torch.tanh(cell), cell
+
+
+class LSTM(RecurrentModel):
+    """The LSTM of McMahan et al. 2018 (section 3, "Model structure", and appendix B).
+
+    Its output of 256 is projected to 96, and the tied embeddings have unit norm.  With 10,000 words
+    that is 1,346,144 parameters in eleven vectors: the embedding, four gate kernels, four gate
+    biases, the projection and its bias.
+    """
+
+    layer = _LSTMLayer
+
+
+@dataclass(frozen=True)
+class CIFGConfig(RecurrentConfig):
+    """The sizes of the LSTM, which make nearly the paper's 1.3M parameters."""
+
+    kind: ClassVar[str] = "cifg"
+
+
+class _CIFGLayer(GatedLayer):
+    """f, o = sigmoid(W [x, h] + b) each;  c' = f c + (1 - f) tanh(W_c [x, h] + b_c);
+
+    h' = o tanh(c').
+    """
+
+    gates = ("forget", "output", "cell")
+    initial_bias: ClassVar[dict[str, float]] = {"forget": 1.0}
+    state_tensors = 2
+
+    def step(
+        self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        hidden, cell = state
+        sums = torch.addmm(from_input, hidden, recurrent)
+        sigmoids, candidate = torch.split(sums, [2 * self.cells, self.cells], dim=1)
+        f, o = torch.sigmoid(sigmoids).chunk(2, dim=1)
+        cell = torch.lerp(torch.tanh(candidate), cell, f)
+        return o * torch.tanh(cell), cell
+
+
+class CIFG(RecurrentModel):
+    """The LSTM with coupled input and forget gate, as in Thakkar et al. 2020 (section 3).
+
+    It remembers as much as it forgets (Greff et al. 2017, "CIFG"), so there is no input gate.  The
+    paper gives the total, 1.3M, and refers to Hard et al. 2018 for the architecture.  Here the
+    widths are those of McMahan et al., which with 10,000 words make 1,255,776 parameters in nine
+    vectors.
+    """
+
+    layer = _CIFGLayer
+
+
+@dataclass(frozen=True)
+class GRUConfig(RecurrentConfig):
+    """The sizes of the LSTM by default."""
+
+    kind: ClassVar[str] = "gru"
+
+
+class _GRULayer(GatedLayer):
+    """r, z = sigmoid(W [x, h] + b) each;  n = tanh(W_n [x, r h] + b_n);  h' = z h + (1 - z) n."""
+
+    gates = ("reset", "update", "candidate")
+    state_tensors = 1
+
+    def step(
+        self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        [hidden] = state
+        sizes = [2 * self.cells, self.cells]
+        gates_input, candidate_input = torch.split(from_input, sizes, dim=1)
+        gates_recurrent, candidate_recurrent = torch.split(recurrent, sizes, dim=1)
+        gates = torch.sigmoid(torch.addmm(gates_input, hidden, gates_recurrent))
+        r, z = gates.chunk(2, dim=1)
+        candidate = torch.tanh(torch.addmm(candidate_input, r * hidden, candidate_recurrent))
+        return (torch.lerp(candidate, hidden, z),)
+
+
+class GRU(RecurrentModel):
+    """The gated recurrent unit of Cho et al. 2014, in the LSTM of McMahan et al. 2018.
+
+    The reset gate acts before the product, as in the paper; libraries that move it behind the
+    product need a second bias for the candidate.
+    """
+
+    layer = _GRULayer
+
+
+@dataclass(frozen=True)
+class StackedLSTMConfig(RecurrentConfig):
+    """14M parameters at 10,000 tokens by default."""
+
+    embedding_size: int = 576
+    cells: int = 576
+    layers: int = 3
+    unit_norm: bool = False
+    kind: ClassVar[str] = "lstm-14m"
+
+
+class StackedLSTM(LSTM):
+    """The 3-layer LSTM of 14M parameters of Bagdasaryan et al. 2022 (section 5).
+
+    Each layer reads the hidden vectors of the one below.  The paper gives the number of layers, the
+    total and the vocabulary (10,000), and no widths.  An embedding and layers of 576 make
+    14,061,888 parameters.  Nothing there restricts the norms of the embeddings, and its remapping
+    of them to a new tokenizer would not keep norms of 1.
+    """
+
+    config: StackedLSTMConfig

@@ -11,11 +11,17 @@ from typing import Any
 from torch import Generator
 
 from tacit.models.base import LanguageModel, ModelConfig
-from tacit.models.cifg import CIFG, CIFGConfig
-from tacit.models.gru import GRU, GRUConfig
-from tacit.models.lstm import LSTM, LSTMConfig
 from tacit.models.own import OwnConfig, OwnModel
-from tacit.models.stacked_lstm import StackedLSTM, StackedLSTMConfig
+from tacit.models.recurrent import (
+    CIFG,
+    GRU,
+    LSTM,
+    CIFGConfig,
+    GRUConfig,
+    LSTMConfig,
+    StackedLSTM,
+    StackedLSTMConfig,
+)
 from tacit.models.transformer import Transformer, TransformerConfig
 
 

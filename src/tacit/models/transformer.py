@@ -16,18 +16,17 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models import initial
-from tacit.models.affine import Affine
 from tacit.models.base import (
     LanguageModel,
     ModelConfig,
     State,
     check_context,
     check_flag,
+    check_share,
     check_size,
     check_tokens,
 )
-from tacit.models.embedding import TiedEmbedding
+from tacit.models.layers import Affine, TiedEmbedding, seeded
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class TransformerConfig(ModelConfig):
                 "embedding_size must be even and a multiple of heads, got"
                 f" {self.embedding_size} with {self.heads} heads"
             )
-        if not (isinstance(self.dropout, int | float) and 0 <= self.dropout < 1):
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
+        check_share("dropout", self.dropout)
 
 
 class Block(nn.Module):
@@ -109,7 +107,7 @@ class Transformer(LanguageModel):
 
     def __init__(self, config: TransformerConfig, seed: int | Generator = 0) -> None:
         super().__init__(config)
-        generator = initial.seeded(seed)
+        generator = seeded(seed)
         size = config.embedding_size
         self.embedding = TiedEmbedding(
             config.vocab_size,

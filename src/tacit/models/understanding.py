@@ -1,4 +1,4 @@
-"""What a model of intents and slots is: utterances in, a loss of each or its scores out.
+"""The contract of models of intents and slots: utterances in, a loss of each or its scores out.
 
 The loss of an utterance is the sum of two (Dupuy et al. 2021, section 4.2): the cross entropy of
 its intent, and the negative log-likelihood of its tags under a linear-chain CRF.
@@ -25,7 +25,7 @@ class UtteranceBatch:
     """Utterances side by side; the first dimension of every tensor counts them."""
 
     inputs: dict[str, Tensor]  # what the model reads: its encoder and it agree on the names
-    mask: Tensor  # [B, T] bool: where there is a token; the first place always has one
+    mask: Tensor  # [B, T] bool: where there is a token; there is one at the start of each row
     tags: Tensor  # [B, T] int64; 0 where there is no token
     intents: Tensor  # [B] int64
 
@@ -35,7 +35,7 @@ class UtteranceBatch:
 
 @dataclass(frozen=True)
 class UtteranceScores:
-    """What a model makes of a batch."""
+    """Scores of the intents and the tags of a batch."""
 
     intents: Tensor  # [B, I] logits
     emissions: Tensor  # [B, T, K]: of each token and tag, for the CRF
@@ -49,18 +49,18 @@ class UnderstandingModel(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def scores(self, inputs: dict[str, Tensor], mask: Tensor) -> UtteranceScores:
-        """Of utterances whose labels need not be known."""
+        """The scores of utterances, whose labels need not be known."""
 
     def forward(self, batch: UtteranceBatch) -> Tensor:
         """The loss of each utterance: [B]."""
-        found = self.scores(batch.inputs, batch.mask)
-        intent = functional.cross_entropy(found.intents, batch.intents, reduction="none")
+        scores = self.scores(batch.inputs, batch.mask)
+        intent = functional.cross_entropy(scores.intents, batch.intents, reduction="none")
         # Called as a module, so that hooks on it (per-example gradients) see the call.
-        slots: Tensor = self.crf(found.emissions, batch.tags, batch.mask)
+        slots: Tensor = self.crf(scores.emissions, batch.tags, batch.mask)
         return intent - slots
 
     @torch.no_grad()
     def decode(self, inputs: dict[str, Tensor], mask: Tensor) -> tuple[Tensor, list[list[int]]]:
         """The likeliest intent of each utterance, and its likeliest sequence of tags."""
-        found = self.scores(inputs, mask)
-        return found.intents.argmax(dim=1), self.crf.decode(found.emissions, mask)
+        scores = self.scores(inputs, mask)
+        return scores.intents.argmax(dim=1), self.crf.decode(scores.emissions, mask)

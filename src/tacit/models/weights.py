@@ -3,8 +3,8 @@
 Guarantee: loading runs no code that the file chooses.  There are no pickles, and a file that names
 a model of the user's own is loaded only by a caller who names the same factory.
 
-A file is written beside its place and renamed, so it exists whole or not at all, and the same model
-makes the same bytes.
+A file is written under another name and renamed, so it exists whole or not at all, and the same
+model makes the same bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tacit.models.base import LanguageModel, ModelConfig
+from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
 from tacit.models.own import OwnConfig
 from tacit.models.registry import NAMES, from_config, make_config
-from tacit.models.vectors import lasting_tensors
 
 # One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit"
 
 
 def save(model: LanguageModel, path: str | Path, *, trained_on: Sequence[str] = ()) -> None:
-    """Write the model, in the place of any that was there.
+    """Write the model to a file, replacing any that exists.
 
     `trained_on` are the identities of the corpora whose users' text is in the weights.
     """
@@ -126,22 +125,23 @@ def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tens
     return metadata, tensors
 
 
-def _check(path: Path, expected: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+def _check(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
     """The file has what the model has: names, shapes, types; and numbers that are numbers."""
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    missing = sorted(expected.keys() - stored.keys())
+    extra = sorted(stored.keys() - expected.keys())
     if missing or extra:
         raise ValueError(
             f"{path} holds another model than it says: missing {_few(missing)}, unexpected"
             f" {_few(extra)}"
         )
-    for name, wanted in expected.items():
-        tensor = found[name]
-        if tensor.shape != wanted.shape:
+    for name, like in expected.items():
+        tensor = stored[name]
+        if tensor.shape != like.shape:
             raise ValueError(
-                f"{path}: {name} must have the shape {list(wanted.shape)}, got {list(tensor.shape)}"
+                f"{path}: {name} must have the shape {list(like.shape)}, got {list(tensor.shape)}"
             )
-        if tensor.dtype != wanted.dtype:
-            raise ValueError(f"{path}: {name} must be {wanted.dtype}, got {tensor.dtype}")
+        if tensor.dtype != like.dtype:
+            raise ValueError(f"{path}: {name} must be {like.dtype}, got {tensor.dtype}")
         if problem := _not_finite(tensor):
             raise ValueError(f"{path}: {name} has {problem}; the training that made it diverged")
 
@@ -195,8 +195,10 @@ def _own_config(path: Path, fields: dict[str, Any], own_factory: str | None) -> 
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Put a file in its place, whole and synced.  (safetensors' own way makes it unreadable to
-    others, whatever the umask.)"""
+    """Write the file whole and synced, or not at all.
+
+    (safetensors' own way makes it unreadable to others, whatever the umask.)
+    """
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"{path} must be a file's name in a folder that exists")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

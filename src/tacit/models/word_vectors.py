@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A row for each word that was asked for; zeros for those that the file does not have."""
+    """A row for each requested word, and which of them the file has; the others have zeros."""
 
     values: NDArray[np.float32]
-    found: NDArray[np.bool_]
+    known: NDArray[np.bool_]
 
 
 def read_word_vectors(path: str | Path, words: Sequence[str], size: int) -> WordVectors:
@@ -36,24 +36,22 @@ def read_word_vectors(path: str | Path, words: Sequence[str], size: int) -> Word
     files are in order of frequency.  Whatever else is in the file takes no memory.
     """
     path = Path(path)
-    places = {word: place for place, word in enumerate(words)}
+    rows = {word: row for row, word in enumerate(words)}
     values = np.zeros((len(words), size), np.float32)
-    found = np.zeros(len(words), bool)
+    known = np.zeros(len(words), bool)
     exact = np.zeros(len(words), bool)
     for number, word, numbers in _entries(path, size):
-        place = places.get(word)
-        is_exact = place is not None
-        if place is None:
-            place = places.get(word.lower())
-        if place is None or exact[place] or (found[place] and not is_exact):
+        is_exact = word in rows
+        row = rows.get(word if is_exact else word.lower())
+        if row is None or exact[row] or (known[row] and not is_exact):
             continue
-        values[place] = _vector(path, number, word, numbers)
-        found[place], exact[place] = True, is_exact
-    return WordVectors(values, found)
+        values[row] = _vector(path, number, word, numbers)
+        known[row], exact[row] = True, is_exact
+    return WordVectors(values, known)
 
 
 def _entries(path: Path, size: int) -> Iterator[tuple[int, str, bytes]]:
-    """(line number, word, its numbers as text) of each line, and that there are as many as said."""
+    """(line number, word, its numbers as text) of each line; raises on any other count of words."""
     with closing(_opened(path)) as file:
         lines = enumerate(_lines(path, file), 1)
         count = _count(path, next(lines, (1, b""))[1], size)
@@ -108,11 +106,11 @@ def _count(path: Path, header: bytes, size: int) -> int:
             f"{path}, line 1: expected how many words there are and how many numbers each has, got"
             f" {_shown(header)}"
         )
-    count, found = map(int, parts)
-    if found != size:
+    count, stored_size = map(int, parts)
+    if stored_size != size:
         raise ValueError(
-            f"{path}, line 1: its vectors have {found} numbers, and the model's words have {size}:"
-            f" set word_size to {found}, or take other vectors"
+            f"{path}, line 1: its vectors have {stored_size} numbers, and the model's words have"
+            f" {size}: set word_size to {stored_size}, or take other vectors"
         )
     return count
 

@@ -171,6 +171,15 @@ class Guarantee:
         """
         header = self.header
         parts = [replace(part, event=self._enlarged(part, to)) for part in self.parts]
+        if to.rounds is not None:
+            if sum(part.kind == "round" for part in parts) > 1:
+                raise ValueError(
+                    f"a projection to {to.rounds:,} rounds needs rounds that are all alike, and"
+                    " those of this run differ in their noise or sampling"
+                )
+            parts = [
+                replace(part, count=to.rounds) if part.kind == "round" else part for part in parts
+            ]
         delta = to.delta if to.delta is not None else _delta_at(to.population, header)
         larger = replace(
             header,
@@ -231,17 +240,21 @@ class Projection:
     """A cohort and a population that a run did not have.
 
     Without a delta it is the run's own at its own population, and population^-1.1 elsewhere.
+    Without a number of rounds it is the run's own; another one needs rounds that are all alike.
     """
 
     cohort: float
     population: int
     delta: float | None = None
+    rounds: int | None = None
 
     def __post_init__(self) -> None:
         checks.positive("the projected cohort", self.cohort)
         checks.whole("the projected population", self.population, at_least=2)
         if self.delta is not None:
             checks.open_unit("the projected delta", self.delta)
+        if self.rounds is not None:
+            checks.whole("the projected rounds", self.rounds, at_least=1)
         if self.cohort > self.population:
             raise ValueError(
                 f"the projected cohort must be at most the projected population of"

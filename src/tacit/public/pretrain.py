@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, State, detached
-from tacit.models.loss import loss as summed_loss
+from tacit.models.base import loss as summed_loss
 from tacit.public.steps import Observers, Outcome, Point, Progress, Settings, Stepped, run_steps
 
 __all__ = ["Measure", "Outcome", "Point", "Progress", "Settings", "carried", "pretrain"]

@@ -19,9 +19,9 @@ from tacit_papers.bagdasaryan2022.comparison import Place, corpus_of, opened, ru
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
+    from tacit.privacy.guarantee import Projection
     from tacit.runs.run import LanguageRun
     from tacit_papers.bagdasaryan2022.rows import TokenizerRow
-    from tacit_papers.thakkar2020.grid import Projection
 
 EXAMPLES = """
 Examples:
@@ -122,7 +122,7 @@ def compare(
 
 def projection(text: str) -> Projection:
     """cohort=5000,population=1e6 and, if they differ, delta=... and rounds=..."""
-    from tacit_papers.thakkar2020.grid import Projection
+    from tacit.privacy.guarantee import Projection
 
     readers: dict[str, Callable[[str], Any]] = {
         "cohort": whole_number,

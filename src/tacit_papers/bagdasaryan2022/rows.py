@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from tacit.corpus.source import UserSource
 from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
-from tacit.privacy.guarantee import Guarantee, finite
-from tacit.runs.run import LanguageRun
+from tacit.privacy.guarantee import Guarantee, Projection, finite
+from tacit.runs.run import LanguageRun as Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
@@ -31,8 +31,6 @@ from tacit.tokenizers.public import is_origin, public_texts, word_weights
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
-from tacit_papers.projected import projected
-from tacit_papers.thakkar2020.grid import Projection
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
@@ -120,7 +118,7 @@ def row_of_tokenizer(
 
 
 def row_of(
-    found: LanguageRun | StoredModel,
+    found: Run | StoredModel,
     texts: Sequence[str],
     *,
     name: str | None = None,
@@ -135,7 +133,7 @@ def row_of(
     The counts of words in what the tokenizer was `learnt_from` are looked for in the run, and those
     of the `reference` are of the texts; if given, their words are normalised as for "papers".
     """
-    stored = StoredModel.open(found.path) if isinstance(found, LanguageRun) else found
+    stored = StoredModel.open(found.path) if isinstance(found, Run) else found
     figures = measured(stored.model, stored.tokenizer, texts, progress)
     if learnt_from is None:
         learnt_from = _words_behind(stored)
@@ -215,7 +213,7 @@ def _with_guarantee(row: TokenizerRow, found: Guarantee, to: Projection | None) 
     if to is None or row.epsilon is None or not found.rounds or row.synthetic_users:
         return row
     try:
-        there = projected(found, to)
+        there = found.projected(to)
     except ValueError:  # the table says of which rows nothing is projected
         return row
     return replace(

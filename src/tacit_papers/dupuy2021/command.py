@@ -81,11 +81,11 @@ def compare(
 
     Variants that are there already are not trained again; one that was interrupted goes on.
     """
-    from tacit.cli.requested import settings_of
+    from tacit.cli.requests import all_settings
     from tacit.tasks.nlu.experiment import RECIPES
     from tacit.tasks.nlu.plan import with_one_noise
 
-    said = settings_of(settings or [], {"data.source": data, "seed": seed})
+    said = all_settings(settings or [], {"data.source": data, "seed": seed})
     found = RECIPES.load(recipe, said)
     experiments = {name: with_one_noise(one, said) for name, one in found.experiments.items()}
     for name in only or []:

@@ -7,7 +7,6 @@ import pytest
 
 from tacit.evaluation.held_out import whole_texts
 from tacit.evaluation.words import evaluate_words
-from tacit.privacy import guarantee
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import (
@@ -17,7 +16,7 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Part
+from tacit.privacy.guarantee import Guarantee, Part, Projection
 from tacit.privacy.inputs import PriorCost
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
@@ -29,8 +28,7 @@ from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022 import rows as tokenizer_rows
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
 from tacit_papers.bagdasaryan2022.rows import measured, row_of, row_of_tokenizer, words_of
-from tacit_papers.projected import projected, projected_facts
-from tacit_papers.thakkar2020.grid import Projection
+from tacit_papers.thakkar2020.training import projected_facts
 from tests.runs.small import WORDS, experiment
 
 PUBLIC = ["the tree and the house are red", "a big dog then eats the small tree slowly"] * 3
@@ -137,7 +135,7 @@ def test_an_earlier_model_is_measured_as_it_was(runs, texts):
 def test_the_projection_is_that_of_the_run(runs, texts):
     run = runs["bpe"]
     row = row_of(run, texts, projection=TO)
-    there = run.guarantee().projected(guarantee.Projection(5000, 1_000_000, 1e-8))
+    there = run.guarantee().projected(Projection(5000, 1_000_000, 1e-8))
     assert row.projected_epsilon == there.value < row.epsilon
     assert row.projected_delta == 1e-8
     assert row.projected_claim == there.claim
@@ -190,8 +188,8 @@ def test_what_others_of_the_corpus_have_paid_is_not_projected_away(runs, texts, 
 
 def test_a_projection_may_have_other_rounds(runs, texts, monkeypatch):
     found = claiming(monkeypatch, runs["bpe"], accountant="pld")
-    longer = TO.model_copy(update={"rounds": 5000})
-    [part] = found.projected(guarantee.Projection(5000, 1_000_000, 1e-8)).parts
+    longer = replace(TO, rounds=5000)
+    [part] = found.projected(Projection(5000, 1_000_000, 1e-8)).parts
     expected = accountant_named("pld").epsilon(Composition.of([(part.event, 5000)]), 1e-8)
     row = row_of(runs["bpe"], texts, projection=longer)
     assert row.projected_epsilon == expected
@@ -205,10 +203,10 @@ def test_other_rounds_need_rounds_that_are_all_alike(runs, texts, monkeypatch):
     row = row_of(runs["bpe"], texts, projection=TO)
     assert row.projected_epsilon is not None  # each with its own noise
     assert row.projected_epsilon < row.epsilon
-    longer = TO.model_copy(update={"rounds": 5000})
+    longer = replace(TO, rounds=5000)
     assert row_of(runs["bpe"], texts, projection=longer).projected_epsilon is None
     with pytest.raises(ValueError, match="5,000 rounds needs rounds that are all alike"):
-        projected(found, longer)
+        found.projected(longer)
     assert "5,000 rounds needs rounds" in projected_facts(found, longer)["claim"]
 
 

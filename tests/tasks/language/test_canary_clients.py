@@ -10,11 +10,11 @@ from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import CohortSum
 from tacit.federated.user_update import FedAvg
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.mechanisms.clippers import FlatClip
+from tacit.mechanisms.clipping import FlatClip
+from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.weighting import UserWeighting
-from tacit.models.vectors import layer_sizes, parameter_count, to_vector
+from tacit.models.base import layer_sizes, parameter_count, to_vector
 from tacit.tasks.language.canary_clients import (
     LENGTH,
     CanaryClients,

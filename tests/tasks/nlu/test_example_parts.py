@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.crf import LinearChainCrf
-from tacit.models.crf_grad_sample import crf_grad_sample
+from tacit.models.crf import LinearChainCrf, crf_grad_sample
 from tacit.tasks.nlu.clipped_sums import clip_factors
 from tacit.tasks.nlu.example_parts import Products, Rows, Whole
 from tacit.tasks.nlu.twin import TwinLstm, twin_of

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from tacit.models.bert import BertSizes
-from tacit.models.bert_weights import load_pretrained, pretrained_options
+from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
 from tacit.public.masked import new_model, write_folder
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode

@@ -22,8 +22,7 @@ from tacit.federated import server as servers
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import parameter_count
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
 from tacit.public import pretrain as pretraining

@@ -9,8 +9,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import parameter_count
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.inputs import PriorCost, PublicInput

@@ -38,9 +38,8 @@ from numpy.typing import NDArray
 
 from tacit.federated.cohort import Users
 from tacit.federated.user_update import Tokens, UserResult
-from tacit.mechanisms.weighting import UserWeighting
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import from_vector_, layer_sizes, to_vector
+from tacit.mechanisms.estimators import UserWeighting
+from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy import checks
 from tacit.privacy.randomness import RunKey, Stream
 from tacit.tasks.language.coins import SIZE

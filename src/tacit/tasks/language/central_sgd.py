@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.models.base import LanguageModel, State
-from tacit.models.loss import loss as summed_loss
+from tacit.models.base import loss as summed_loss
 from tacit.public.pretrain import carried, windows
 from tacit.public.steps import own_randomness
 from tacit.tasks.language.records import Order, Records, check_order

@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tacit.config.experiment import Experiment, Plan
-from tacit.mechanisms.adaptive import QuantileClip
+from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
 from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.schedules import ClipSchedule, GeometricClip, LinearClip
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import layer_sizes
+from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment, TokenizerSwitch
 from tacit.evaluation.sampling import Sampling, sample_texts
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import parameter_count
+from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Ledger

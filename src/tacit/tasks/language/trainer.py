@@ -21,19 +21,18 @@ from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
 from tacit.evaluation.accuracy import metrics
 from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
-from tacit.evaluation.network import as_predictor
+from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import CachedUsers, CohortSum, Job, Users
 from tacit.federated.cohort import Task as CohortTask
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
-from tacit.mechanisms.contribution import Contribution
-from tacit.mechanisms.schedules import ClipState
-from tacit.mechanisms.weighting import UserWeighting
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.estimators import UserWeighting
+from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
-from tacit.models.base import LanguageModel
-from tacit.models.vectors import from_vector_, to_vector
+from tacit.models.base import LanguageModel, from_vector_, to_vector
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.ledger import Ledger, Release
 from tacit.privacy.randomness import Stream

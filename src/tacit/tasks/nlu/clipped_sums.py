@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.mechanisms.clippers import check_clip_norm
+from tacit.mechanisms.clipping import check_clip_norm
 from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.gradients import FlatModel
 

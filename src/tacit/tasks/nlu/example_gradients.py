@@ -35,9 +35,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.mechanisms.clippers import LARGEST_CLIP_NORM, FlatClip
+from tacit.mechanisms.clipping import LARGEST_CLIP_NORM, FlatClip
 from tacit.mechanisms.method import Indices
-from tacit.models.extras import require
+from tacit.models.base import require
 from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.clipped_sums import ClippedSums
 from tacit.tasks.nlu.encoding import EncodedUtterances

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from tacit.config.recipes import Shelf
 from tacit.config.sections import About, Complete, NotNegative, Positive, Section, Share, Whole
-from tacit.mechanisms.decay import NoiseDecay, decay_named
+from tacit.mechanisms.edp_sgd import NoiseDecay
 from tacit.privacy.events import canonical_json
 
 Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
@@ -98,7 +98,7 @@ class Noise(Section):
         return self
 
     def noise_decay(self) -> NoiseDecay:
-        return decay_named(self.decay, self.decay_rate)
+        return NoiseDecay(self.decay, self.decay_rate)
 
 
 class Privacy(Section):

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.models.crf import LinearChainCrf
-from tacit.models.crf_grad_sample import crf_grad_sample
+from tacit.models.crf import LinearChainCrf, crf_grad_sample
 from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.clipped_sums import FEW, clip_factors, views
 from tacit.tasks.nlu.example_parts import Part, Products, Rows, Whole

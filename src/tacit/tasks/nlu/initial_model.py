@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tacit.models.base import require
 from tacit.models.clc import Clc
-from tacit.models.extras import require
 from tacit.models.understanding import UnderstandingModel
 from tacit.models.word_vectors import read_word_vectors
 from tacit.tasks.nlu.data import NLUData
@@ -58,8 +58,7 @@ def _bert(chosen: ModelChoice) -> InitialModel:
     if chosen.vectors:
         raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
     require("transformers", extra="nlu", what="the model 'bert'")
-    from tacit.models.bert_tagger import BertTagger
-    from tacit.models.bert_weights import load_pretrained, pretrained_options
+    from tacit.models.bert import BertTagger, load_pretrained, pretrained_options
     from tacit.tasks.nlu.pieces import PieceEncoder
 
     options = dict(chosen.options)

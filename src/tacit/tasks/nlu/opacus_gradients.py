@@ -18,8 +18,7 @@ from opacus import GradSampleModule
 from opacus.grad_sample import register_grad_sampler
 from torch import Tensor, nn
 
-from tacit.models.crf import LinearChainCrf
-from tacit.models.crf_grad_sample import crf_grad_sample
+from tacit.models.crf import LinearChainCrf, crf_grad_sample
 from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.clipped_sums import FEW, clip_factors, views
 from tacit.tasks.nlu.gradients import FlatModel

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.models.bert_weights import pretrained_sizes
+from tacit.models.bert import pretrained_sizes
 from tacit.privacy import checks
 from tacit.public.masked import load_vocabulary
 from tacit.tasks.nlu.encoding import Integers, Ragged

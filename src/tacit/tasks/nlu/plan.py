@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tacit.mechanisms.dp_sgd import DpSgd
-from tacit.mechanisms.edp_method import EdpMethod, PaperMethod
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.mechanisms.method import Method, Plain
+from tacit.mechanisms.method import DpSgd, Method, Plain
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_releases
@@ -104,15 +102,28 @@ def method_of(experiment: NluExperiment, scaling: LayerScaling, units: int) -> M
     if training.method == "sgd":
         return Plain(training.workers, training.batch_size)
     if training.method == "edp-sgd-paper":
-        printed = PaperEdpSgd(training.workers, C, z, scaling, noise.noise_decay())
-        return PaperMethod(printed, training.batch_size, units)
+        return PaperEdpSgd(
+            training.workers,
+            C,
+            z,
+            scaling,
+            noise.noise_decay(),
+            batch_size=training.batch_size,
+            units=units,
+        )
     sampler = PoissonSampler(training.batch_size / K)
     if training.method == "dp-sgd":
         return DpSgd(training.workers, C, z, sampler, K)
-    micro_batches = training.micro_batches or training.workers
-    algorithm = CalibratedEdpSgd(micro_batches, C, z, scaling, noise.noise_decay(), sampler=sampler)
-    steps = training.epochs * math.ceil(1 / sampler.sampling_prob)
-    return EdpMethod(algorithm, steps, training.workers)
+    return CalibratedEdpSgd(
+        training.workers,
+        C,
+        z,
+        scaling,
+        noise.noise_decay(),
+        sampler=sampler,
+        micro_batches=training.micro_batches,
+        steps=training.epochs * math.ceil(1 / sampler.sampling_prob),
+    )
 
 
 def releases(experiment: NluExperiment, first: int = 0) -> Composition:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Generator
 
-from tacit.models.extras import require
+from tacit.models.base import require
 from tacit.models.understanding import UnderstandingModel
 from tacit.tasks.nlu.encoding import Encoder, Labels
 
@@ -37,7 +37,7 @@ def _clc() -> Kind:
 
 def _bert() -> Kind:
     require("transformers", extra="nlu", what="the model 'bert'")
-    from tacit.models.bert_tagger import BertTagger, BertTaggerConfig
+    from tacit.models.bert import BertTagger, BertTaggerConfig
     from tacit.tasks.nlu.pieces import PieceEncoder
 
     def sizes(encoder: PieceEncoder) -> dict[str, int]:

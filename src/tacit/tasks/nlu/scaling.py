@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit.mechanisms import parts
-from tacit.mechanisms.edp_method import FROM_RECORDS
+from tacit.mechanisms.edp_sgd import FROM_RECORDS
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy import durable

@@ -22,8 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.models.char_cnn import PADDING
-from tacit.models.clc import UNKNOWN_WORD
+from tacit.models.clc import PADDING, UNKNOWN_WORD
 from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Integers, Ragged

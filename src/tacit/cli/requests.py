@@ -1,0 +1,246 @@
+"""How a command line becomes trainings: a recipe, options and --set in, `Request`s out.
+
+A recipe may have variants, a run may be resumed, and a training may branch from another run.
+Everything that contradicts itself is refused here, before a corpus is opened or a file is written,
+so that a mistake in the last variant does not show after hours of training the first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.config import recipes
+from tacit.config.experiment import Experiment
+from tacit.config.sections import by_dotted_key
+from tacit.runs.directory import RunDirectory
+
+Value = int | float | str | bool | None
+
+_NOISE = ("plan.noise_multiplier", "plan.noise_stddev")
+_TARGET = "privacy.target_epsilon"
+_INHERITED = ("corpus", "tokenizer", "model")  # what a branch has from its parent
+# Filled in when a run begins, so that they are no part of what was asked for.
+_RESOLVED = ("name", "corpus.identity", "plan.population_is_counted")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One training: what `tacit.train.train` is called with."""
+
+    run: Path
+    experiment: Experiment | None  # None: the one that the run, or its parent, holds
+    variant: str = ""
+    resume: bool = False
+    branch_from: tuple[Path, int] | None = None
+    is_finished: bool = False  # nothing is left to do
+
+
+def all_settings(settings: Sequence[str] | None, options: Mapping[str, Value]) -> list[str]:
+    """The --set words and the options that were given, all as key=value.
+
+    Options come last, so that they win over --set.
+
+    Raises:
+        ValueError: if the noise is both set and to be solved for.
+    """
+    words = list(settings or [])
+    noise = [key for key in map(_key, words) if key in _NOISE]
+    if noise and options.get(_TARGET) is not None:
+        raise ValueError(
+            f"--target-epsilon solves for the noise, and --set {noise[0]} sets it; leave one out"
+        )
+    return words + [f"{k}={json.dumps(v)}" for k, v in options.items() if v is not None]
+
+
+def parse_parent(text: str) -> tuple[Path, int]:
+    """Read RUN@ROUND, the value of --from."""
+    run, at, round = text.rpartition("@")
+    if not (at and run and round.isdecimal()):
+        raise ValueError(f"--from must be RUN@ROUND, such as runs/first@20, got {text!r}")
+    return Path(run), int(round)
+
+
+def requests(
+    recipe: str | None,
+    run: Path,
+    settings: Sequence[str],
+    *,
+    variant: str | None = None,
+    resume: bool = False,
+    parent: tuple[Path, int] | None = None,
+) -> list[Request]:
+    """What a command asks for: one training, or one for each variant of the recipe.
+
+    Args:
+        recipe: a recipe's name or file; None with `resume` or `parent`.
+        run: the run directory, or with variants the directory that holds theirs.
+        settings: changes to the recipe, as key=value.
+        variant: the only variant to train, in `run` itself.
+        resume: go on with what `run` holds.
+        parent: the run and round to branch from.
+
+    Raises:
+        ValueError: in one sentence, if these contradict each other or what `run` holds.
+    """
+    if recipe is not None and _sets(settings, ("rounds",)):
+        _refuse_phases(recipe, variant)
+    if resume and parent is not None:
+        raise ValueError(
+            "--resume goes on with a run and --from starts another; a branch that was interrupted"
+            " goes on with --resume alone"
+        )
+    if variant is not None and recipe is None:
+        raise ValueError("--variant needs the RECIPE whose variant it is")
+    if parent is not None:
+        return [_branch(recipe, run, settings, variant, parent)]
+    if recipe is None:
+        if not resume:
+            raise ValueError("name a RECIPE (tacit recipes list), or add --resume or --from")
+        return [_resumption(run, settings)]
+    loaded = recipes.load(recipe, settings, variant)
+    if variant is not None or not loaded.variants:
+        experiment = _without_target(loaded.only(variant), settings)
+        if resume:
+            _refuse_another(experiment, RunDirectory.open(run))
+        return [Request(run, experiment, resume=resume)]
+    if (run / "experiment.toml").is_file():
+        raise ValueError(
+            f"{run} holds a run already, and the recipe {loaded.name} has variants that each get a"
+            " directory in it; name another directory, or one --variant"
+        )
+    every = [
+        _of_variant(run / name, name, _without_target(experiment, settings), resume)
+        for name, experiment in loaded.experiments.items()
+    ]
+    _check_cohorts(every)
+    return every
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The run directories in a directory: those of a recipe's variants."""
+    return sorted(file.parent for file in path.glob("*/experiment.toml"))
+
+
+def holds_runs(path: Path) -> bool:
+    """Whether `path` is a run directory, or has some in it."""
+    return (path / "experiment.toml").is_file() or bool(runs_in(path))
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0].strip()
+
+
+def _sets(settings: Sequence[str], keys: Sequence[str]) -> bool:
+    return any(_key(setting) in keys for setting in settings)
+
+
+def _branch(
+    recipe: str | None,
+    run: Path,
+    settings: Sequence[str],
+    variant: str | None,
+    parent: tuple[Path, int],
+) -> Request:
+    """A training that starts from the model of another run and inherits what it has cost."""
+    origin = RunDirectory.open(parent[0])
+    inherited = origin.experiment()
+    for setting in settings:
+        key = _key(setting)
+        repeats = setting == f"corpus.source={json.dumps(inherited.source)}"
+        if key.partition(".")[0] in _INHERITED and not repeats:
+            raise ValueError(
+                f"a branch has its parent's corpus, tokenizer and model, so {key} cannot be"
+                " set with --from"
+            )
+    if recipe is not None:
+        loaded = recipes.load(recipe, settings, variant).only(variant)
+        experiment = _without_target(loaded, settings)
+    else:
+        # The noise was solved for over all of the parent's rounds; the branch goes on with it.
+        experiment = recipes.load(str(origin.experiment_file), settings).only()
+        if not _sets(settings, (_TARGET,)):
+            experiment = experiment.changed(privacy={"target_epsilon": None})
+    kept = {name: getattr(inherited, name).model_dump() for name in _INHERITED}
+    return Request(run, experiment.changed(**kept), branch_from=parent)
+
+
+def _resumption(run: Path, settings: Sequence[str]) -> Request:
+    """The run that `run` holds; settings, if any, have to be those it was started with."""
+    if not (run / "experiment.toml").is_file() and runs_in(run):
+        raise ValueError(
+            f"{run} holds the runs of several variants; name the RECIPE to go on with them"
+        )
+    directory = RunDirectory.open(run)
+    if not settings:
+        return Request(run, None, resume=True)
+    experiment = recipes.load(str(directory.experiment_file), settings).only()
+    return Request(run, _without_target(experiment, settings), resume=True)
+
+
+def _of_variant(run: Path, name: str, experiment: Experiment, resume: bool) -> Request:
+    """With `resume`, finished variants are skipped, those begun go on, and the others begin."""
+    if not resume:
+        RunDirectory.check_free(run)
+    if not (run / "experiment.toml").is_file():
+        return Request(run, experiment, name)
+    directory = RunDirectory.open(run)
+    _refuse_another(experiment, directory)
+    is_finished = directory.result() is not None
+    return Request(run, experiment, name, resume=True, is_finished=is_finished)
+
+
+def _without_target(experiment: Experiment, settings: Sequence[str]) -> Experiment:
+    """Noise that is set takes the place of a recipe's target epsilon, which would override it."""
+    if _sets(settings, _NOISE) and not _sets(settings, (_TARGET,)):
+        return experiment.changed(privacy={"target_epsilon": None})
+    return experiment
+
+
+def _refuse_phases(recipe: str, variant: str | None) -> None:
+    """A number of rounds does not say which phase is to be longer or shorter."""
+    for experiment in recipes.load(recipe, (), variant).experiments.values():
+        if experiment.phases:
+            each = " and ".join(str(phase.rounds) for phase in experiment.phases)
+            raise ValueError(
+                f"rounds cannot be set for {experiment.name}, whose phases have {each} rounds;"
+                " write a recipe that extends it, with phases of its own"
+            )
+
+
+def _refuse_another(asked: Experiment, directory: RunDirectory) -> None:
+    """Refuse to go on with a run unless it was started with every value that is asked for."""
+    old = dict(by_dotted_key(directory.experiment().model_dump()))
+    solved = _NOISE if asked.privacy.target_epsilon is not None else ()
+    for key, value in by_dotted_key(asked.model_dump()):
+        is_free = value is None or key in (*_RESOLVED, *solved) or key.startswith("about.")
+        if not is_free and old.get(key) != value:
+            raise ValueError(
+                f"{directory.path} holds another experiment: {key} is {old.get(key)!r} there and"
+                f" {value!r} here; go on with it unchanged, or name another directory"
+            )
+
+
+def _check_cohorts(every: Sequence[Request]) -> None:
+    """Refuse variants with larger cohorts than there are users, before the first is trained."""
+    from tacit.corpus.builtin import load_corpus
+    from tacit.corpus.source import UserCorpus
+    from tacit.tasks.language.people import People
+
+    corpora: dict[str, UserCorpus] = {}
+    for request in every:
+        experiment = request.experiment
+        if experiment is None or request.resume:
+            continue  # it has its users already
+        source = experiment.corpus.source
+        if source not in corpora:
+            corpora[source] = load_corpus(source)
+        users = len(People.of(experiment, corpora[source]).users)
+        if experiment.plan.cohort > users:
+            raise ValueError(
+                f"{experiment.name}: plan.cohort of {experiment.plan.cohort:g} users a round is"
+                f" more than the {users:,} training users of {source}; lower it with --set"
+                " plan.cohort=..."
+            )
