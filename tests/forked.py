@@ -15,7 +15,7 @@ PRELOADED = [
     "tacit.train",
     "tacit.tasks.nlu.trainer",
     "tacit.audit.auditing",
-    "tacit.runs.learning",
+    "tacit.tokenizers.learn",
     "tacit.runs.open_release",
     "tacit.verification",
     "tacit.report.page",

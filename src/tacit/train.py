@@ -21,7 +21,7 @@ from tacit.config.experiment import Experiment
 from tacit.engines.launch import Launch
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
-from tacit.privacy.ledger import BudgetExceeded
+from tacit.privacy.budget import BudgetExceeded
 from tacit.runs import start
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run

@@ -26,7 +26,7 @@ from tacit.audit.roc import tpr_at
 from tacit.audit.user_scores import UserScores, score_users, user_texts
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
-from tacit.public.pretrain import Settings
+from tacit.public.steps import Settings
 from tests.evaluation.tiny import Table
 from tests.tokenizers.fakes import tokenizer
 

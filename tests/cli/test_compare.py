@@ -14,7 +14,8 @@ from tacit.config import recipes
 from tacit.corpus.synthetic import SyntheticCorpus
 from tacit.runs.session import Progress
 from tacit.tokenizers import build, provenance
-from tacit.train import Run, train
+from tacit.runs.run import Run
+from tacit.train import train
 
 SETTINGS = (
     "model.options={embedding_size=8,cells=8}",

@@ -11,7 +11,8 @@ from tacit.corpus import layout
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.options import UserOptions
 from tacit.corpus.source import UserSource
-from tacit.corpus.store import Corpus, held_out, kept
+from tacit.corpus.store import Corpus
+from tacit.corpus.views import held_out, kept
 
 MADE = [(f"user {i}", [f"text {j} of {i}" for j in range(i % 7 + 1)]) for i in range(200)]
 

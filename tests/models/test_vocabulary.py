@@ -11,12 +11,8 @@ from torch import nn
 
 from tacit.models.base import LanguageModel, from_vector_, parameter_count, to_vector
 from tacit.models.registry import build
-from tacit.models.vocabulary import (
-    lasting_tensors,
-    remapped_vector,
-    vocabulary_axes,
-    with_vocabulary,
-)
+from tacit.models.base import lasting_tensors
+from tacit.models.vocabulary import remapped_vector, vocabulary_axes, with_vocabulary
 from tacit.tokenizers.remapping import Remapping
 from tests.models.small import NAMES, VOCABULARY, random_tokens, small
 

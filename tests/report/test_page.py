@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.report.figures import Axis, heat_map, histogram, level_chart, line_chart, short
 from tacit.report.page import _environment, _figure, draw, render
 from tests.report import audits

@@ -12,7 +12,8 @@ from tacit.tasks.language import assembly
 from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planting import read_planted
-from tacit.train import Run, train
+from tacit.runs.run import Run
+from tacit.train import train
 from tests.runs.small import experiment, files_of
 
 GRID = {"sharers": [2.0], "example_probs": [1.0], "per_cell": 3, "max_share": 0.9, "words": 3}

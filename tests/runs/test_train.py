@@ -14,7 +14,8 @@ from tacit.models import weights
 from tacit.privacy.events import Adjacency, NonPrivate
 from tacit.runs.session import Session
 from tacit.tokenizers import build, provenance
-from tacit.train import Run, train
+from tacit.runs.run import Run
+from tacit.train import train
 from tests.runs.small import WORDS, experiment, files_of, make_corpus
 
 

@@ -15,7 +15,7 @@ from tacit.report.page import render
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tokenizers import build, provenance
 from tacit.train import train
-from tacit.verification import verify
+from tacit.verification.verifying import verify
 from tests.verification import forging
 from tests.verification.forging import (
     both,

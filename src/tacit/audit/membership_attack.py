@@ -15,7 +15,7 @@ from tacit.audit.references import Groups, Reference, gather, reference_model
 from tacit.audit.user_scores import UserTexts, user_texts
 from tacit.corpus.source import Source
 from tacit.corpus.views import Subset
-from tacit.public.pretrain import Progress, Settings
+from tacit.public.steps import Progress, Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language.people import People

@@ -315,7 +315,7 @@ def _print_memorized(console: Console, findings: Mapping[str, dict[str, Any]]) -
 
 def _print_privacy(console: Console, run: Run) -> None:
     """The actual claim, and beside it a projected one (design rule 10)."""
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
 
     guarantee = run.guarantee()
     projection = Projection(PROJECTED_COHORT, PROJECTED_USERS, PROJECTED_DELTA)

@@ -25,7 +25,7 @@ from tacit.cli.progress import bar
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
     from tacit.federated.clip_norms import Norms
-    from tacit.public.pretrain import Progress
+    from tacit.public.steps import Progress
     from tacit.runs.personalization import Personalized
 
 PERSONALIZE_EXAMPLES = """
@@ -165,10 +165,10 @@ def _measure_norms(
 
 def _read_texts(source: str) -> list[str]:
     from tacit.public.text import read_public_text
-    from tacit.tokenizers.public import public_texts
+    from tacit.tokenizers.public import PublicSource
 
     if not Path(source).is_file():
-        return list(public_texts(source))
+        return PublicSource(source).texts()
     public = read_public_text([source])
     return public.train + public.held_out
 

@@ -76,7 +76,7 @@ def report(
 
     It needs no network.  Nothing of the run's private folder is in it without --internal.
     """
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
     from tacit.report.facts import gather, open_run
     from tacit.report.page import Target
 

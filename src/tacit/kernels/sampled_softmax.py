@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights, check_tokens
 from tacit.kernels.rows import Rows
 from tacit.privacy import checks
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 # Whatever is this likely is certain: a float sum of such probabilities is not exact enough to tell.
 _CERTAIN = 1 - 1e-9

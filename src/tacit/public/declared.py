@@ -12,10 +12,10 @@ from pathlib import Path
 from tacit.corpus.files import sha256_of
 from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
 from tacit.corpus.source import UserCorpus
-from tacit.privacy.inputs import PublicInput
+from tacit.privacy.ledger_lines import PublicInput
 from tacit.public.text import read_public_text
-from tacit.tokenizers import public
 from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import FILE_NAME
 
 # Of a folder that is declared public, the one file that is used.
@@ -25,8 +25,9 @@ USED_OF_A_FOLDER = {"dictionary": FILE_NAME, "starting weights": "model.safetens
 def declare(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
     """A public input by its name and digest; refused if it is the corpus's own text."""
     name = source.removeprefix("public:").strip()
-    if public.is_named(name):
-        return PublicInput(what, name, public.digest_of_named(name))
+    named = PublicSource(source)
+    if named.parts:
+        return PublicInput(what, name, named.digest)
     path = Path(name)
     if not path.exists():
         raise ValueError(f"there is no {what} at {name}: name a public text or a file")
@@ -53,8 +54,7 @@ def digest_of(path: Path) -> str:
 
 def public_lines(source: str) -> Iterable[str]:
     """The lines of a public text by its name or file."""
-    name = source.removeprefix("public:").strip()
-    return public.public_texts(name) if public.is_named(name) else public.lines_of(Path(name))
+    return PublicSource(source).lines
 
 
 def _lines(what: str, path: Path) -> Iterable[str]:
@@ -64,4 +64,4 @@ def _lines(what: str, path: Path) -> Iterable[str]:
     if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
         text = read_public_text([str(path)])
         return (*text.train, *text.held_out)
-    return public.lines_of(path)
+    return PublicSource(path).lines

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, numpy, safe_open
 
 from tacit.privacy import durable
-from tacit.privacy.ledger import Head
+from tacit.privacy.ledger_lines import Head
 from tacit.tasks.task import LastState, State
 
 _KEY = "tacit"

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from tacit.privacy import durable
 from tacit.privacy.events import canonical_json
-from tacit.privacy.ledger import Header, LedgerError
+from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.proofs import Proofs

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy import durable
-from tacit.privacy.accountants import accountant_named
-from tacit.privacy.ledger import Budget, EpsilonOf, Header, Ledger
+from tacit.privacy.budget import Budget
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -206,7 +207,7 @@ def _header(beginning: Beginning, key: RunKey) -> Header:
 def _first_ledger(path: Path, header: Header, inherited: Inherited | None) -> Ledger:
     """A new ledger; with something inherited it begins with the entries that paid for that."""
     if inherited is None:
-        return Ledger.create(path, header, epsilon_of=_epsilon_of(header))
+        return Ledger.create(path, header)
     return Ledger.branch(
         path,
         inherited.ledger,
@@ -214,14 +215,8 @@ def _first_ledger(path: Path, header: Header, inherited: Inherited | None) -> Le
         f"{header.run_id}-{inherited.leg}",
         run_id=header.run_id,
         round=inherited.leg,
-        epsilon_of=_epsilon_of(header),
         declared=header,
     )
-
-
-def _epsilon_of(header: Header) -> EpsilonOf | None:
-    """What a declared budget is measured by; None without one."""
-    return accountant_named(header.budget.accountant).epsilon if header.budget else None
 
 
 def _open(
@@ -236,11 +231,8 @@ def _open(
     The run is locked, and its charges compared with what its people's ledger knows of it, before
     anything is written.
     """
-    header = Ledger.header_at(directory.ledger_file)
     last = directory.checkpoints.read()
-    ledger = Ledger.open(
-        directory.ledger_file, last.head, epsilon_of=_epsilon_of(header), repair_torn_tail=True
-    )
+    ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
     key = directory.key()
 
     def renew(checkpoint: Checkpoint) -> Trainer:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.events import Adjacency, Composition, Event
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 
 Arrays = dict[str, NDArray[Any]]
@@ -131,7 +131,7 @@ class Beginning:
     declared: Declared
     state: State
     write: Callable[[Path], None]
-    releases: Sequence[Release] = ()
+    releases: Sequence[Charge] = ()
     first_events: Sequence[Event] = ()  # of the first leg, as far as they are known
     inherited: Inherited | None = None
 
@@ -162,7 +162,7 @@ class Pending:
     leg: int
     attempt: int
     proof: bytes  # HMAC over all that the releases are made from
-    releases: Sequence[Release]
+    releases: Sequence[Charge]
 
 
 class Trainer(Protocol):

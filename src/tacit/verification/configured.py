@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from tacit.config.experiment import Experiment
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.events import Event, NonPrivate
-from tacit.privacy.ledger import Entry
-from tacit.runs.directory import RunDirectory
+from tacit.privacy.ledger_lines import Entry
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps, method_of
 from tacit.tasks.nlu.scaling import read as read_scaling
@@ -134,7 +133,6 @@ class Steps:
             return
         # An epoch is one charge, and how many steps it has depends on the data.  With as many
         # units as a batch has it is one step, so that the epochs can be counted through.
-        assert isinstance(evidence.directory, RunDirectory)
         is_printed = training.method == "edp-sgd-paper"
         scaling = read_scaling(evidence.path) if is_printed else LayerScaling.none((1,))
         method = method_of(experiment, scaling, training.batch_size)

@@ -45,7 +45,7 @@ from tacit.config.sections import (
     Whole,
     merge,
 )
-from tacit.privacy.guarantee import Projection
+from tacit.privacy.projection import Projection
 from tacit.tasks.language.central_sgd import (
     ADAM_RATE,
     MOMENTUM,

@@ -31,7 +31,8 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
 from tacit.privacy.claims import PROJECTED
-from tacit.privacy.guarantee import Guarantee, Projection, finite
+from tacit.privacy.guarantee import Guarantee, finite
+from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import Progress

@@ -15,9 +15,9 @@ import torch
 from scipy import stats
 
 from tacit.engines.ranks import Ranks
+from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.pld import PldAccountant
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory

@@ -12,8 +12,8 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Release
+from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import PriorCost, PublicInput
 from tacit.public.declared import declare
 from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.people import People
@@ -59,7 +59,7 @@ def begin(experiment: Experiment, people: People, announce: Announce | None) -> 
             dict(optimizer),
             first_facts(each[0], tokenizer.fingerprint),
         ),
-        releases=[Release("tokenizer", 0, 0, event, tokenizer.fingerprint)],
+        releases=[Charge("tokenizer", 0, 0, event, tokenizer.fingerprint)],
         inherited=inherited,
         write=_writer(experiment, learnt),
     )

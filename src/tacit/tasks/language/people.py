@@ -21,12 +21,12 @@ from tacit.corpus.source import Source, UserCorpus
 from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Header
+from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import plans
 from tacit.tasks.language.canaries import Cell, Frequencies, Grid, draw_canaries
 from tacit.tasks.language.planting import Planting
-from tacit.tokenizers.public import texts_of
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -156,7 +156,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in texts_of(source):
+    for text in PublicSource(source).texts():
         batch.append(text)
         if len(batch) == 5000:
             count()

@@ -28,8 +28,10 @@ from tacit.corpus.source import Counts, Source, UserSource
 from tacit.corpus.views import Replaced
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Ledger, LedgerError
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import LedgerError
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tasks.language.canaries import Canary, Cell
 
 CANARIES_FILE = "canaries.json"
@@ -183,12 +185,16 @@ def record_planted(
 def bind_planted(folder: Path, ledger: Ledger) -> None:
     """Put the digest of canaries.json into the ledger, so that no canary can be exchanged."""
     if _stated_digest(ledger) is None:
-        ledger.append(
-            kind="canaries",
-            round=ledger.header.first_round,
-            attempt=0,
-            event=PostProcessing("what was planted, which the claim names as excluded"),
-            plan_hash=_digest_of(folder / CANARIES_FILE),
+        ledger.charge(
+            [
+                Charge(
+                    kind="canaries",
+                    round=ledger.header.first_round,
+                    attempt=0,
+                    event=PostProcessing("what was planted, which the claim names as excluded"),
+                    plan_hash=_digest_of(folder / CANARIES_FILE),
+                )
+            ]
         )
 
 

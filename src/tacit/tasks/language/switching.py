@@ -27,15 +27,14 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.assembly import load_tokenizer, server_optimizer
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Opened
+from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Tokenizer
 
 Moments = dict[str, NDArray[Any]]
@@ -55,12 +54,16 @@ class Switch:
         """Put the switch into the ledger, once, and let tokenizer.json be the new one."""
         own = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
         if not any(entry.kind == "tokenizer" and entry.round == self.round for entry in own):
-            ledger.append(
-                kind="tokenizer",
-                round=self.round,
-                attempt=0,
-                event=self.event,
-                plan_hash=self.tokenizer.fingerprint,
+            ledger.charge(
+                [
+                    Charge(
+                        kind="tokenizer",
+                        round=self.round,
+                        attempt=0,
+                        event=self.event,
+                        plan_hash=self.tokenizer.fingerprint,
+                    )
+                ]
             )
         run_tokenizers.use(folder, self.tokenizer)
 
@@ -159,14 +162,8 @@ def _sample(
         sampling=Sampling(settings.temperature, settings.top_k, settings.max_length),
         progress=partial(announce, "sampling text for the new tokenizer") if announce else None,
     )
-    new = tokenizer_from_samples(
-        texts,
-        old,
-        kind=settings.kind or old.kind,
-        size=settings.size or old.vocab_size,
-        of=of,
-    )
-    return LearntTokenizer(new, count_words(texts, "papers"))
+    kind, size = settings.kind or old.kind, settings.size or old.vocab_size
+    return learn.from_samples(texts, old, kind=kind, size=size, of=of)
 
 
 def _event_of_public(opened: Opened, settings: TokenizerSwitch, learnt: LearntTokenizer) -> Event:

@@ -34,8 +34,8 @@ from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, to_vector
 from tacit.privacy.events import PostProcessing, canonical_json
-from tacit.privacy.ledger import Ledger, Release
-from tacit.privacy.randomness import Stream
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.beginning import own_factory
 from tacit.tasks.language.canary_clients import WithCanaryClients
@@ -140,7 +140,7 @@ class LanguageTrainer:
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
-        release = Release("round", leg, attempt, plan.event(), plan.hash(), plan.estimator_name)
+        release = Charge("round", leg, attempt, plan.event(), plan.hash(), plan.estimator_name)
         return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
 
     def proof(self, leg: int, attempt: int, total: Contribution) -> bytes:
@@ -260,12 +260,16 @@ def _commit_to(coins: bytes, ledger: Ledger) -> None:
     branch = ledger.header.branch
     if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
         return
-    ledger.append(
-        kind=COMMITTED,
-        round=ledger.header.first_round,
-        attempt=0,
-        event=PostProcessing("a commitment to which canary clients take part"),
-        plan_hash=commitment(coins),
+    ledger.charge(
+        [
+            Charge(
+                kind=COMMITTED,
+                round=ledger.header.first_round,
+                attempt=0,
+                event=PostProcessing("a commitment to which canary clients take part"),
+                plan_hash=commitment(coins),
+            )
+        ]
     )
 
 

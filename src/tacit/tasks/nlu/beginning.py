@@ -12,8 +12,8 @@ import numpy as np
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.privacy.inputs import PublicInput
-from tacit.privacy.ledger import Release
+from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.public.declared import declare, public_lines
 from tacit.tasks.nlu import model_files, plan, scaling
@@ -54,7 +54,7 @@ def begin(experiment: NluExperiment, utterances: Utterances, key: RunKey) -> Beg
         experiment=experiment,
         declared=declared,
         state=State(model_files.to_bytes(stored)),
-        releases=[Release(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
+        releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
         first_events=_first_events(experiment, utterances),
         write=_FirstScaling(experiment, utterances, stored, key).write,
     )

@@ -27,7 +27,7 @@ from tacit.engines.ranks import Ranks
 from tacit.engines.torchrun import Torchrun
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
-from tacit.privacy.ledger import Release
+from tacit.privacy.ledger import Charge
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
@@ -133,7 +133,7 @@ class NluTrainer:
         )
         charges = self._stepper.method.charges(self._job.steps(leg))
         fingerprint = self._experiment.fingerprint
-        releases = [Release("round", step, attempt, event, fingerprint) for step, event in charges]
+        releases = [Charge("round", step, attempt, event, fingerprint) for step, event in charges]
         return Pending(leg, attempt, proof, releases)
 
     def run(self, pending: Pending, advance: Advance) -> bytes:
