@@ -12,9 +12,9 @@ from tacit.cli.compare import _then
 from tacit.cli.main import main
 from tacit.config import recipes
 from tacit.corpus.synthetic import SyntheticCorpus
+from tacit.runs.run import Run
 from tacit.runs.session import Progress
 from tacit.tokenizers import build, provenance
-from tacit.runs.run import Run
 from tacit.train import train
 
 SETTINGS = (

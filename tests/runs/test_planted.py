@@ -7,12 +7,12 @@ import pytest
 
 from tacit.federated.cohort import CachedUsers
 from tacit.models.base import to_vector
+from tacit.runs.run import Run
 from tacit.runs.start import create
 from tacit.tasks.language import assembly
 from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planting import read_planted
-from tacit.runs.run import Run
 from tacit.train import train
 from tests.runs.small import experiment, files_of
 

@@ -12,9 +12,9 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.models import weights
 from tacit.privacy.events import Adjacency, NonPrivate
+from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.tokenizers import build, provenance
-from tacit.runs.run import Run
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, files_of, make_corpus
 

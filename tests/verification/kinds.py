@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from tacit.cli.main import main
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.privacy.ledger import Ledger
-from tacit.runs import learning
-from tacit.tasks.language import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
@@ -23,10 +21,6 @@ from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
 from tacit.tasks.language import people, run_tokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
-from tacit.tokenizers import build, provenance
-from tacit.tasks.language import people
-from tacit.tasks.nlu.training import Session as NluSession
-from tacit.tasks.nlu.training import train as train_nlu
 from tacit.tokenizers import build, learn, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.learn import Terms, Users
@@ -273,11 +267,8 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "charged again": charged_again,
     "key kept": key_kept,
     "killed before its first round": dying(LanguageTrainer, "prepare", 1, after=False),
-    "killed between HMAC and ledger": dying(Ledger, "append", 3, after=False),
-    "killed after a charge": dying(LanguageTrainer, "run", 3, after=False),
-    "killed before its first round": dying(Session, "cohort", 1, after=False),
     "killed between HMAC and ledger": dying(Ledger, "charge", 3, after=False),
-    "killed after a charge": dying(Session, "apply", 3, after=False),
+    "killed after a charge": dying(LanguageTrainer, "run", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
     "killed before a switch is recorded": dying(
         run_tokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED

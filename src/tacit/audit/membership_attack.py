@@ -13,7 +13,7 @@ from tacit.audit.attacks import ATTACKS
 from tacit.audit.membership import attack
 from tacit.audit.references import Groups, Reference, gather, reference_model
 from tacit.audit.user_scores import UserTexts, user_texts
-from tacit.corpus.source import Source
+from tacit.corpus.source import UserSource
 from tacit.corpus.views import Subset
 from tacit.public.steps import Progress, Settings
 from tacit.runs.run import LanguageRun
@@ -87,7 +87,7 @@ def audit_membership(
     return row
 
 
-def _who_wrote_their_texts(run: LanguageRun, people: People) -> Source:
+def _who_wrote_their_texts(run: LanguageRun, people: People) -> UserSource:
     """The members without those in whose texts canaries were planted."""
     planting = people.planting(run.experiment, run.tokenizer)
     if planting is None and not run.directory.canaries_file.exists():

@@ -25,7 +25,8 @@ from tacit.evaluation.predictors import as_predictor
 from tacit.models.base import LanguageModel, ModelConfig
 from tacit.models.registry import from_config
 from tacit.privacy import checks
-from tacit.public.pretrain import Progress, Settings, pretrain
+from tacit.public.pretrain import pretrain
+from tacit.public.steps import Progress, Settings
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 

@@ -23,6 +23,7 @@ from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
+from tacit.tasks.nlu.scaling import read as read_scaling
 
 _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
@@ -214,7 +215,7 @@ class NluReport:
             "sampling_prob": training.batch_size / population if is_poisson else None,
             "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
             "scaling": noise.scaling if is_edp else None,
-            "largest_scale": run.directory.scaling().largest if is_scale_public else None,
+            "largest_scale": read_scaling(run.path).largest if is_scale_public else None,
         }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:

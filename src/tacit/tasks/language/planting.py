@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.corpus.hashing import derived
-from tacit.corpus.source import Counts, Source, UserSource
+from tacit.corpus.source import Counts, UserSource
 from tacit.corpus.views import Replaced
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
@@ -69,7 +69,7 @@ class Planting:
         chosen[some] = np.array(shared)[bids.argmax(1)[some]]
         return chosen
 
-    def view(self, users: UserSource) -> Source:
+    def view(self, users: UserSource) -> UserSource:
         """The users with the canaries in their texts."""
         if len(users) > self.population:
             raise ValueError(

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tacit.corpus import installation
 from tacit.corpus import people as known_people
 from tacit.corpus.hashing import user_key
 from tacit.corpus.people_ledger import PeopleLedger
+from tacit.corpus.sketches import Sketch
 from tacit.mechanisms.method import Indices
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu.attack_candidates import attack_roles
@@ -125,15 +127,11 @@ def _as_reference(experiment: NluExperiment, data: NLUData) -> NLUData:
 
 def recognise(data: NLUData, *, new_people: bool = False) -> str:
     """The id of the people who said these utterances, known by their ids or by what they said."""
-    utterances = [utterance for part in PARTS for utterance in getattr(data, part)]
-    records, users = known_people.sketch_maker(), known_people.sketch_maker()
-    records.add({hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances})
-    users.add({user_key(one.user) for one in utterances if one.user is not None})
-    sketches = [records.finish()]
-    if any(utterance.user is not None for utterance in utterances):
-        sketches.append(users.finish())
-    recognised = known_people.find(sketches, new_people=new_people)
-    return known_people.register(recognised, sketches).people
+    utterances = [one for part in PARTS for one in getattr(data, part)]
+    records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
+    users = {user_key(one.user) for one in utterances if one.user is not None}
+    sketches = [Sketch.of(ids, installation.secret()) for ids in (records, users) if ids]
+    return known_people.recognise(sketches, new_people=new_people).people
 
 
 def _text(utterance: Utterance) -> str:
