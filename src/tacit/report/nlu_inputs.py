@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tacit.report.inputs import Part, checked, read_json
+from tacit.report.inputs import Attack, Part, checked, read_json
 from tacit.tasks.nlu.directory import NluDirectory
 
 
@@ -39,26 +39,11 @@ class Result(Part):
     test: NluMetrics
 
 
-class Reached(Part):
-    """How many members an attack finds at a false-positive rate; or the reason why none is said."""
+class Figure(Attack):
+    """One attack, with texts that are on both sides kept or left out."""
 
-    tpr: float | None
-    low: float | None = None
-    high: float | None = None
-    reason: str | None = None
-
-
-class Figure(Part):
-    """One attack."""
-
-    attack: str
-    duplicates: str
     members: int
-    non_members: int
-    auc: float
-    auc_interval: tuple[float, float]
-    tpr_at: dict[str, Reached]
-    roc: tuple[tuple[float, float], ...]
+    duplicates: str
 
 
 class Stated(Part):
@@ -107,27 +92,11 @@ def attack_facts(found: NluAttack | None) -> dict[str, Any] | None:
     stated = {(each.attack, each.duplicates): name for name, each in found.stated.items()}
     return found.model_dump(mode="json", exclude={"stated", "attacks"}) | {
         "attacks": [
-            {
-                "name": f"{figure.attack}, duplicates {figure.duplicates}",
-                "stated": stated.get((figure.attack, figure.duplicates)),
-                "members": figure.members,
-                "non_members": figure.non_members,
-                "auc": figure.auc,
-                "auc_interval": list(figure.auc_interval),
-                "confidence": found.confidence,
-                "tpr_at": [_rate(rate, reached) for rate, reached in figure.tpr_at.items()],
-                "roc": [list(point) for point in figure.roc],
+            figure.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{figure.name}, duplicates {figure.duplicates}",
+                "stated": stated.get((figure.name, figure.duplicates)),
             }
             for figure in found.attacks
         ]
-    }
-
-
-def _rate(rate: str, reached: Reached) -> dict[str, Any]:
-    is_known = None not in (reached.tpr, reached.low, reached.high)
-    return {
-        "fpr": float(rate),
-        "tpr": reached.tpr,
-        "interval": [reached.low, reached.high] if is_known else None,
-        "why_not": reached.reason,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.audit.nlu_attacking import Scoring, attack_run, kept_result
+from tacit.audit.nlu import Scoring, attack_run, kept_result
 from tacit.privacy.guarantee import finite
 from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import NluExperiment
