@@ -6,7 +6,7 @@ VENV := .venv/.installed
 SHELL := /bin/sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all lint format docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,8 +17,8 @@ demo: $(VENV) ## see it work
 test: $(VENV) ## run the tests, without the slow ones
 	@$(BIN)/pytest -q -n 2 -m "not slow"
 
-test-all: $(VENV) ## run all tests
-	@$(BIN)/pytest -q -n 2
+test-all: $(VENV) ## run all tests; property tests then draw new examples each time
+	@TACIT_RANDOM_EXAMPLES=1 $(BIN)/pytest -q -n 2
 
 lint: $(VENV) ## check style and types
 	@$(BIN)/ruff check
@@ -28,6 +28,9 @@ lint: $(VENV) ## check style and types
 format: $(VENV) ## fix what can be fixed, and format
 	@$(BIN)/ruff check --fix --exit-zero
 	@$(BIN)/ruff format
+
+docs: $(VENV) ## build the documentation as a website in build/docs; a broken link is an error
+	@$(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV) ## time what has to be fast
 	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.kernels import kernel
+from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD, kernel_name
 from tacit.kernels.local_sgd import LocalSGD
 from tacit.kernels.rows import Rows

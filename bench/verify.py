@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.cli.main import main as tacit
 from tacit.config.experiment import Experiment
 from tacit.corpus.ingest import ingest_records
-from tacit.privacy.ledger import Release
+from tacit.privacy.ledger import Charge
 from tacit.runs.opening import created
 from tacit.tokenizers import build, provenance
 from tacit.train import train
@@ -64,7 +64,7 @@ def charged(folder: Path) -> Path:
         plans = [session.tasks[session.experiment.phase_of(n)].plan for n in range(ROUNDS)]
         session.ledger.charge(
             [
-                Release("round", n, 0, plan.event(), plan.hash(), None, plan.estimator_name)
+                Charge("round", n, 0, plan.event(), plan.hash(), None, plan.estimator_name)
                 for n, plan in enumerate(plans)
             ]
         )

@@ -36,7 +36,8 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler
 from tacit.models.base import to_vector
 from tacit.models.registry import build
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 
 NEGATIVES = 500  # as in the run that its accuracy is from
 

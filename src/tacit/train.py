@@ -19,7 +19,7 @@ from tacit.config.experiment import Experiment
 from tacit.engines.place import Place
 from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
-from tacit.privacy.ledger import BudgetExceeded
+from tacit.privacy.budget import BudgetExceeded
 from tacit.runs.directory import RunDirectory
 from tacit.runs.going_on import EngineChoice
 from tacit.runs.opening import branched, created, ended_without_result, resumed

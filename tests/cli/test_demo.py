@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tacit.cli.main import main
-from tacit.kernels.kernel import chosen_kernel
+from tacit.kernels.handwritten import chosen_kernel
 from tacit.runs.run import Run
 
 # Tests that run in the background may have been told to ignore Ctrl-C.

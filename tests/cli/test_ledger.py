@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.runs.run import Run
 from tacit.train import train
 from tests.runs.small import experiment, make_folder
@@ -85,8 +85,16 @@ def test_a_branch_names_its_parent_and_a_repeated_round_is_listed(tacit, tmp_pat
 
     ledger = Ledger.open(path / "ledger.jsonl")  # as after a change to somebody's text
     last = ledger.entries[-1]
-    ledger.append(
-        kind="round", round=last.round, attempt=1, event=last.event, plan_hash=last.plan_hash
+    ledger.charge(
+        [
+            Charge(
+                kind="round",
+                round=last.round,
+                attempt=1,
+                event=last.event,
+                plan_hash=last.plan_hash,
+            )
+        ]
     )
     ledger.close()
     again = tacit.json(path)

@@ -28,7 +28,7 @@ def tacit(command):
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     """A tokenizer's folder, with the words that it was learnt from."""
-    made = build.train_bpe([" ".join(WORDS)] * 3, 270, provenance=provenance.public("words"))
+    made = build.learn("bpe", [" ".join(WORDS)] * 3, 270, provenance=provenance.public("words"))
     folder = tmp_path_factory.mktemp("bare") / "bare"
     return LearntTokenizer(made, dict.fromkeys(WORDS, 3.0)).save(folder)
 

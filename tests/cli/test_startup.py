@@ -43,3 +43,12 @@ def test_shells_complete_commands():
         env=os.environ | asked,
     )
     assert done.stdout.split() == ["pretrain", "personalize"]
+
+
+@pytest.mark.parametrize("group", ["corpus", "model", "papers", "recipes", "tokenizer"])
+def test_a_group_by_itself_shows_its_commands(capsys, group):
+    with pytest.raises(SystemExit) as stop:
+        main([group])
+    out, err = capsys.readouterr()
+    assert (stop.value.code, err) == (0, "")
+    assert f"{group} [OPTIONS] COMMAND" in out

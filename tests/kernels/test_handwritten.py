@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels import kernel, torch_step
+from tacit.kernels import handwritten as kernel
+from tacit.kernels import torch_step
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.rows import Rows

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.kernels import handwritten, kernel
+from tacit.kernels import handwritten
+from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.rows import Rows
 from tacit.models.base import to_vector

@@ -6,10 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.kernels.batch import Batch
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD
-from tacit.kernels.rows import Rows, rows_of
+from tacit.kernels.rows import Batch, Rows, rows_of
 from tacit.kernels.sampled_softmax import Candidates, CandidateSGD
 from tacit.models.base import to_vector
 from tests.federated.tiny import BOS, EOS, VOCABULARY, small, texts
@@ -128,9 +127,9 @@ def test_batch_has_time_first_and_only_what_counts(counted):
     assert (batch.rows, batch.steps) == (len(mask), steps)
     assert batch.inputs.tolist() == [int(tokens[at]) for at in order]
     assert batch.targets.tolist() == [int(tokens[at]) + 1 for at in order if mask[at]]
-    places = [place for place, at in enumerate(order) if mask[at]]
-    assert (batch.places is None) == bool(mask.all())
-    assert batch.places is None or batch.places.tolist() == places
+    positions = [index for index, at in enumerate(order) if mask[at]]
+    assert (batch.positions is None) == bool(mask.all())
+    assert batch.positions is None or batch.positions.tolist() == positions
 
 
 def test_tokens_of_another_type_are_refused():

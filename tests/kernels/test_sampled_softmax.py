@@ -20,9 +20,9 @@ from tacit.kernels.sampled_softmax import (
     Candidates,
     CandidateSGD,
     SampledSoftmax,
-    inclusion_probabilities,
-    log_uniform,
-    systematic_sample,
+    _inclusion_probabilities,
+    _log_uniform,
+    _systematic_sample,
 )
 from tacit.mechanisms.clipping import FlatClip
 from tacit.models.base import to_vector
@@ -197,20 +197,20 @@ def test_normaliser_is_right_on_average_over_the_draw():
 def test_sample_has_its_size_and_probabilities_follow_the_law(law, share, u):
     law = np.array(law)
     size = max(1, round(share * len(law)))
-    pi = inclusion_probabilities(law, size)
+    pi = _inclusion_probabilities(law, size)
     assert pi.sum() == pytest.approx(size)
     assert np.all((pi > 0) & (pi <= 1)) or size == np.sum(pi == 1)
     below = pi < 1
     factors = pi[below] / law[below]
     assert factors == pytest.approx(np.full(below.sum(), factors.mean() if below.any() else 0))
-    chosen = systematic_sample(pi, Fixed(u))
+    chosen = _systematic_sample(pi, Fixed(u))
     assert len(chosen) == size == len(set(chosen))
     assert np.all(np.diff(chosen) > 0)
     assert set(np.flatnonzero(pi == 1)) <= set(chosen)
 
 
 def test_law_is_log_uniform():
-    law = log_uniform(10_000)
+    law = _log_uniform(10_000)
     assert law.sum() == pytest.approx(1)
     assert law[:100].sum() == pytest.approx(np.log(101) / np.log(10_001))
     assert np.all(np.diff(law) < 0)

@@ -17,10 +17,14 @@ from tacit.mechanisms.edp_accounting import (
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
+from tacit.privacy.accountants import (
+    RENYI_ORDERS,
+    PldAccountant,
+    RdpAccountant,
+    ZcdpAccountant,
+    rdp_curve,
+)
 from tacit.privacy.events import Adjacency, Composition, Gaussian, NonPrivate, PoissonGaussian
-from tacit.privacy.pld import PldAccountant
-from tacit.privacy.rdp import ORDERS, RdpAccountant, rdp_curve
-from tacit.privacy.zcdp import ZcdpAccountant
 
 DELTA = 5e-4  # the paper's
 PLD, RDP, ZCDP = PldAccountant(), RdpAccountant(), ZcdpAccountant()
@@ -67,8 +71,12 @@ def test_pld_of_decaying_gaussians_is_that_of_one_gaussian(decay, square):
 
 @pytest.mark.parametrize(("decay", "square"), **BY_KIND)
 def test_rdp_of_decaying_gaussians_is_a_sum_of_parabolas(decay, square):
-    np.testing.assert_allclose(rdp_curve(gaussians(decay)), ORDERS * square / 2, rtol=1e-12)
-    epsilons = ORDERS * square / 2 - np.log(ORDERS * DELTA) / (ORDERS - 1) + np.log1p(-1 / ORDERS)
+    np.testing.assert_allclose(rdp_curve(gaussians(decay)), RENYI_ORDERS * square / 2, rtol=1e-12)
+    epsilons = (
+        RENYI_ORDERS * square / 2
+        - np.log(RENYI_ORDERS * DELTA) / (RENYI_ORDERS - 1)
+        + np.log1p(-1 / RENYI_ORDERS)
+    )
     assert RDP.epsilon(gaussians(decay), DELTA) == pytest.approx(min(epsilons), rel=1e-9)
 
 
@@ -130,7 +138,7 @@ def test_rdp_of_decaying_sampled_noise_is_the_sum_of_binomial_expansions():
                 for k in range(order + 1)
             ]
             expected += math.log(math.fsum(terms)) / (order - 1)
-        assert curve[list(ORDERS).index(order)] == pytest.approx(expected, rel=1e-8)
+        assert curve[list(RENYI_ORDERS).index(order)] == pytest.approx(expected, rel=1e-8)
 
 
 def loss_masses(q, m, step):

@@ -15,7 +15,8 @@ from tacit.mechanisms.samplers import (
 )
 from tacit.privacy import events
 from tacit.privacy.events import Adjacency
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tests.oracles import cohorts
 
 FALSE_ALARM = 1e-6

@@ -6,9 +6,8 @@ import dataclasses
 
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event, PoissonGaussian
-from tacit.privacy.guarantee import Guarantee, Part
-from tacit.privacy.inputs import PriorCost
-from tacit.privacy.ledger import Header
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
+from tacit.privacy.ledger_lines import Header, PriorCost
 
 ADD_REMOVE, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 HEADER = Header(
@@ -23,16 +22,20 @@ ROUND = PoissonGaussian(0.01, 1.0)
 SHA = "0123456789abcdef" * 4
 
 
-def of(*releases: Part | tuple[Event, int] | Event, **changes: object) -> Guarantee:
+def of(*releases: ReleaseGroup | tuple[Event, int] | Event, **changes: object) -> Guarantee:
     """The guarantee of some rounds, under a header with some changes."""
     header = dataclasses.replace(HEADER, **changes)  # type: ignore[arg-type]
     return Guarantee.for_releases(header, [_part(one) for one in releases])
 
 
-def _part(release: Part | tuple[Event, int] | Event) -> Part:
-    if isinstance(release, Part):
+def _part(release: ReleaseGroup | tuple[Event, int] | Event) -> ReleaseGroup:
+    if isinstance(release, ReleaseGroup):
         return release
-    return Part("round", release, 1) if isinstance(release, Event) else Part("round", *release)
+    return (
+        ReleaseGroup("round", release, 1)
+        if isinstance(release, Event)
+        else ReleaseGroup("round", *release)
+    )
 
 
 def beside(*events: Event | tuple[Event, int], **changes: object) -> PriorCost:

@@ -10,9 +10,14 @@ from dp_accounting.rdp import RdpAccountant as LibraryRdp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy import loss_distribution
-from tacit.privacy.accountant import UnsoundAccounting
-from tacit.privacy.accountants import NAMES, accountant_named, default_accountant, sound_accountants
+from tacit.privacy.accountants import (
+    NAMES,
+    PldAccountant,
+    UnsoundAccounting,
+    accountant_named,
+    default_accountant,
+    sound_accountants,
+)
 from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.events import (
     Adjacency,
@@ -26,7 +31,7 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.pld import PldAccountant, gaussian_delta, gaussian_epsilon
+from tacit.privacy.pld import epsilon_of_rounds, gaussian_delta, gaussian_epsilon
 from tacit.privacy.profiles import Remove
 
 EVENTS = {
@@ -232,7 +237,9 @@ def test_q_of_1_is_the_plain_gaussian_mechanism(z, rounds, power):
 @pytest.mark.parametrize("q", [0.9, 0.999, 1 - 1e-9])
 def test_the_grid_reaches_the_closed_form_as_q_reaches_1(q):
     exact = gaussian_epsilon(np.sqrt(20) / 2.0, 1e-6)
-    near = PldAccountant.precise().epsilon(Composition.of([(PoissonGaussian(q, 2.0), 20)]), 1e-6)
+    near = accountant_named("pld", precise=True).epsilon(
+        Composition.of([(PoissonGaussian(q, 2.0), 20)]), 1e-6
+    )
     assert near <= exact * (1 + 1e-4)
     if q > 0.9999:
         assert near == pytest.approx(exact, rel=1e-4)
@@ -304,7 +311,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
     library = per_round.self_compose(rounds).get_epsilon_for_delta(delta)
     assert library < exact * (1 - 1e-3)
     for resolution in (5.0, 20.0, 150.0):
-        ours = loss_distribution.epsilon([(Remove(1.0, 1000.0), rounds)], delta, resolution)
+        ours = epsilon_of_rounds([(Remove(1.0, 1000.0), rounds)], delta, resolution)
         assert exact <= ours <= exact * 1.005
 
 
@@ -313,7 +320,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
 def test_a_finer_grid_is_tighter_and_never_below_the_exact_epsilon(rounds, delta):
     exact = gaussian_epsilon(1.0, delta)
     profile = Remove(1.0, float(np.sqrt(rounds)))
-    found = [loss_distribution.epsilon([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
+    found = [epsilon_of_rounds([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
     assert found == sorted(found, reverse=True)
     assert exact <= found[-1] <= exact * (1 + 1e-4)
 

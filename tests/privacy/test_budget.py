@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.privacy.budget import Allowance, Budget, BudgetExceeded, Cover
+from tacit.privacy import budget
+from tacit.privacy.accountants import accountant_named
+from tacit.privacy.budget import Budget, BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, NonPrivate, PoissonGaussian, PostProcessing
-from tacit.privacy.ledger import Head, Header, Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Head, Header
 
 ROUND = PoissonGaussian(0.01, 1.0)
 
@@ -24,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def append(ledger: Ledger, round: int, event: Event = ROUND, kind: str = "round") -> Head:
-    return ledger.append(kind=kind, round=round, attempt=0, event=event, plan_hash="ab")
+    return ledger.charge([Charge(kind, round, 0, event, "ab")])
 
 
 class Meter:
@@ -34,18 +38,31 @@ class Meter:
         self.prices = prices
         self.calls = 0
 
-    def __call__(self, composition: Composition, delta: float) -> float:
+    def epsilon(self, composition: Composition, delta: float) -> float:
         assert delta == 1e-6
         self.calls += 1
         return sum(self.prices[event] * count for event, count in composition.costly())
+
+
+@pytest.fixture
+def charging(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[Event, float]], Meter]:
+    """Makes all budgets be measured by the meter of these prices."""
+
+    def charge(prices: dict[Event, float]) -> Meter:
+        meter = Meter(prices)
+        monkeypatch.setattr(budget, "accountant_named", lambda name: meter)
+        return meter
+
+    return charge
 
 
 def budgeted(epsilon: float) -> Header:
     return Header("run-1", "user", 1000, 1e-5, Budget(epsilon, 1e-6, "pld"))
 
 
-def test_a_budget_ends_the_run_before_anything_is_written(path: Path) -> None:
-    with Ledger.create(path, budgeted(1.0), epsilon_of=Meter({ROUND: 0.3})) as ledger:
+def test_a_budget_ends_the_run_before_anything_is_written(path: Path, charging) -> None:
+    charging({ROUND: 0.3})
+    with Ledger.create(path, budgeted(1.0)) as ledger:
         for round in range(3):
             append(ledger, round)
         before = path.read_bytes()
@@ -57,14 +74,14 @@ def test_a_budget_ends_the_run_before_anything_is_written(path: Path) -> None:
         )
         assert path.read_bytes() == before
         append(ledger, 3, PostProcessing("free"), kind="release")  # what is free still goes
-    again = Ledger.open(path, epsilon_of=Meter({ROUND: 0.3}))
+    again = Ledger.open(path)
     with pytest.raises(BudgetExceeded, match=r"after 3 rounds: .* reach epsilon 1\.2"):
         append(again, 3)
 
 
-def test_equal_rounds_take_few_calls_of_the_accountant(path: Path) -> None:
-    meter = Meter({ROUND: 2.0**-10})
-    with Ledger.create(path, budgeted(1.5), epsilon_of=meter) as ledger:
+def test_equal_rounds_take_few_calls_of_the_accountant(path: Path, charging) -> None:
+    meter = charging({ROUND: 2.0**-10})
+    with Ledger.create(path, budgeted(1.5)) as ledger:
         for round in range(1536):
             append(ledger, round)
             if round % 100 == 0:
@@ -86,9 +103,8 @@ def test_a_run_is_stopped_exactly_where_every_single_round_accounted_would_stop_
     prices: dict[Event, float] = {PoissonGaussian(0.01, z): z for z in (1.0, 2.0, 3.0)}
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
-        with Ledger.create(
-            Path(directory) / "ledger", budgeted(epsilon), epsilon_of=Meter(prices)
-        ) as ledger:
+        patch.setattr(budget, "accountant_named", lambda name: Meter(prices))
+        with Ledger.create(Path(directory) / "ledger", budgeted(epsilon)) as ledger:
             spent = 0.0
             for price, count in phases:
                 for _ in range(count):
@@ -103,9 +119,10 @@ def test_a_run_is_stopped_exactly_where_every_single_round_accounted_would_stop_
 
 
 def test_an_entry_that_failed_to_be_written_is_not_charged(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, charging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Ledger.create(path, budgeted(2.0), epsilon_of=Meter({ROUND: 1.0})) as ledger:
+    charging({ROUND: 1.0})
+    with Ledger.create(path, budgeted(2.0)) as ledger:
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda fd, data: 3)
             with pytest.raises(OSError, match="only 3 of"):
@@ -118,35 +135,36 @@ def test_an_entry_that_failed_to_be_written_is_not_charged(
 
 @pytest.mark.parametrize("epsilon", [math.inf, math.nan])
 def test_an_epsilon_that_is_no_finite_number_exceeds_every_budget(
-    path: Path, epsilon: float
+    path: Path, epsilon: float, charging
 ) -> None:
-    ledger = Ledger.create(path, budgeted(1e6), epsilon_of=lambda *_: epsilon)
+    charging({NonPrivate("no noise"): epsilon})
+    ledger = Ledger.create(path, budgeted(1e6))
     with pytest.raises(BudgetExceeded, match=f"after 0 rounds: .* epsilon {epsilon}"):
         append(ledger, 0, NonPrivate("no noise"))
 
 
-def test_a_branch_goes_on_within_the_budget_of_its_parent(tmp_path: Path) -> None:
-    meter = Meter({ROUND: 1.0})
-    with Ledger.create(tmp_path / "run", budgeted(3.0), epsilon_of=meter) as ledger:
+def test_a_branch_goes_on_within_the_budget_of_its_parent(tmp_path: Path, charging) -> None:
+    charging({ROUND: 1.0})
+    with Ledger.create(tmp_path / "run", budgeted(3.0)) as ledger:
         for round in range(3):
             append(ledger, round)
-    branch = Ledger.branch(
-        tmp_path / "branch", ledger, 2, "b", run_id="run-2", epsilon_of=Meter({ROUND: 1.0})
-    )
-    with branch:
+    with Ledger.branch(tmp_path / "branch", ledger, 2, "b", run_id="run-2") as branch:
         append(branch, 2)
         with pytest.raises(BudgetExceeded, match="after 3 rounds"):
             append(branch, 3)
 
 
-def test_a_budget_needs_an_accountant_unless_one_only_reads(path: Path) -> None:
-    with pytest.raises(ValueError, match="epsilon_of must say"):
-        Ledger.create(path, budgeted(1.0))
-    assert not path.exists()
-    Ledger.create(path, budgeted(1.0), epsilon_of=Meter({}))
-    with pytest.raises(ValueError, match="epsilon_of must say"):
-        Ledger.open(path)
-    assert Ledger.read(path).header.budget == Budget(1.0, 1e-6, "pld")
+def test_a_budget_is_measured_by_the_accountant_that_it_names(path: Path) -> None:
+    composition = Composition.of([(ROUND, 10)])
+    for name in ("pld", "rdp", "moments"):
+        expected = accountant_named(name).epsilon(composition, 1e-6)
+        assert Budget(1.0, 1e-6, name).spent_by(composition) == expected
+    unknown = Header("run-1", "user", 1000, 1e-5, Budget(1.0, 1e-6, "gauss"))
+    with Ledger.create(path, unknown) as ledger:
+        with pytest.raises(ValueError, match="accountant must be one of"):
+            append(ledger, 0)
+        assert not ledger.entries
+    assert Ledger.read(path).header.budget == Budget(1.0, 1e-6, "gauss")
 
 
 @given(st.lists(st.floats(-0.5, 0.5), min_size=64, max_size=64), st.floats(1, 30))
@@ -155,18 +173,19 @@ def test_what_is_admitted_was_accounted_within_the_budget_though_figures_jump(
 ) -> None:
     accounted: dict[int, float] = {}
 
-    def jumping(composition: Composition, delta: float) -> float:
+    def fits(composition: Composition) -> bool:
         count = composition.counts[0][1]
+        accounted.pop(count, None)  # the last to be tried comes last
         accounted[count] = count + jumps[count % 64]
-        return accounted[count]
+        return accounted[count] <= epsilon
 
-    allowance = Allowance(Budget(epsilon, 1e-6, "pld"), jumping, Composition(), ROUND)
+    cover = Cover(fits, {})
     admitted = 0
-    while allowance.admits():
-        allowance.admit()
+    while cover.admits({ROUND: admitted + 1}):
         admitted += 1
         assert any(count >= admitted and cost <= epsilon for count, cost in accounted.items())
-    assert allowance.excess == accounted[admitted + 1] > epsilon
+    assert list(accounted)[-1] == admitted + 1  # what is refused was itself the last to be tried
+    assert accounted[admitted + 1] > epsilon
 
 
 @given(
@@ -179,28 +198,27 @@ def test_several_at_once_are_admitted_only_within_what_was_accounted(
 ) -> None:
     fitting: set[int] = set()
 
-    def jumping(composition: Composition, delta: float) -> float:
+    def fits(composition: Composition) -> bool:
         count = composition.counts[0][1]
-        cost = count + jumps[count % 64]
-        if cost <= epsilon:
+        is_within = count + jumps[count % 64] <= epsilon
+        if is_within:
             fitting.add(count)
-        return cost
+        return is_within
 
-    allowance = Allowance(Budget(epsilon, 1e-6, "pld"), jumping, Composition(), ROUND)
+    cover = Cover(fits, {})
     admitted = 0
     for count in wanted:
-        if allowance.admits(count):
-            allowance.admit(count)
+        if cover.admits({ROUND: admitted + count}):
             admitted += count
             assert max(fitting) >= admitted
         else:
-            assert allowance.excess > epsilon
+            assert admitted + count not in fitting
 
 
-def test_releases_of_several_kinds_are_looked_at_together(path: Path) -> None:
+def test_releases_of_several_kinds_are_looked_at_together(path: Path, charging) -> None:
     other = PoissonGaussian(0.02, 1.0)
-    meter = Meter({ROUND: 1.0, other: 2.0})
-    with Ledger.create(path, budgeted(6.0), epsilon_of=meter) as ledger:
+    charging({ROUND: 1.0, other: 2.0})
+    with Ledger.create(path, budgeted(6.0)) as ledger:
         ledger.charge([release(0), release(1, other)])
         before = path.read_bytes()
         with pytest.raises(BudgetExceeded, match=r"would reach epsilon 8$"):
@@ -213,8 +231,8 @@ def test_releases_of_several_kinds_are_looked_at_together(path: Path) -> None:
             ledger.charge([release(5, other)])
 
 
-def release(round: int, event: Event = ROUND) -> Release:
-    return Release("round", round, 0, event, "ab")
+def release(round: int, event: Event = ROUND) -> Charge:
+    return Charge("round", round, 0, event, "ab")
 
 
 KINDS = [PoissonGaussian(0.01, 1.0), PoissonGaussian(0.01, 2.0), PoissonGaussian(0.01, 3.0)]

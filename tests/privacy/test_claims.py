@@ -14,8 +14,9 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.guarantee import Part, Projection
-from tacit.privacy.inputs import PriorCost, PublicInput
+from tacit.privacy.guarantee import ReleaseGroup
+from tacit.privacy.ledger_lines import PriorCost, PublicInput
+from tacit.privacy.projection import Projection
 from tests.privacy.guarantees import REPLACE, ROUND, SHA, beside, of
 
 POISSON = "Poisson sampling with probability 0.01"
@@ -56,7 +57,7 @@ def test_a_branch_says_how_much_noise_each_of_its_rounds_had() -> None:
 
 
 def test_rounds_that_differ_in_their_estimator_alone_are_said_once() -> None:
-    one, other = (Part("round", ROUND, 2, how) for how in ("fixed-denominator", "other"))
+    one, other = (ReleaseGroup("round", ROUND, 2, how) for how in ("fixed-denominator", "other"))
     assert released(one, other) == (
         f"4 rounds, {POISSON}, Gaussian noise of 1 times the sensitivity"
     )
@@ -86,25 +87,25 @@ def test_noise_that_decays_is_said_from_first_to_last() -> None:
 
 
 def test_words_of_a_tokenizer_come_first() -> None:
-    words = Part("words", PureDP(2.0), 1)
+    words = ReleaseGroup("words", PureDP(2.0), 1)
     assert released(words, (ROUND, 2)).startswith(
         "words reported under pure differential privacy of epsilon 2.000; then 2 rounds, "
     )
-    assert released(Part("words", PureDP(2.0), 3)) == (
+    assert released(ReleaseGroup("words", PureDP(2.0), 3)) == (
         "words reported under pure differential privacy of epsilon 2.000, 3 times"
     )
-    chosen = [Part("words", Gaussian(5.0), 1), Part("words", Lapse(1e-7), 1)]
+    chosen = [ReleaseGroup("words", Gaussian(5.0), 1), ReleaseGroup("words", Lapse(1e-7), 1)]
     assert released(*chosen) == (
         "words released with Gaussian noise of 5 times the sensitivity; then a failure with"
         " probability 1e-07, part of delta"
     )
-    assert released(Part("scaling", Gaussian(5.0), 1), (ROUND, 1)).startswith(
+    assert released(ReleaseGroup("scaling", Gaussian(5.0), 1), (ROUND, 1)).startswith(
         "scaling factors of the layers released with Gaussian noise of 5 times the sensitivity; "
     )
 
 
 def test_a_printed_pure_epsilon_is_never_below_the_real_one() -> None:
-    assert "epsilon 2.001" in released(Part("words", PureDP(2.0000004), 1))
+    assert "epsilon 2.001" in released(ReleaseGroup("words", PureDP(2.0000004), 1))
 
 
 def test_the_users_who_paid_for_the_tokenizer_are_named() -> None:
@@ -193,8 +194,8 @@ def test_where_nothing_holds_nothing_is_claimed() -> None:
 
 def test_a_projection_is_labelled_and_keeps_all_else() -> None:
     actual = of(
-        Part("words", PureDP(2.0), 1),
-        Part("round", ROUND, 100, "fixed-denominator"),
+        ReleaseGroup("words", PureDP(2.0), 1),
+        ReleaseGroup("round", ROUND, 100, "fixed-denominator"),
         public_inputs=(PublicInput("dictionary", "words.txt", SHA),),
         prior_costs=(PriorCost("tokenizer", "same"),),
     )

@@ -26,8 +26,8 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Guarantee, figures
-from tacit.privacy.inputs import PublicInput
-from tacit.privacy.ledger import Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import PublicInput
 from tests.privacy.guarantees import HEADER, REPLACE, ROUND, SHA, beside, of
 
 # The accountant
@@ -149,9 +149,8 @@ def test_the_claim_is_a_function_of_header_and_entries_alone(
     )
     (tmp_path / "run").mkdir()
     path = tmp_path / "run" / "ledger.jsonl"
-    epsilon_of = accountant_named("pld").epsilon
-    with Ledger.create(path, header, epsilon_of=epsilon_of) as ledger:
-        ledger.charge([Release("round", n, 0, ROUND, SHA, estimator="fixed") for n in range(3)])
+    with Ledger.create(path, header) as ledger:
+        ledger.charge([Charge("round", n, 0, ROUND, SHA, estimator="fixed") for n in range(3)])
     claimed = Guarantee.of(ledger)
     assert Guarantee.of(Ledger.read(path)) == claimed
     # Neither where it is, nor what is around it, nor notes and hashes of plans have a word in it.
@@ -161,17 +160,9 @@ def test_the_claim_is_a_function_of_header_and_entries_alone(
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
     monkeypatch.chdir(tmp_path)
     assert Guarantee.of(Ledger.read(tmp_path / "other" / "book")).claim == claimed.claim
-    with Ledger.create(tmp_path / "third", header, epsilon_of=epsilon_of) as third:
+    with Ledger.create(tmp_path / "third", header) as third:
         for n in range(3):
-            third.append(
-                kind="round",
-                round=n + 9,
-                attempt=n,
-                event=ROUND,
-                plan_hash="00",
-                note="a note",
-                estimator="fixed",
-            )
+            third.charge([Charge("round", n + 9, n, ROUND, "00", "a note", "fixed")])
     assert Guarantee.of(third) == claimed
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tacit.privacy.budget import Budget, BudgetExceeded
 from tacit.privacy.events import (
     Adjacency,
     Composition,
@@ -27,16 +28,8 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.ledger import (
-    Budget,
-    BudgetExceeded,
-    Head,
-    Header,
-    Ledger,
-    LedgerError,
-    Release,
-)
-from tacit.privacy.ledger_lines import Entry, entry_line
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, entry_line
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
 ROUND = PoissonGaussian(0.01, 1.0)
@@ -44,7 +37,7 @@ PLAN = "ab" * 32
 
 
 def append(ledger: Ledger, round: int, event: Event = ROUND, kind: str = "round") -> Head:
-    return ledger.append(kind=kind, round=round, attempt=0, event=event, plan_hash=PLAN)
+    return ledger.charge([Charge(kind=kind, round=round, attempt=0, event=event, plan_hash=PLAN)])
 
 
 def make(path: Path, rounds: int = 5, header: Header = HEADER) -> Ledger:
@@ -62,7 +55,10 @@ def path(tmp_path: Path) -> Path:
 # What goes in comes out
 
 
-def test_what_was_appended_is_there_after_opening_again(path: Path) -> None:
+def test_what_was_charged_is_there_after_opening_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Budget, "spent_by", lambda self, releases: 0.0)
     events: list[Event] = [
         ROUND,
         Gaussian(2.0),
@@ -76,17 +72,21 @@ def test_what_was_appended_is_there_after_opening_again(path: Path) -> None:
     budgeted = Header(
         "run-2", "record", 10**8, 1e-9, Budget(2.0, 1e-9, "pld"), branch="first \N{BLACK STAR}"
     )
-    with Ledger.create(path, budgeted, epsilon_of=lambda _, delta: delta) as ledger:
+    with Ledger.create(path, budgeted) as ledger:
         for index, event in enumerate(events):
-            ledger.append(
-                kind="release",
-                round=index,
-                attempt=index % 2,
-                event=event,
-                plan_hash=PLAN,
-                note="a \N{BLACK STAR}\nnote" if index else None,
+            ledger.charge(
+                [
+                    Charge(
+                        kind="release",
+                        round=index,
+                        attempt=index % 2,
+                        event=event,
+                        plan_hash=PLAN,
+                        note="a \N{BLACK STAR}\nnote" if index else None,
+                    )
+                ]
             )
-    for again in (Ledger.read(path, ledger.head), Ledger.open(path, epsilon_of=lambda *_: 0.0)):
+    for again in (Ledger.read(path, ledger.head), Ledger.open(path)):
         assert again.header == budgeted
         assert again.entries == ledger.entries
         assert again.head == ledger.head
@@ -291,8 +291,8 @@ def test_a_line_that_could_not_be_taken_back_stops_all_further_writing(path: Pat
 def test_two_processes_cannot_append_at_once(path: Path) -> None:
     script = (
         "import sys; from tacit.privacy.ledger import *; from tacit.privacy.events import *\n"
-        "try: Ledger.open(sys.argv[1]).append(kind='round', round=7, attempt=0,"
-        " event=Gaussian(1.0), plan_hash='ab')\n"
+        "try: Ledger.open(sys.argv[1]).charge([Charge(kind='round', round=7, attempt=0,"
+        " event=Gaussian(1.0), plan_hash='ab')])\n"
         "except LedgerError as error: print(error)"
     )
 
@@ -352,7 +352,7 @@ def test_a_round_is_released_once_per_attempt(path: Path) -> None:
         with Ledger.open(path) as again, pytest.raises(LedgerError, match="is at line 3"):
             append(again, 1)
         assert path.read_bytes() == before
-        ledger.append(kind="round", round=1, attempt=1, event=ROUND, plan_hash=PLAN)
+        ledger.charge([Charge(kind="round", round=1, attempt=1, event=ROUND, plan_hash=PLAN)])
         append(ledger, 1, kind="release")
         append(ledger, 1, kind="release")
 
@@ -380,22 +380,22 @@ def test_an_entry_that_could_not_be_read_again_is_not_written(
     with Ledger.create(path, HEADER) as ledger:
         before = path.read_bytes()
         with pytest.raises(ValueError, match=what):
-            ledger.append(**(good | changes))  # type: ignore[arg-type]
+            ledger.charge([Charge(**(good | changes))])  # type: ignore[arg-type]
         assert path.read_bytes() == before
 
 
 def test_releases_are_charged_together_or_not_at_all(path: Path) -> None:
     with Ledger.create(path, HEADER) as ledger:
-        releases = [Release("round", round, 0, ROUND, PLAN, estimator="fixed") for round in (0, 1)]
+        releases = [Charge("round", round, 0, ROUND, PLAN, estimator="fixed") for round in (0, 1)]
         assert ledger.charge(releases) == ledger.head == Ledger.read(path).head
         assert [entry.estimator for entry in Ledger.read(path).entries] == ["fixed", "fixed"]
         before = path.read_bytes()
-        good = Release("round", 2, 0, ROUND, PLAN)
+        good = Charge("round", 2, 0, ROUND, PLAN)
         for bad, what in [
             (good, "line 4 of .* needs a new attempt"),  # twice in one charge
             (releases[0], "line 2 of .* needs a new attempt"),
-            (Release("round", 3, 0, Unknown(), PLAN), "unknown privacy event"),
-            (Release("round", -3, 0, ROUND, PLAN), "round must be"),
+            (Charge("round", 3, 0, Unknown(), PLAN), "unknown privacy event"),
+            (Charge("round", -3, 0, ROUND, PLAN), "round must be"),
         ]:
             with pytest.raises(ValueError, match=what):
                 ledger.charge([good, bad])
@@ -416,7 +416,7 @@ def test_many_releases_are_one_write_and_one_sync(
     syncs: list[int] = []
     with Ledger.create(path, HEADER) as ledger:
         monkeypatch.setattr(os, "fsync", syncs.append)
-        ledger.charge([Release("round", round, 0, ROUND, PLAN) for round in range(100)])
+        ledger.charge([Charge("round", round, 0, ROUND, PLAN) for round in range(100)])
     assert len(syncs) == 1
     assert len(Ledger.read(path).entries) == 100
 
@@ -456,7 +456,7 @@ class Notary:
 
     @contextmanager
     def charging(
-        self, ledger: Ledger, releases: Sequence[Release]
+        self, ledger: Ledger, releases: Sequence[Charge]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
         if self.fault == "budget":
             raise BudgetExceeded("nothing is left")
@@ -496,7 +496,7 @@ def test_a_witness_gets_each_line_after_the_ledger_has_it_and_before_the_charge_
         ledger.witness = notary
         monkeypatch.setattr(os, "fsync", spy)
         append(ledger, 0)
-        ledger.charge([Release("round", round, 0, ROUND, PLAN) for round in (1, 2)])
+        ledger.charge([Charge("round", round, 0, ROUND, PLAN) for round in (1, 2)])
     own, there = path.read_bytes(), notary.path.read_bytes()
     assert own == header + there
     assert len(there.splitlines()) == 3
@@ -529,9 +529,12 @@ def test_a_witness_that_fails_leaves_both_as_they_were(
     assert len(Ledger.read(path).entries) == 2
 
 
-def test_what_a_witness_refused_is_not_charged_to_the_runs_own_budget(path: Path) -> None:
+def test_what_a_witness_refused_is_not_charged_to_the_runs_own_budget(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Budget, "spent_by", lambda self, releases: float(releases.counts[0][1]))
     header = replace(HEADER, budget=Budget(2.0, 1e-6, "pld"))
-    with Ledger.create(path, header, epsilon_of=lambda c, _: float(c.counts[0][1])) as ledger:
+    with Ledger.create(path, header) as ledger:
         ledger.witness = notary = Notary(path.with_name("notary"), "early")
         for _ in range(5):
             with pytest.raises(OSError, match="bad disk"):

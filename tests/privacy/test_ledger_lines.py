@@ -21,10 +21,19 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PostProcessing,
 )
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Head, Header, Ledger, LedgerError
-from tacit.privacy.ledger_lines import Entry, Parent, header_line
-from tacit.privacy.sealing import open_seal, seal
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import (
+    Entry,
+    Head,
+    Header,
+    LedgerError,
+    Parent,
+    PriorCost,
+    PublicInput,
+    header_line,
+    open_seal,
+    seal,
+)
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
 ROUND = PoissonGaussian(0.01, 1.0)
@@ -35,7 +44,9 @@ def make(path: Path, event: PoissonGaussian = ROUND) -> list[Head]:
     """A ledger of six lines, and the heads it had on the way."""
     with Ledger.create(path, HEADER) as ledger:
         return [ledger.head] + [
-            ledger.append(kind="round", round=round, attempt=0, event=event, plan_hash=PLAN)
+            ledger.charge(
+                [Charge(kind="round", round=round, attempt=0, event=event, plan_hash=PLAN)]
+            )
             for round in range(5)
         ]
 
@@ -323,7 +334,7 @@ OTHERS: dict[str, object] = {
 
 
 def test_a_header_with_everything_in_it_is_there_after_opening_again(path: Path) -> None:
-    assert Ledger.create(path, FULL, epsilon_of=lambda *_: 0.0).header == FULL
+    assert Ledger.create(path, FULL).header == FULL
     assert Ledger.read(path).header == FULL
     assert Ledger.header_at(path) == FULL
 
@@ -336,7 +347,7 @@ def test_every_field_of_a_header_is_tried_below() -> None:
 def test_no_field_of_a_header_can_change_without_the_head(path: Path, name: str) -> None:
     changed = dataclasses.replace(FULL, **{name: OTHERS[name]})  # type: ignore[arg-type]
     assert header_line(changed)[1] != header_line(FULL)[1]
-    head = Ledger.create(path, FULL, epsilon_of=lambda *_: 0.0).head
+    head = Ledger.create(path, FULL).head
     path.write_bytes(header_line(changed)[0])
     assert Ledger.read(path).header == changed
     with pytest.raises(LedgerError, match="its hash is not the one that the checkpoint has"):

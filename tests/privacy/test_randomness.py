@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tacit.privacy import randomness
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 
 Floats = NDArray[np.float64]
 

@@ -7,9 +7,8 @@ import math
 import pytest
 from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
-from tacit.privacy.accountants import accountant_named
+from tacit.privacy.accountants import PldAccountant, accountant_named
 from tacit.privacy.events import Composition, FixedSizeGaussian, PoissonGaussian
-from tacit.privacy.pld import PldAccountant
 from tacit.privacy.profiles import Remove
 from tests.oracles import prv
 from tests.privacy.figures import CASES, REFERENCE, case_id
@@ -46,7 +45,7 @@ def check_pld(case):
 
     The default is an upper bound: never below the precise figure, nor below the confirmed one.
     """
-    precise = PldAccountant.precise().epsilon(poisson(case), case["delta"])
+    precise = accountant_named("pld", precise=True).epsilon(poisson(case), case["delta"])
     default = PldAccountant().epsilon(poisson(case), case["delta"])
     assert precise <= case["pld_eps"] * 1.001
     assert precise <= default <= precise * 1.001
@@ -76,7 +75,7 @@ def test_pld_matches_the_reference_or_prv_in_all_other_cells(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if "exact_one_round_eps" in c], ids=case_id)
 def test_one_round_is_exact(case):
-    precise = PldAccountant.precise().epsilon(poisson(case), case["delta"])
+    precise = accountant_named("pld", precise=True).epsilon(poisson(case), case["delta"])
     assert precise == pytest.approx(case["exact_one_round_eps"], rel=1e-5)
     assert precise >= case["exact_one_round_eps"] * (1 - 1e-9)
 

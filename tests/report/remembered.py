@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tacit.privacy.accountant import Accountant
+from tacit.privacy.accountants import Accountant
 
 
 @contextmanager

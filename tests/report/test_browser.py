@@ -10,7 +10,7 @@ import matplotlib.image
 import pytest
 
 from tacit.report.facts import gather
-from tacit.report.write import Target
+from tacit.report.page import Target
 from tacit.runs.run import Run
 from tests.report import audits
 

@@ -10,11 +10,11 @@ import torch
 from tacit.audit.nlu import attack_run
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition
-from tacit.privacy.guarantee import Guarantee, Projection
-from tacit.report.common_facts import claim_facts, ledger_facts
-from tacit.report.nlu_charts import draw
-from tacit.report.page import render
-from tacit.report.reporting import facts_of, opened
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.projection import Projection
+from tacit.report.claim import claim_facts, ledger_facts
+from tacit.report.facts import gather, open_run
+from tacit.report.page import draw, render
 from tacit.tasks.nlu.layouts import load_nlu
 from tacit.tasks.nlu.run import NluRun
 from tacit.tasks.nlu.training import train
@@ -88,7 +88,7 @@ def attacked(run_of, folder):
 
 def facts_at(path, **options):
     """As they come back from JSON."""
-    return json.loads(json.dumps(facts_of(opened(path), **options), allow_nan=False))
+    return json.loads(json.dumps(gather(open_run(path), **options), allow_nan=False))
 
 
 def warnings_of(facts):
@@ -136,7 +136,7 @@ def test_the_page_needs_no_network_and_no_script(attacked):
     links = [value for _, name, value in page.attributes if name in {"href", "src"}]
     assert links == ["data:,"]
     assert not re.findall(r"https?:|url\(|@import", html)
-    assert all("nan" not in chart.lower() for chart in re.findall(r"<svg.*?</svg>", html))
+    assert all("nan" not in chart.lower() for chart in re.findall(r"(?s)<svg.*?</svg>", html))
 
 
 def test_epsilon_over_steps_ends_at_the_claim(run_of):
@@ -216,7 +216,7 @@ def test_reshuffled_epochs_are_counted_as_epochs(run_of):
     ("kind", "expected"),
     [
         ("private", {"unit-is-an-utterance": "note"}),
-        ("paper", {"simulation": "serious", "made-up-utterances": "note"}),
+        ("paper", {"simulation": "serious", "made-up-text": "note"}),
         ("oracle", {"oracle-tokenizer": "serious", "no-guarantee": "serious"}),
         ("large delta", {"large-delta": "serious"}),
     ],
@@ -296,7 +296,6 @@ def test_an_attack_on_an_earlier_model_is_warned_of(attacked, tmp_path):
 def test_an_internal_report_without_an_attack_says_how_to_make_one(run_of):
     facts = facts_at(run_of("private"), internal=True)
     assert facts["membership"] is None
-    assert "tacit nlu attack RUN" in facts["not_attacked"]
     assert "tacit nlu attack RUN" in Page(render(facts)).text["not-attacked"]
 
 
@@ -308,14 +307,12 @@ def test_no_folder_of_the_machine_is_told_and_the_same_run_gives_the_same_facts(
     assert 'source = "people.jsonl"' in facts["experiment"]
 
 
-def test_an_epoch_that_was_charged_again_is_named(run, monkeypatch):
-    assert facts_at(run)["epochs_charged_again"] == []
-    steps = facts_at(run)["released"]["steps_of_epoch"]
-    again = list(range(steps, 2 * steps))  # all of the second epoch
-    monkeypatch.setattr("tacit.report.nlu_facts.charged_again", lambda ledger: again)
+def test_steps_that_were_charged_again_are_named(run):
     facts = facts_at(run)
-    assert facts["epochs_charged_again"] == [2]
-    assert "epochs charged again 2" in Page(render(facts)).text["ledger-facts"]
+    assert facts["ledger"]["charged_again"] == []
+    assert "charged again" not in Page(render(facts)).text["ledger-facts"]
+    facts["ledger"]["charged_again"] = [3, *range(40, 80)]
+    assert "steps charged again 3, 40 to 79" in Page(render(facts)).text["ledger-facts"]
 
 
 @pytest.mark.parametrize(
@@ -343,14 +340,14 @@ def test_an_intent_and_slot_model_has_no_projection(run_of):
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"neither experiment\.toml nor nlu\.toml"):
-        opened(tmp_path)
+        open_run(tmp_path)
     with pytest.raises(ValueError, match="there is no run at"):
-        opened(tmp_path / "missing")
+        open_run(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("kind", ["private", "paper", "public paper", "oracle", "large delta"])
 def test_the_claim_and_the_ledger_can_be_made_again_from_the_ledger_alone(run_of, kind):
     facts, ledger = facts_at(run_of(kind)), NluRun.open(run_of(kind)).ledger
-    assert facts["claim"] == claim_facts(Guarantee.of(ledger), ledger)
+    assert facts["claim"] == claim_facts(Guarantee.of(ledger))
     assert facts["ledger"] == ledger_facts(ledger)
     assert facts["claim"]["counted"] == ledger.header.counted

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from tacit.report import write
-from tacit.report.write import Target
+from tacit.report import page
+from tacit.report.page import Target
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_an_earlier_report_stays_when_the_new_one_fails(target, run, facts_of, m
     def fail(_):
         raise RuntimeError("the template is broken")
 
-    monkeypatch.setattr(write, "render", fail)
+    monkeypatch.setattr(page, "render", fail)
     with pytest.raises(RuntimeError):
         target.write(facts | {"kind": "other"})
     assert (target.page.read_bytes(), target.facts.read_bytes()) == before

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tacit.privacy.events import Adjacency, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Header, Ledger
-from tacit.privacy.ledger_lines import verify
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Header, verify
 from tacit.runs.bundle import Bundle, sealed_ledger
 from tests.report.test_projection import PUBLIC, made_ledger
 from tests.report.test_projection import WORD_EVENTS as WORDS

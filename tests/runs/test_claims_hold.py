@@ -14,7 +14,7 @@ from tacit.engines.serial import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import weights
 from tacit.models.base import to_vector
-from tacit.privacy.ledger import LedgerError
+from tacit.privacy.ledger_lines import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session

@@ -10,7 +10,8 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
 from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import figures
-from tacit.privacy.ledger import Ledger, LedgerError
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run

@@ -47,7 +47,7 @@ def dies(monkeypatch, owner, name, *, call, after):
 POINTS = {
     "before the HMAC": (Releases, "record", 3, False),
     "between HMAC and ledger": (Releases, "record", 3, True),
-    "between ledger and noise": (Ledger, "append", 3, True),
+    "between ledger and noise": (Ledger, "charge", 3, True),
     "before the server's step": (Session, "apply", 3, False),
     "before the checkpoint": (Checkpoints, "write", 4, False),
     "between the checkpoint's two files": (durable, "write_whole", 12, True),

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.privacy.events import NonPrivate, PureDP
-from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import History, LearntTokenizer, read_words, write_words
 from tacit.tokenizers.normalisation import split_words
@@ -15,7 +16,7 @@ def history(folder, tokenizer, *events):
     header = Header("words-1", "user", 100, 1e-5, people="a" * 16, part="1/2", split="b" * 16)
     with Ledger.create(folder / "made.jsonl", header) as ledger:
         for event in events:
-            ledger.append(kind="words", round=0, attempt=0, event=event, plan_hash="0f")
+            ledger.charge([Charge(kind="words", round=0, attempt=0, event=event, plan_hash="0f")])
     return History.of(ledger, ledger.head, tokenizer, "by three words")
 
 
@@ -43,8 +44,10 @@ def test_what_is_saved_is_what_is_loaded(private, tmp_path):
 def test_only_the_part_of_a_ledger_that_was_learnt_from_is_kept(tmp_path):
     made = build.word_level(["dog", "cat"], provenance=provenance.private("three words"))
     with Ledger.create(tmp_path / "run.jsonl", Header("run-1", "user", 100, 1e-5)) as ledger:
-        head = ledger.append(kind="words", round=0, attempt=0, event=PureDP(1.0), plan_hash="0f")
-        ledger.append(kind="words", round=1, attempt=0, event=PureDP(2.0), plan_hash="0f")
+        head = ledger.charge(
+            [Charge(kind="words", round=0, attempt=0, event=PureDP(1.0), plan_hash="0f")]
+        )
+        ledger.charge([Charge(kind="words", round=1, attempt=0, event=PureDP(2.0), plan_hash="0f")])
     kept = LearntTokenizer(made, None, History.of(ledger, head, made, "early"))
     found = LearntTokenizer.load(kept.save(tmp_path / "made"))
     assert found.history.ledger.composition().costly() == ((PureDP(1.0), 1),)

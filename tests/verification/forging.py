@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy.events import canonical_json
-from tacit.privacy.ledger import Head, Ledger
-from tacit.privacy.sealing import seal
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Head, seal
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import digest_of_result
 

@@ -46,11 +46,11 @@ from scipy.special import betaincinv, ndtri
 
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import checks
-from tacit.privacy.accountant import Accountant
-from tacit.privacy.accountants import default_accountant
+from tacit.privacy.accountants import Accountant, default_accountant
 from tacit.privacy.events import Composition, Gaussian
 from tacit.privacy.pld import gaussian_epsilon
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tasks.language.canary_clients import LENGTH
 
 FEWEST_REPETITIONS = 200

@@ -1,42 +1,39 @@
-"""`tacit corpus info|head|export|budget`: what is in a corpus, and what its people may lose."""
+"""`tacit corpus`: what is in a corpus, and what its people may lose.
+
+`info` prints counts and never a text.  `head` and `export` hand out people's text and say so.
+`budget` is about people rather than a folder: it covers every run on them, on any copy of the
+corpus, of language models and of intents and slots.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import number
+from tacit.cli.options import AsJson, CorpusArgument, number
+from tacit.cli.output import emit, note, table
 from tacit.cli.progress import tracked
-from tacit.privacy import durable
+from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tacit.corpus.accounts import Account
+    from tacit.corpus.people_ledger import PeoplesBudget
     from tacit.corpus.source import Source
 
-app = typer.Typer(rich_markup_mode="markdown")
+app = typer.Typer(
+    help="Look into a corpus, export it, set its people's budget.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 
-
-@app.callback(invoke_without_command=True)
-def _corpus(context: typer.Context) -> None:
-    """Look into a corpus, export it, set its people's budget."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="CORPUS", help="A corpus directory, chitchat, or synthetic:users=1000,words=100."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Part = Annotated[str, typer.Option(metavar="NAME", help="Which users: all, train or test.")]
 Texts = Annotated[
     str, typer.Option(metavar="NAME", help="Which of their texts: all, kept or held-out.")
@@ -44,7 +41,7 @@ Texts = Annotated[
 
 
 @app.command("info")
-def info(corpus: Name, as_json: Json = False) -> None:
+def info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
     """How many users, texts and words there are, and how they are divided.  Prints no text.
 
     Example:
@@ -54,31 +51,23 @@ def info(corpus: Name, as_json: Json = False) -> None:
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.store import Corpus
 
-    found = load_corpus(corpus)
-    facts: dict[str, Any] = dict(found.info())
-    if isinstance(found, Corpus):
-        facts["words_per_user"] = _quantiles(found.word_counts())
-        facts["texts_per_user"] = _quantiles(found.text_counts())
-    if as_json:
-        json.dump(facts, sys.stdout, indent=2, allow_nan=False)
-        print()
-        return
-    table = Table(show_header=False, title=corpus)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name.replace("_", " "), _shown(value))
-    Console().print(table)
+    opened = load_corpus(corpus)
+    facts: dict[str, Any] = dict(opened.info())
+    if isinstance(opened, Corpus):
+        facts["words_per_user"] = _quantiles(opened.word_counts())
+        facts["texts_per_user"] = _quantiles(opened.text_counts())
+    rows = [(name.replace("_", " "), _words(value)) for name, value in facts.items()]
+    emit(facts, as_json, lambda console: console.print(table("", "", rows=rows, title=corpus)))
 
 
 @app.command("head")
 def head(
-    corpus: Name,
+    corpus: CorpusArgument,
     users: Annotated[int, typer.Option(metavar="N", min=1, help="How many users.")] = 3,
     each: Annotated[int, typer.Option(metavar="N", min=1, help="How many texts of each.")] = 3,
     part: Part = "all",
     texts: Texts = "all",
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print some texts of the first users.  **This prints people's text**: mind who sees it.
 
@@ -86,31 +75,31 @@ def head(
 
     `tacit corpus head corpora/chats --users 2`
     """
-    source = _chosen(corpus, part, texts)
-    print("tacit: what follows is people's text", file=sys.stderr)
-    shown = [
+    source = _select(corpus, part, texts)
+    note("what follows is people's text")
+    rows = [
         {"user": source.user_id(i), "texts": source.texts(i)[:each]}
         for i in range(min(users, len(source)))
     ]
-    if as_json:
-        json.dump(shown, sys.stdout, indent=2, ensure_ascii=False)
-        print()
-        return
-    for row in shown:
-        print(f"user {row['user']}")
-        for text in row["texts"]:
-            print(f"  {text}")
+
+    def render(console: Console) -> None:
+        for row in rows:
+            console.print(f"user {row['user']}", soft_wrap=True)
+            for text in row["texts"]:
+                console.print(f"  {text}", soft_wrap=True)
+
+    emit(rows, as_json, render)
 
 
 @app.command("export")
 def export(
-    corpus: Name,
+    corpus: CorpusArgument,
     out: Annotated[
         Path, typer.Argument(metavar="FILE", help="Where to: .jsonl or .jsonl.gz; must not exist.")
     ],
     part: Part = "all",
     texts: Texts = "all",
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a corpus as JSON Lines, a user per line, under the hashed ids.  **This writes people's
     text**: mind who can read the file.
@@ -119,27 +108,28 @@ def export(
 
     `tacit corpus export corpora/chats chats.jsonl.gz --part train`
     """
+    from tacit.privacy.durable import whole_file
+
     if not out.name.endswith((".jsonl", ".jsonl.gz")):
         raise ValueError(f"export file must end in .jsonl or .jsonl.gz, got {str(out)!r}")
     if out.exists():
         raise ValueError(f"{str(out)!r} exists already: choose another name, or remove it first")
     if not out.parent.is_dir():
         raise ValueError(f"export file {str(out)!r} is in a folder that does not exist")
-    source = _chosen(corpus, part, texts)
-    print(f"tacit: writing people's text to {out}", file=sys.stderr)
+    source = _select(corpus, part, texts)
+    note(f"writing people's text to {out}")
     count = 0
-    # Only the owner can read the file, which is people's text.
-    with durable.whole_file(out, mode=0o600) as file, _compressor(file, out) as lines:
+    with (
+        whole_file(out, mode=0o600) as raw,  # for its owner only
+        gzip.GzipFile(fileobj=raw, mode="wb") if out.suffix == ".gz" else nullcontext(raw) as file,
+    ):
         for index in tracked(range(len(source)), "exporting"):
             row = {"user": source.user_id(index), "texts": source.texts(index)}
             if row["texts"]:
-                lines.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
                 count += 1
-    if as_json:
-        json.dump({"file": str(out), "users": count}, sys.stdout, indent=2)
-        print()
-    else:
-        print(f"{out}: {count:,} users")
+    result = {"file": str(out), "users": count}
+    emit(result, as_json, lambda console: console.print(f"{out}: {count:,} users", soft_wrap=True))
 
 
 @app.command("budget")
@@ -151,12 +141,12 @@ def budget(
         ),
     ],
     epsilon: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(parser=number, metavar="E", help="The most that all runs together may cost."),
     ] = None,
     delta: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(parser=number, metavar="D", help="The delta at which that is meant."),
+        float | None,
+        typer.Option(parser=number, metavar="D", help="The delta that epsilon is for."),
     ] = None,
     unit: Annotated[
         str, typer.Option(metavar="NAME", help="Whom it protects: a user, or a record.")
@@ -164,13 +154,13 @@ def budget(
     adjacency: Annotated[
         str, typer.Option(metavar="NAME", help="add/remove-one or replace-one.")
     ] = "add/remove-one",
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """What all runs on the same people may cost together, have cost, and leave.
 
     With --epsilon and --delta a budget is declared, and is a hard stop for every run from then on:
     of language models and of intents and slots, on this corpus and on every other with these
-    people.  It may be raised later; below what is spent already it cannot be.
+    people.  It may be raised later, but not lowered below what is already spent.
 
     Examples:
 
@@ -178,7 +168,6 @@ def budget(
 
     `tacit corpus budget corpora/chats`
     """
-    from tacit.cli.corpus_budget import declare, print_account
     from tacit.corpus.people_ledger import PeoplesBudget
     from tacit.privacy.events import Adjacency
 
@@ -188,53 +177,109 @@ def budget(
     known = [one.value for one in Adjacency]
     if adjacency not in known:
         raise ValueError(f"adjacency must be one of {', '.join(known)}, got {adjacency!r}")
-    wanted = None
+    declared = None
     if epsilon is not None and delta is not None:
-        wanted = PeoplesBudget(epsilon, delta, unit, Adjacency(adjacency))
-    account = declare(corpus, wanted)
-    if as_json:
-        json.dump(account.as_row(), sys.stdout, indent=2, allow_nan=False)
-        print()
+        declared = PeoplesBudget(epsilon, delta, unit, Adjacency(adjacency))
+    account = _declare(corpus, declared)
+    emit(account, as_json, lambda console: _print_account(console, account))
+
+
+def _declare(name: str, budget: PeoplesBudget | None) -> Account:
+    """The account of the people of a corpus, or of those who said the utterances of a set.
+
+    A budget is declared first, if there is one, and a corpus carries a copy of it along.
+    """
+    from tacit.corpus.accounts import account_of
+    from tacit.corpus.builtin import is_builtin, load_corpus
+    from tacit.corpus.layout import META
+    from tacit.corpus.people_ledger import PeopleLedger, leave_copy
+
+    path, corpus = Path(name), None
+    if is_builtin(name) or not path.exists() or (path / META).exists():
+        corpus = load_corpus(name)
+        if not corpus.about_people:
+            raise ValueError(f"{name} holds made-up text, about no real people: it needs no budget")
+        ledger = PeopleLedger.of_corpus(corpus)
     else:
-        print_account(account)
+        from tacit.tasks.nlu.declarations import recognise
+        from tacit.tasks.nlu.layouts import load_nlu
+
+        ledger = PeopleLedger.open(recognise(load_nlu(name, unseen_intents="keep")))
+    if budget is not None:
+        ledger.declare(budget)
+        if corpus is not None:
+            with suppress(OSError):  # a corpus that cannot be written to
+                leave_copy(corpus)
+    return account_of(ledger)
 
 
-def _chosen(corpus: str, part: str, texts: str) -> Source:
+def _print_account(console: Console, account: Account) -> None:
+    budget = account.budget
+    if budget is None or account.spent is None or account.left is None:
+        console.print("No budget is declared for these people.")
+    else:
+        console.print(
+            f"Budget: epsilon {budget.epsilon:g} at delta {budget.delta:g}, {budget.unit}-level"
+            f" under {budget.adjacency} adjacency; spent {format_epsilon(account.spent)}, left"
+            f" {account.left:.4g}."
+        )
+    if not account.runs:
+        console.print("Nothing was released about them yet.")
+        return
+    console.print(
+        table(
+            *("run", "kind", ">releases", ">epsilon", ">at delta", "counted"),
+            rows=[
+                (
+                    run.run_id,
+                    f"{run.unit}-level, {run.adjacency or 'no noise'}",
+                    f"{run.releases:,}",
+                    format_epsilon(run.epsilon),
+                    format_delta(run.delta),
+                    f"no: {run.not_counted}" if run.not_counted else "yes",
+                )
+                for run in account.runs
+            ],
+        )
+    )
+
+
+def _select(name: str, part: str, texts: str) -> Source:
+    """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.views import held_out, kept
 
-    for name, value, known in (
+    for option, value, known in (
         ("part", part, ("all", "train", "test")),
         ("texts", texts, ("all", "kept", "held-out")),
     ):
         if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    whole = load_corpus(corpus)
-    source: Source = {"train": whole.train, "test": whole.test}.get(part, whole)
+            raise ValueError(f"{option} must be one of {', '.join(known)}, got {value!r}")
+    corpus = load_corpus(name)
+    source: Source = {"train": corpus.train, "test": corpus.test}.get(part, corpus)
     if texts == "all":
         return source
     return kept(source) if texts == "kept" else held_out(source)
 
 
-def _compressor(file: BinaryIO, out: Path) -> AbstractContextManager[BinaryIO | gzip.GzipFile]:
-    """What to write to so that `file` gets the format that `out`'s ending asks for."""
-    return gzip.GzipFile(fileobj=file, mode="wb") if out.suffix == ".gz" else nullcontext(file)
-
-
-def _quantiles(counts: Any) -> dict[str, int]:
+def _quantiles(counts: NDArray[Any]) -> dict[str, int]:
     import numpy as np
 
     levels = {"least": 0.0, "median": 0.5, "90%": 0.9, "most": 1.0}
     return {name: int(np.quantile(counts, q, method="inverted_cdf")) for name, q in levels.items()}
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k.replace('_', ' ')} {_shown(v)}" for k, v in value.items())
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return "; ".join(map(_shown, value)) or "none"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _words(value: Any) -> str:
+    """A value of corpus.json in words."""
+    match value:
+        case dict():
+            return ", ".join(f"{key.replace('_', ' ')} {_words(v)}" for key, v in value.items())
+        case list():
+            return "; ".join(map(_words, value)) or "none"
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+    return str(value)

@@ -231,7 +231,7 @@ def _run_of(stored: StoredModel) -> Run:
 def _write_report(run: Run) -> Path:
     """The page for people who have to believe the claim."""
     from tacit.report.facts import gather
-    from tacit.report.write import Target
+    from tacit.report.page import Target
 
     page = run.path / "report.html"
     Target(page).write(gather(run))
@@ -317,7 +317,7 @@ def _print_memorized(console: Console, findings: Mapping[str, dict[str, Any]]) -
 
 def _print_privacy(console: Console, run: Run) -> None:
     """The actual claim, and beside it a projected one (design rule 10)."""
-    from tacit.privacy.guarantee import Projection
+    from tacit.privacy.projection import Projection
 
     guarantee = run.guarantee()
     projection = Projection(PROJECTED_COHORT, PROJECTED_USERS, PROJECTED_DELTA)

@@ -136,7 +136,7 @@ def epsilon_over_rounds(answer: Answer, path: Path, points: int = 24) -> None:
 
 
 def epsilon_over_releases(path: Path, facts: Mapping[str, Any], budget: float | None) -> None:
-    """Epsilon as releases were charged, from 0 on: `tacit.report.epsilon.over_releases`."""
+    """Epsilon as releases were charged, from 0 on: `report.claim.epsilon_over_releases`."""
     curves = {
         curve["title"]: [(0, 0.0), *zip(facts["after"], curve["epsilon"], strict=True)]
         for curve in facts["curves"]

@@ -1,22 +1,22 @@
-"""`tacit ingest`: people's text in files becomes a corpus directory."""
+"""`tacit ingest`: people's text in files becomes a corpus directory.
+
+User ids are hashed and users are divided by a hash of their id, so that one user never moves
+another.  People are recognised when their text is ingested again: what was spent on them follows.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from tacit.cli.options import AsJson, whole_number
-from tacit.cli.progress import bar
-
-if TYPE_CHECKING:
-    from tacit.corpus.ingest import Report
+from tacit.cli.output import emit
+from tacit.cli.progress import Show, bar
 
 
 def ingest(
@@ -66,14 +66,14 @@ def ingest(
         int, typer.Option(metavar="N", help="Leave out users with fewer texts.")
     ] = 1,
     max_texts: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this form together with a parser)
+        int | None,
         typer.Option(parser=whole_number, metavar="N", help="Keep a user's first N texts."),
     ] = None,
     min_words: Annotated[
         int, typer.Option(metavar="N", help="Leave out users with fewer words.")
     ] = 0,
     max_words: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(parser=whole_number, metavar="N", help="Keep a user's first N words."),
     ] = None,
     salt: Annotated[
@@ -105,11 +105,18 @@ def ingest(
     from tacit.corpus.ingest import ingest_records
     from tacit.corpus.options import UserOptions
 
-    options = UserOptions(
-        test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words
-    )
-    start = time.monotonic()
-    with _bar() as report:
+    shared: dict[str, Any] = {
+        "options": UserOptions(
+            test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words
+        ),
+        "new_people": new_people,
+        "skip_bad_rows": skip_bad_rows,
+        "salt": salt,
+        "memory_limit": memory_limit,
+    }
+    began = time.monotonic()
+    with bar("reading") as show:
+        shared["report"] = _with_rate(show)
         if len(inputs) == 1 and builtin.is_builtin(inputs[0]) and not Path(inputs[0]).exists():
             records, count = builtin.raw_records(inputs[0])
             corpus = ingest_records(
@@ -118,12 +125,7 @@ def ingest(
                 count=count,
                 inputs=builtin.raw_files(inputs[0]),
                 about_people=builtin.is_about_people(inputs[0]),
-                new_people=new_people,
-                skip_bad_rows=skip_bad_rows,
-                options=options,
-                salt=salt,
-                memory_limit=memory_limit,
-                report=report,
+                **shared,
             )
         else:
             corpus = ingest_files(
@@ -135,73 +137,71 @@ def ingest(
                 format=format,
                 quotes=not no_quotes,
                 whole_files=whole_files,
-                new_people=new_people,
-                skip_bad_rows=skip_bad_rows,
-                options=options,
-                salt=salt,
-                memory_limit=memory_limit,
-                report=report,
+                **shared,
             )
-    seconds = time.monotonic() - start
+    seconds = time.monotonic() - began
     info = corpus.info()
-    rows = info["input"]["rows"]
-    if as_json:
-        facts = {"out": str(out), "seconds": seconds, "rows_per_second": rows / seconds, **info}
-        json.dump(facts, sys.stdout, indent=2, allow_nan=False)
-        print()
-        return
-    print(
-        f"{out}: {info['users']:,} users ({info['test_users']:,} for testing),"
-        f" {info['texts']:,} texts ({info['held_out_texts']:,} held out), {info['words']:,} words"
-    )
-    skipped = info["input"]["skipped_rows"]
+    rate = info["input"]["rows"] / seconds
+    facts = {"out": str(out), "seconds": seconds, "rows_per_second": rate, **info}
+    emit(facts, as_json, lambda console: _print(console, facts))
+
+
+def _print(console: Console, facts: Mapping[str, Any]) -> None:
+    lines = [
+        f"{facts['out']}: {facts['users']:,} users ({facts['test_users']:,} for testing),"
+        f" {facts['texts']:,} texts ({facts['held_out_texts']:,} held out), {facts['words']:,}"
+        " words"
+    ]
+    skipped = facts["input"]["skipped_rows"]
     if any(skipped.values()):
-        print(
+        lines.append(
             f"left out: {skipped['without_user']:,} rows without a user,"
             f" {skipped['without_text']:,} without a text"
         )
-    for sentence in _about_people(info):
-        print(sentence)
-    print(f"read {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows a second")
+    lines += _about_people(facts)
+    lines.append(
+        f"read {facts['input']['rows']:,} rows in {facts['seconds']:.1f} s,"
+        f" {facts['rows_per_second']:,.0f} rows a second"
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
-def _about_people(info: Mapping[str, Any]) -> Iterator[str]:
-    """Whose text it is, as far as the operator should know; never an id."""
-    if info["known_people"]:
+def _about_people(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Whether these people are known already, as far as the operator should know; never an id."""
+    if facts["known_people"]:
         yield (
             "these are the people of an earlier corpus: what was spent on them is carried over; if"
             " they are others, say --new-people"
         )
-    if info["new_people"]:
+    if facts["new_people"]:
         yield (
-            f"they look like the people {info['new_people']} of an earlier corpus, and were"
+            f"they look like the people {facts['new_people']} of an earlier corpus, and were"
             " declared to be others: claims will say so"
         )
-    for people, share in info["overlaps"]:
+    for people, share in facts["overlaps"]:
         yield (
             f"{share:.0%} of them, or of the people {people} of an earlier corpus, are in both: too"
             " few to be the same people, so what was spent on those is not carried over"
         )
-    if count := info["input"]["lookalike_ids"]:
+    if count := facts["input"]["lookalike_ids"]:
         yield (
             f"{count:,} user ids differ from another one in case or blanks only: if they are the"
-            " same people, mend the ids and ingest again, since each counts as a person here"
+            " same people, correct the ids and ingest again, since each counts as a person here"
         )
 
 
-@contextmanager
-def _bar() -> Iterator[Report]:
-    """A bar with the rows per second of each step."""
-    with bar("reading") as show:
-        current, start = "reading", time.monotonic()
+def _with_rate(show: Show) -> Callable[[str, int, int, int], None]:
+    """What the ingest reports to, which shows the rows per second of each step."""
+    current, began = "reading", time.monotonic()
 
-        def report(step: str, done: int, total: int, rows: int) -> None:
-            nonlocal current, start
-            if step != current:
-                current, start = step, time.monotonic()
-            passed = time.monotonic() - start
-            counted = rows if step == "reading" else done
-            rate = f"{counted / passed:,.0f} rows/s" if passed > 0 and counted else ""
-            show(step, done, total or None, rate)
+    def report(step: str, done: int, total: int, rows: int) -> None:
+        nonlocal current, began
+        if step != current:
+            current, began = step, time.monotonic()
+        passed = time.monotonic() - began
+        counted = rows if step == "reading" else done
+        rate = f"{counted / passed:,.0f} rows/s" if passed > 0 and counted else ""
+        show(step, done, total or None, rate)
 
-        yield report
+    return report

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tacit.cli.options import AsJson
-from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.cli.output import emit, epsilon, table
+from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
@@ -43,7 +40,7 @@ def ledger(
     ],
     as_json: AsJson = False,
     plot: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw epsilon over releases: .png, .svg or .pdf."),
     ] = None,
 ) -> None:
@@ -52,7 +49,7 @@ def ledger(
     A ledger that was changed, or is shorter than the last checkpoint says, is refused.
     """
     from tacit.cli import figures
-    from tacit.privacy.ledger import LedgerError
+    from tacit.privacy.ledger_lines import LedgerError
     from tacit.runs.open_release import open_release
 
     if plot is not None:
@@ -60,28 +57,22 @@ def ledger(
     try:
         release = open_release(run)
     except LedgerError as fault:
-        if as_json:
-            json.dump({"run": str(run), "intact": False, "why": str(fault)}, sys.stdout, indent=2)
-            print()
+        emit({"run": str(run), "intact": False, "why": str(fault)}, as_json, lambda console: None)
         raise
     if plot is not None:
         _plot(release, plot)
     row = _as_row(run, release)
-    if as_json:
-        json.dump(row, sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        _print(row)
+    emit(row, as_json, lambda console: _print(console, row))
 
 
 def _plot(release: OpenRelease, path: Path) -> None:
     from tacit.cli import figures
     from tacit.cli.progress import bar
-    from tacit.report.epsilon import over_releases
+    from tacit.report.claim import epsilon_over_releases
 
     book = release.ledger
     with bar("epsilon over releases") as show:
-        curves = over_releases(
+        curves = epsilon_over_releases(
             release.guarantee(),
             book,
             POINTS,
@@ -94,21 +85,15 @@ def _plot(release: OpenRelease, path: Path) -> None:
 
 
 def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
-    """The ledger under the names that scripts rely on."""
+    """The ledger's header, what follows from it, and how it was checked."""
     book, header = release.ledger, release.ledger.header
     attempts = Counter((e.branch, e.round) for e in book.entries if e.kind == "round")
     parent = header.parent
     return {
         "run": str(path),
-        "run_id": header.run_id,
         "intact": True,
+        **header.to_json(),
         **release.guarantee().as_row(),
-        "unit": header.unit,
-        "adjacency": header.adjacency,
-        "view": header.view,
-        "counted": header.counted,
-        "public_inputs": [asdict(one) for one in header.public_inputs],
-        "population": header.population,
         "entries": dict(Counter(entry.kind for entry in book.entries)),
         "charged_again": [
             {"round": round, "attempts": count}
@@ -117,10 +102,8 @@ def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
         ],
         "budget": _budget(book),
         "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
-        "branch": header.branch,
         "head": book.head.to_json(),
         "checked_against": release.checked_against,
-        "simulation": header.simulation,
         "complete": release.is_complete,
     }
 
@@ -136,35 +119,30 @@ def _budget(book: Ledger) -> dict[str, Any] | None:
     return asdict(budget) | {"spent": finite(spent), "left": max(budget.epsilon - spent, 0.0)}
 
 
-def _print(row: dict[str, Any]) -> None:
-    console = Console(highlight=False, markup=False)
-    table = Table("what", "value", title=f"the ledger of {row['run']}", show_header=False)
-    table.add_row("intact", f"yes, as long as {row['checked_against']} says")
-    table.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")
+def _print(console: Console, row: dict[str, Any]) -> None:
+    facts = table("", "", title=f"the ledger of {row['run']}")
+    facts.add_row("intact", f"yes, as long as {row['checked_against']} says")
+    facts.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")
     for kind, count in row["entries"].items():
         if kind != "round":
-            table.add_row(f"other entries: {kind}", f"{count:,}")
-    for name, epsilon in row["epsilon"].items():
-        shown = format_epsilon(math.inf if epsilon is None else epsilon)
+            facts.add_row(f"other entries: {kind}", f"{count:,}")
+    for name, value in row["epsilon"].items():
         is_claimed = name == row["accountant"]
-        table.add_row(f"epsilon by {name}", shown, style="bold" if is_claimed else "")
-    table.add_row("delta", format_delta(row["delta"]))
-    table.add_row("population", f"{row['population']:,} {row['unit']}s, declared public")
+        facts.add_row(f"epsilon by {name}", epsilon(value), style="bold" if is_claimed else "")
+    facts.add_row("delta", format_delta(row["delta"]))
+    facts.add_row("population", f"{row['population']:,} {row['unit']}s, declared public")
     if again := row["charged_again"]:
         rounds = ", ".join(f"{one['round']} ({one['attempts']} times)" for one in again)
-        table.add_row("charged again", f"round {rounds}")
+        facts.add_row("charged again", f"round {rounds}")
     if budget := row["budget"]:
-        table.add_row(
-            "budget",
-            f"epsilon {budget['epsilon']:g} by {budget['accountant']}, of which"
-            f" {budget['left']:.4g} is left",
-        )
+        left = f"of which {budget['left']:.4g} is left"
+        facts.add_row("budget", f"epsilon {budget['epsilon']:g} by {budget['accountant']}, {left}")
     if parent := row["parent"]:
         inherited = f"with its first {parent['entries']:,} entries"
-        table.add_row("branch of", f"run {parent['run_id']}, {inherited}")
+        facts.add_row("branch of", f"run {parent['run_id']}, {inherited}")
     if row["complete"] is not None:
-        table.add_row("training", "complete" if row["complete"] else "not finished")
-    console.print(table)
+        facts.add_row("training", "complete" if row["complete"] else "not finished")
+    console.print(facts)
     console.print(row["claim"])
     if row["other_runs"]:
         console.print(row["other_runs"])

@@ -129,6 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         note(str(stop))
         sys.exit(130)
     except (typer.TyperException, ValueError, OSError) as mistake:
+        if type(mistake).__name__ == "NoArgsIsHelpError":  # a group by itself: typer has shown help
+            sys.exit(0)
         if os.environ.get("TACIT_DEBUG"):
             raise
         format_message = getattr(mistake, "format_message", mistake.__str__)

@@ -1,19 +1,21 @@
-"""`tacit predict`: which words a model would suggest while somebody types."""
+"""`tacit predict`: which words a model would suggest while somebody types.
+
+With a text it answers once.  Without, it answers each line of its input, so that it can be tried at
+a prompt or driven by another program.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from tacit.cli.options import AsJson, whole_number
+from tacit.cli.options import AsJson, ModelArgument, Round, whole_number
+from tacit.cli.output import emit, percent, table
 
 if TYPE_CHECKING:
     from tacit.evaluation.suggestions import Suggestion
@@ -30,27 +32,15 @@ Examples:
 
 
 def predict(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run directory, an exported bundle, or another folder with a model.",
-            show_default=False,
-        ),
-    ],
+    run: ModelArgument,
     text: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(metavar="[TEXT]", help="What was typed.  Without it: lines from the input."),
     ] = None,
     top: Annotated[
         int, typer.Option(parser=whole_number, metavar="N", help="How many suggestions.")
     ] = 3,
-    round: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
-        ),
-    ] = None,
+    round: Round = None,
     as_json: AsJson = False,
 ) -> None:
     """Suggest words for a typed text, with the model's probability of each.
@@ -63,19 +53,17 @@ def predict(
 
     if top < 1:
         raise ValueError(f"--top must be at least 1, got {top}")
-    found = StoredModel.open(run, round)
-    suggester = Suggester(found.model, found.tokenizer)
+    stored = StoredModel.open(run, round)
+    suggester = Suggester(stored.model, stored.tokenizer)
     if text is not None:
         suggestions = suggester.suggest(text, top)
-        if as_json:
-            print(json.dumps([suggestion.as_row() for suggestion in suggestions], indent=2))
-        else:
-            _print(text, suggestions)
+        rows = [each.as_row() for each in suggestions]
+        emit(rows, as_json, lambda console: _print(console, text, suggestions))
         return
-    for line in _lines():
+    for line in _lines():  # one line of output for each
         suggestions = suggester.suggest(line, top)
         if as_json:
-            print(json.dumps([suggestion.as_row() for suggestion in suggestions]), flush=True)
+            print(json.dumps([each.as_row() for each in suggestions]), flush=True)
         else:
             shown = (f"{each.word} {each.probability:.1%}" for each in suggestions)
             print("   ".join(shown) or "nothing to suggest", flush=True)
@@ -96,14 +84,9 @@ def _lines() -> Iterator[str]:
             return
 
 
-def _print(text: str, suggestions: list[Suggestion]) -> None:
-    console = Console(highlight=False)
+def _print(console: Console, text: str, suggestions: list[Suggestion]) -> None:
     if not suggestions:
         console.print("nothing to suggest")
         return
-    table = Table(title=Text(f"after “{text}”"), title_justify="left")
-    table.add_column("word", style="bold")
-    table.add_column("probability", justify="right")
-    for suggestion in suggestions:
-        table.add_row(Text(suggestion.word), f"{suggestion.probability:.2%}")
-    console.print(table)
+    rows = [(each.word, percent(each.probability)) for each in suggestions]
+    console.print(table("word", ">probability", title=f"after “{text}”", rows=rows))

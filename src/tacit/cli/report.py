@@ -1,16 +1,15 @@
-"""`tacit report`: a run as one page, for whoever has to believe its claim."""
+"""`tacit report`: a run as one page, for the people who have to believe its claim."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from tacit.cli.options import AsJson, number, whole_number
+from tacit.cli.output import emit
 from tacit.cli.progress import bar
 
 EXAMPLES = """
@@ -36,7 +35,7 @@ def report(
         ),
     ],
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FILE",
             help="The page; its facts go beside it, ending in .json.  [default: RUN/report.html]",
@@ -50,7 +49,7 @@ def report(
         ),
     ] = False,
     projected_cohort: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number,
             metavar="N",
@@ -58,13 +57,13 @@ def report(
         ),
     ] = None,
     projected_population: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
-            parser=whole_number, metavar="N", help="Out of so many users; goes with the other one."
+            parser=whole_number, metavar="N", help="Out of N users in all; goes with the other one."
         ),
     ] = None,
     projected_delta: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             parser=number,
             metavar="DELTA",
@@ -77,53 +76,51 @@ def report(
 
     It needs no network.  Nothing of the run's private folder is in it without --internal.
     """
-    from tacit.privacy.guarantee import Projection
-    from tacit.report.reporting import facts_of, opened
-    from tacit.report.write import Target
+    from tacit.privacy.projection import Projection
+    from tacit.report.facts import gather, open_run
+    from tacit.report.page import Target
 
-    if (projected_cohort is None) is not (projected_population is None):
-        raise ValueError("--projected-cohort and --projected-population go together; give both")
-    if projected_delta is not None and projected_cohort is None:
-        raise ValueError(
-            "--projected-delta needs --projected-cohort and --projected-population; give all three"
-        )
     projection = None
     if projected_cohort is not None and projected_population is not None:
         projection = Projection(projected_cohort, projected_population, projected_delta)
-    found = opened(run)
-    target = Target(out or run / "report.html")
+    elif projected_cohort is not None or projected_population is not None:
+        raise ValueError("--projected-cohort and --projected-population go together; give both")
+    elif projected_delta is not None:
+        raise ValueError(
+            "--projected-delta needs --projected-cohort and --projected-population; give all three"
+        )
+    opened, target = open_run(run), Target(out or run / "report.html")
     with bar("reading the run") as show:
-        facts = facts_of(
-            found,
+        facts = gather(
+            opened,
             internal=internal,
             projection=projection,
             tell=lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}"),
         )
     target.write(facts)
     claim, warnings = facts["claim"]["sentence"], facts["warnings"]
-    there = facts["projected"]["sentence"] if projection is not None else None
-    if as_json:
-        row = {
-            "run": str(run),
-            "of": facts["of"],
-            "page": str(target.page),
-            "facts": str(target.facts),
-            "internal": internal,
-            **({"audited": facts["audit"] is not None} if "audit" in facts else {}),
-            "claim": claim,
-            **({"projected_claim": there} if there is not None else {}),
-            "warnings": warnings,
-        }
-        json.dump(row, sys.stdout, indent=2, allow_nan=False)
-        print()
-        return
-    console = Console(highlight=False, markup=False)
-    console.print(f"The report is {target.page}, and its facts are in {target.facts}.")
-    if internal:
-        console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
-    console.print(claim)
-    if there is not None:
-        console.print(f"Beside it: {there}")
-    for warning in warnings:
-        label = "Serious: " if warning["severity"] == "serious" else "Note: "
-        console.print(label + warning["text"])
+    row = {
+        "run": str(run),
+        "of": facts["of"],
+        "page": str(target.page),
+        "facts": str(target.facts),
+        "internal": internal,
+        "claim": claim,
+        "warnings": warnings,
+    }
+    if "audit" in facts:
+        row["audited"] = facts["audit"] is not None
+    if projection is not None:
+        row["projected_claim"] = facts["projected"]["sentence"]
+
+    def render(console: Console) -> None:
+        console.print(f"The report is {target.page}, and its facts are in {target.facts}.")
+        if internal:
+            console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
+        console.print(claim)
+        if projection is not None:
+            console.print(f"Beside it: {row['projected_claim']}")
+        for warning in warnings:
+            console.print(f"{warning['severity'].capitalize()}: {warning['text']}")
+
+    emit(row, as_json, render)

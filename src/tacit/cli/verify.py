@@ -1,17 +1,19 @@
-"""`tacit verify`: everything that a run or a bundle says about privacy, against its ledger."""
+"""`tacit verify`: everything that a run or a bundle says about privacy, against its ledger.
+
+For somebody who received a bundle: the check needs neither the corpus nor the machine that the
+model was trained on.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tacit.cli.options import AsJson
+from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
     from tacit.verification import Findings
@@ -40,31 +42,30 @@ def verify(
     Exits with 0 if nothing differs from the ledger, and else with 1, after a sentence for each
     difference.  Needs neither the corpus nor the machine that it was trained on.
     """
-    from tacit.verification import verify as verified
+    from tacit.verification import verify as check
 
-    found = verified(path)
-    if as_json:
-        json.dump(found.as_row(), sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        _print(found)
-    if found.differences:
+    findings = check(path)
+    emit(findings, as_json, lambda console: _print(console, findings))
+    if findings.differences:
         raise typer.Exit(DIFFERS)
 
 
-def _print(found: Findings) -> None:
-    console = Console(highlight=False, markup=False)
-    table = Table(title=f"the {found.kind} {found.path}")
-    for column in ("checked", "what", "differences"):
-        table.add_column(column)
-    for check in found.checks:
-        table.add_row(check.name, check.what, str(len(check.differences) or "none"))
-    console.print(table)
-    for remark in found.remarks:
+def _print(console: Console, findings: Findings) -> None:
+    console.print(
+        table(
+            *("checked", "what", "differences"),
+            title=f"the {findings.kind} {findings.path}",
+            rows=[
+                (check.name, check.what, str(len(check.differences) or "none"))
+                for check in findings.checks
+            ],
+        )
+    )
+    for remark in findings.remarks:
         console.print(f"Not checked: {remark}.", soft_wrap=True)
-    for difference in found.differences:
+    for difference in findings.differences:
         console.print(difference, soft_wrap=True)
-    if not found.differences:
-        assert found.head is not None
-        console.print(f"Nothing differs. Head: {found.head.hash}", soft_wrap=True)
-        console.print(found.claim)
+    if not findings.differences:
+        assert findings.head is not None
+        console.print(f"Nothing differs. Head: {findings.head.hash}", soft_wrap=True)
+        console.print(findings.claim)

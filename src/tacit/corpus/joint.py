@@ -15,9 +15,8 @@ from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import figures
-from tacit.privacy.inputs import PriorCost
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Header
+from tacit.privacy.ledger_lines import Header, PriorCost
 
 # Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
 Terms = tuple[str, Adjacency | None]

@@ -30,7 +30,7 @@ from tacit.corpus.builtin import is_cached
 from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks, durable, fields
+from tacit.privacy import checks, durable
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import (
@@ -41,9 +41,16 @@ from tacit.privacy.events import (
     canonical_json,
     event_from_json,
 )
-from tacit.privacy.ledger import Ledger, Release
-from tacit.privacy.ledger_lines import UNITS, Header, read_header
-from tacit.privacy.sealing import LedgerError, fault, open_seal, seal
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import (
+    UNITS,
+    Header,
+    LedgerError,
+    fault,
+    open_seal,
+    read_header,
+    seal,
+)
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
@@ -63,7 +70,7 @@ class PeoplesBudget:
     def __post_init__(self) -> None:
         checks.positive("epsilon", self.epsilon)
         checks.open_unit("delta", self.delta)
-        fields.one_of("unit", self.unit, UNITS)
+        checks.one_of("unit", self.unit, UNITS)
 
     @property
     def terms(self) -> Terms:
@@ -74,7 +81,7 @@ class PeoplesBudget:
 
     @classmethod
     def from_json(cls, data: Any) -> PeoplesBudget:
-        fields.expect_fields("a budget", data, cls)
+        checks.fields_of("a budget", data, cls)
         return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
 
     def stricter(self, other: PeoplesBudget) -> PeoplesBudget:
@@ -346,7 +353,7 @@ class PeopleLedger:
 
     @contextmanager
     def charging(
-        self, ledger: Ledger, releases: Sequence[Release]
+        self, ledger: Ledger, releases: Sequence[Charge]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
         """See `privacy.ledger.Witness`."""
         run = ledger.header.run_id

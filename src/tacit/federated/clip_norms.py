@@ -26,7 +26,7 @@ from tacit.models.base import LanguageModel, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-SMALLEST_SHARE = 1e-3  # of the whole: a layer that hardly moves still needs a norm above 0
+_SMALLEST_SHARE = 1e-3  # of the whole: a layer that hardly moves still needs a norm above 0
 
 Progress = Callable[[int, int], None]  # user updates done, of how many
 
@@ -41,13 +41,16 @@ class Norms:
 
     @property
     def overall(self) -> NDArray[np.float64]:
+        """The norm of each user's whole update: sqrt(sum_j |update_j|^2)."""
         whole: NDArray[np.float64] = np.sqrt((self.by_layer**2).sum(1))
         return whole
 
     def quantiles(self) -> dict[float, float]:
+        """The overall norms at `QUANTILES`."""
         return {q: float(np.quantile(self.overall, q)) for q in QUANTILES}
 
     def layer_medians(self) -> dict[str, float]:
+        """The median norm of each layer's updates, by the layer's name."""
         medians = np.median(self.by_layer, axis=0)
         return {name: float(value) for name, value in zip(self.layers, medians, strict=True)}
 
@@ -59,14 +62,17 @@ class Norms:
     @property
     def suggested_by_layer(self) -> tuple[float, ...]:
         """S_j for per-layer clipping: the layers' medians, in two digits."""
-        least = SMALLEST_SHARE * float(np.median(self.overall))
+        least = _SMALLEST_SHARE * float(np.median(self.overall))
         return tuple(_two_digits(max(value, least)) for value in self.layer_medians().values())
 
 
 def pseudo_users(
     texts: Sequence[Sequence[int]], tokens_per_user: int, count: int
 ) -> list[NDArray[np.int64]]:
-    """Users made of consecutive texts, cut at so many tokens; spread evenly over all the text."""
+    """`count` users of `tokens_per_user` tokens each, made of consecutive texts.
+
+    They are spread evenly over all the text, which has to be long enough for them.
+    """
     made: list[NDArray[np.int64]] = []
     current: list[int] = []
     for text in texts:
@@ -79,8 +85,8 @@ def pseudo_users(
             f"the public text is too short: it makes {len(made)} users of {tokens_per_user:,}"
             f" tokens, and {count} are needed; give more text or lower corpus.max_tokens_per_user"
         )
-    places = np.linspace(0, len(made) - 1, count).round().astype(int)
-    return [made[place] for place in places]
+    chosen = np.linspace(0, len(made) - 1, count).round().astype(int)
+    return [made[index] for index in chosen]
 
 
 def measured(
@@ -109,17 +115,17 @@ def measured(
     order = np.random.default_rng(0).permutation(len(users))
     trained, tested = order[: rounds * cohort], order[rounds * cohort :]
     total, done = 2 * len(tested) + len(trained), 0
-    key = RunKey.from_seed(0)  # nobody is protected here
+    key = RunKey.from_seed(0)  # public text: there is no user to protect
 
     def updated(user: int, round: int, start: Weights) -> NDArray[np.float32]:
         nonlocal done
         stream = key.stream(branch="clip", round=round, attempt=0, purpose=f"user {user}")
         tokens: Tokens = users[user]
-        found = update.run(sgd, start, tokens, bos=bos, stream=stream, clip=lambda x: x)
+        result = update.run(sgd, start, tokens, bos=bos, stream=stream, clip=lambda x: x)
         done += 1
         if progress is not None:
             progress(done, total)
-        return found.update
+        return result.update
 
     weights = to_vector(model)
     results = [_norms(model, 0, [updated(int(user), 0, weights) for user in tested])]

@@ -24,12 +24,13 @@ from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
 from tacit.mechanisms.plan import RoundPlan
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tokenizers.cache import TokenCache
 
 
 class Users(Protocol):
-    """Users by number."""
+    """The users of a task, by number; what a `Task` reads people's text through."""
 
     def __len__(self) -> int: ...
 
@@ -38,7 +39,7 @@ class Users(Protocol):
         ...
 
     def key(self, index: int) -> str:
-        """What names the user's stream, whoever else is there: the hashed id."""
+        """The name of the user's stream, which no other user changes: the hashed id."""
         ...
 
 
@@ -47,12 +48,12 @@ class Bringing(Protocol):
     """Users of whom some do not train but bring a finished result, as canary clients do."""
 
     def brought(self, index: int) -> UserResult | None:
-        """That result; None of a user who trains."""
+        """The precomputed update, or None if this user trains."""
         ...
 
 
 def brought_result(task: Task, user: int) -> UserResult | None:
-    """What a user brings who does not train; None of everybody else."""
+    """The result of a user who brings one instead of training; None for every other user."""
     return task.users.brought(user) if isinstance(task.users, Bringing) else None
 
 
@@ -128,33 +129,33 @@ class Diagnostics:
 
     def __add__(self, other: Diagnostics) -> Diagnostics:
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return Diagnostics(*(mine + theirs for mine, theirs in pairs))
+        return Diagnostics(*(one + another for one, another in pairs))
 
 
 @dataclass
 class CohortSum:
-    """What a cohort, or a part of one, adds up to."""
+    """What a cohort, or a part of one, adds up to: the private total and its diagnostics."""
 
     total: Contribution
     diagnostics: Diagnostics
 
     @classmethod
     def empty(cls, task: Task, job: Job) -> CohortSum:
-        """Of nobody."""
+        """The sum over no users, which every other sum starts from."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
 
     @classmethod
     def of(
         cls, update: Integers, weight: int, bits: Integers, diagnostics: Diagnostics
     ) -> CohortSum:
-        """From what was summed elsewhere; the arrays are kept, not copied."""
+        """A sum from its parts, computed elsewhere; the arrays are kept, not copied."""
         return cls(Contribution(update, weight, bits), diagnostics)
 
     def __add__(self, other: CohortSum) -> CohortSum:
         return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
 
     def add(self, task: Task, job: Job, computed: UserResult) -> None:
-        """One more user: clipped, weighed, quantised."""
+        """Add one more user's update: clipped, weighed, quantised."""
         self.total += task.plan.contribution(computed.update, computed.examples, job.clip_state)
         self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
 
@@ -192,7 +193,10 @@ def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
 
 
 def clip_function(task: Task, job: Job, tokens: Tokens) -> Clip:
-    """The ClipFn of greedy clipping, for the user of these tokens."""
+    """The ClipFn of greedy clipping (Algorithm 1) for the user of these tokens.
+
+    For a weight-aware plan it bounds the weighted update w_k (theta - theta^0), not the update.
+    """
     plan, clip_state = task.plan, job.clip_state
     examples = int((tokens[1:] != task.bos).sum())
     clipper = plan.clipper.with_norms(clip_state.norms)
@@ -213,7 +217,11 @@ def _diagnosed(plan: RoundPlan, clip_state: ClipState, result: UserResult) -> Di
     if not math.isfinite(square) and not np.isfinite(result.update).all():
         return Diagnostics(users=1, not_finite=1)
     layers = plan.layers if len(clip_state.norms) > 1 else None
-    squares = [square] if layers is None else map(_squares, _split(result.update, layers))
+    squares = (
+        [square]
+        if layers is None
+        else map(_squares, np.split(result.update, np.cumsum(layers)[:-1]))
+    )
     weight = plan.weighting.weigh(result.examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
     clipped = any(
         weight * math.sqrt(block) > norm
@@ -233,13 +241,11 @@ def _squares(block: NDArray[Any]) -> float:
         return float(np.dot(block, block))
 
 
-def _split(update: NDArray[Any], layers: tuple[int, ...]) -> list[NDArray[Any]]:
-    return np.split(update, np.cumsum(layers)[:-1])
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Sums inside a product depend on the number of threads, and bits have to repeat."""
+    """Run torch on one thread inside: sums in a product depend on the number of threads, and a
+    resumed round has to repeat every bit.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import LanguageModel, from_vector_, to_vector
+from tacit.models.base import LanguageModel, check_flag, from_vector_, to_vector
 from tacit.privacy import checks
 
 Weights = NDArray[np.float32]
@@ -50,8 +50,7 @@ class ServerMomentum:
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
         _check_decay("momentum", self.momentum)
-        if not isinstance(self.nesterov, bool):
-            raise ValueError(f"nesterov must be true or false, got {self.nesterov!r}")
+        check_flag("nesterov", self.nesterov)
 
     def initial(self, size: int) -> State:
         return {"velocity": np.zeros(size, np.float32)}
@@ -71,9 +70,9 @@ class ServerAdam:
         m <- beta1 m + (1 - beta1) average           v <- beta2 v + (1 - beta2) average^2
         direction = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + stabiliser)
 
-    `stabiliser` is their epsilon, a name that is taken here.  Its default is that of Reddi et al.
-    for averaged updates, which are small: with 1e-8 a word that hardly anybody used would move as
-    far as a frequent one.
+    `stabiliser` is their epsilon, a name that means privacy here.  Its default is that of Reddi et
+    al. for averaged updates, which are small: with 1e-8 a word that very few users wrote would move
+    as far as a frequent one.
     """
 
     learning_rate: float
@@ -126,7 +125,7 @@ def _moved(weights: Weights, step: Average) -> Weights:
 
 
 def _check_size(weights: Weights, average: Average) -> None:
-    """NumPy would stretch an average of one value to any size."""
+    """Refuse another size: NumPy would stretch an average of one value to any."""
     if weights.shape != average.shape:
         raise ValueError(
             f"the average must have the {len(weights)} values of the weights, got {len(average)}"
@@ -135,8 +134,8 @@ def _check_size(weights: Weights, average: Average) -> None:
 
 def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
     if name not in state or state[name].shape != (size,):
-        found = list(state[name].shape) if name in state else "none"
-        raise ValueError(f"the optimizer's state must have {size} values of {name!r}, got {found}")
+        shape = list(state[name].shape) if name in state else "none"
+        raise ValueError(f"the optimizer's state must have {size} values of {name!r}, got {shape}")
     return state[name]
 
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
 from tacit.kernels.rows import Layout, Rows, check_layout, rows_of
 from tacit.kernels.sampled_softmax import SampledSoftmax
+from tacit.models.base import check_flag
 from tacit.privacy import checks
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 Tokens = NDArray[np.integer[Any]]
 Clip = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -28,7 +29,11 @@ Clip = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class UserResult:
-    """Private to the user: the update, n_k, the mean loss over all steps, how many there were."""
+    """What a user computed, private until it is clipped, summed and noised.
+
+    `update` is theta - theta^0, `examples` is n_k, `loss` the mean training loss over all of the
+    user's `steps` local steps.
+    """
 
     update: NDArray[np.float32]
     examples: int
@@ -62,10 +67,10 @@ class FedAvg:
         checks.whole("local_epochs", self.local_epochs, at_least=1)
         checks.whole("batch_size", self.batch_size, at_least=1)
         checks.whole("unroll", self.unroll, at_least=1)
-        _check_flag("clip_each_step", self.clip_each_step)
+        check_flag("clip_each_step", self.clip_each_step)
         checks.non_negative("update_penalty", self.update_penalty)
         check_layout("rows", self.rows)
-        _check_flag("shuffle", self.shuffle)
+        check_flag("shuffle", self.shuffle)
 
     def run(
         self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
@@ -88,12 +93,12 @@ class FedAvg:
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
     def batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
-        """What each local step is taken on."""
+        """The rows of each local step, epoch after epoch."""
         for _ in range(self.local_epochs if len(rows) else 0):
             order = stream.permutation(len(rows)) if self.shuffle else None
             for first in range(0, len(rows), self.batch_size):
-                places = slice(first, first + self.batch_size)
-                yield rows.take(places if order is None else order[places])
+                batch = slice(first, first + self.batch_size)
+                yield rows.take(batch if order is None else order[batch])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +136,7 @@ class FedSGD:
         return UserResult(local.update(), rows.examples, loss / batch.examples, 1)
 
     def batch(self, rows: Rows, stream: Stream) -> Rows:
-        """What the gradient is of."""
+        """The rows that the gradient is computed on."""
         if self.batch_size is None or len(rows) <= self.batch_size:
             return rows
         return rows.take(stream.subset(len(rows), self.batch_size))
@@ -161,8 +166,3 @@ def clip_in_place(theta: Theta, start: Weights, clip: Clip, room: NDArray[np.flo
     if clipped is not update:  # a clipper hands back what is within its bound
         theta.set_weights(start + clipped.astype(np.float32))
     return True
-
-
-def _check_flag(name: str, value: bool) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")

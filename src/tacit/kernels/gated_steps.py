@@ -1,7 +1,8 @@
 """The gated layers of `models.recurrent`, forward and backward, in plain torch operations.
 
-A gate's derivative by its sum is dc or dh times a factor that is known after the forward pass, so
-all factors are computed at once and a step backward is left with a product or two.
+All parameters are views of one flat vector.  A gate's derivative by its sum is dc or dh times a
+factor that is known after the forward pass, so all factors are computed at once and a step backward
+is left with a product or two.
 
 Guarantee: buffers are written before they are read, but for the state before the first step, which
 is zero and stays so.  Nothing of one batch reaches the next.
@@ -9,11 +10,56 @@ is zero and stays so.  Nothing of one batch reaches the next.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from tacit.kernels.parameters import Parameters
+from tacit.models.layers import normalise_rows_
 from tacit.models.recurrent import CIFG, GRU, LSTM, RecurrentConfig, RecurrentModel
+
+# Of a row whose squares stay in the range of float32, float32 gives the norm well enough.
+_SMALLEST_NORM, _LARGEST_NORM = 1e-15, 1e15
+
+
+class Parameters:
+    """A recurrent model's parameters, by name and in its order, as views of one flat vector."""
+
+    def __init__(self, config: RecurrentConfig, gates: int) -> None:
+        V, E, C = config.vocab_size, config.embedding_size, config.cells
+        shapes: dict[str, list[int]] = {"embedding": [V, E]}
+        if config.output_bias:
+            shapes["output_bias"] = [V]
+        # The gates' kernels follow one another in the vector, so stacked they are a view of it.
+        shapes |= {"kernel": [gates * C, E + C], "bias": [gates * C]}
+        shapes |= {"projection": [E, C], "projection_bias": [E]}
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        self.flat = torch.zeros(sum(sizes))
+        self.anchor = torch.zeros(sum(sizes))
+        self.parts = {
+            name: part.view(shape)
+            for (name, shape), part in zip(
+                shapes.items(), torch.split(self.flat, sizes), strict=True
+            )
+        }
+        self.embedding, self.kernel = self.parts["embedding"], self.parts["kernel"]
+        self.bias, self.projection = self.parts["bias"], self.parts["projection"]
+        self.projection_bias = self.parts["projection_bias"]
+        self.output_bias = self.parts.get("output_bias")
+
+    def pull_back(self, pull: float) -> None:
+        """theta <- theta - pull (theta - anchor)."""
+        if pull:
+            self.flat.lerp_(self.anchor, pull)
+
+    def normalise_(self) -> None:
+        """`normalise_rows_` of the embedding, in float32 where that is as good."""
+        norms = torch.linalg.vector_norm(self.embedding, dim=1, keepdim=True)
+        smallest, largest = map(float, torch.aminmax(norms))
+        if smallest > _SMALLEST_NORM and largest < _LARGEST_NORM:
+            self.embedding.div_(norms)
+        else:
+            normalise_rows_(self.embedding)
 
 
 class GatedStep:
@@ -46,7 +92,7 @@ class GatedStep:
         self.prepare(rows, C)
 
     def prepare(self, rows: int, cells: int) -> None:
-        """Buffers and views that this kind of layer has besides."""
+        """Make the buffers and views that only this kind of layer has."""
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -57,20 +103,20 @@ class GatedStep:
         return self.hidden_after
 
     def run(self) -> None:
-        """All steps forward, then the factors."""
+        """Run all steps forward, then compute the factors."""
         raise NotImplementedError
 
-    def backward(self, d_hidden: Tensor, places: Tensor | None) -> None:
+    def backward(self, d_hidden: Tensor, positions: Tensor | None) -> None:
         """Derivatives by the gates' sums, from those by the hidden vectors that were scored."""
-        if places is None:
+        if positions is None:
             self.d_hidden.copy_(d_hidden)
         else:
-            self.d_hidden.zero_().index_copy_(0, places, d_hidden)
+            self.d_hidden.zero_().index_copy_(0, positions, d_hidden)
         self.run_back()
         self.d_inputs = torch.mm(self.d_sums, self.input_kernel)
 
     def run_back(self) -> None:
-        """All steps backward."""
+        """Run all steps backward."""
         raise NotImplementedError
 
     def descend(self, inputs: Tensor, learning_rate: float) -> None:
@@ -81,7 +127,7 @@ class GatedStep:
 
 
 class _WithCells(GatedStep):
-    """What LSTM and CIFG share: memory cells c, h = o tanh(c), and the way back through both.
+    """LSTM and CIFG: memory cells c, h = o tanh(c), and the way back through both.
 
     dc += dh o (1 - tanh(c)^2); then the output gate's sum gets dh times its factor, every other
     gate's dc times its own, and the step before gets dc f.
@@ -130,11 +176,11 @@ class _WithCells(GatedStep):
         torch.addcmul(o, self.scratch, self.squashed, value=-1, out=self.through)
 
     def next_cells(self, t: int) -> None:
-        """c' into `each_after[t]`."""
+        """Write c' into `each_after[t]`."""
         raise NotImplementedError
 
     def cell_factors(self) -> None:
-        """The factors of the gates that act on the cells; those of sigmoids hold s (1 - s)."""
+        """Write the factors of the gates that act on the cells, where sigmoids' hold s (1 - s)."""
         raise NotImplementedError
 
     def run_back(self) -> None:

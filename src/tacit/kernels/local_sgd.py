@@ -27,7 +27,7 @@ Weights = NDArray[np.float32]
 
 
 class LocalSteps(Protocol):
-    """Weights theta as one flat vector, in the order of `models.vectors`."""
+    """Weights theta as one flat vector, in the order of `parameter_vectors`."""
 
     def load(self, weights: Weights) -> None:
         """Begin at theta = theta^0 = `weights`; whatever was before is forgotten.
@@ -74,11 +74,11 @@ class LocalSGD(LocalSteps, Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """The model's."""
+        """The configuration of the model."""
         ...
 
     def set_part(self, first: int, values: Weights) -> None:
-        """Replace the values of theta from place `first` on, as many as are given."""
+        """Replace the values of theta from index `first` on by `values`."""
         ...
 
     def resized(self, vocab_size: int) -> LocalSGD:
@@ -198,7 +198,7 @@ class AutogradSGD:
 
 
 def check_tokens(rows: Rows, vocab_size: int) -> None:
-    """Ids that the model does not know: an index error, or worse, inside of it."""
+    """Raise `ValueError` for ids outside of the vocabulary, before they index into the model."""
     for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
         least, most = int(tokens.min()), int(tokens.max())
         if not (least >= 0 and most < vocab_size):

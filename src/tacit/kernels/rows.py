@@ -1,13 +1,13 @@
-"""A user's tokens as rows to train on, each read from a fresh state.
+"""A user's tokens as rows to train on, each read from a fresh state, and batches of them.
 
-A row has `unroll` places; each place has an input and the token that follows it as target.  Two
+A row has `unroll` positions; each has an input and the token that follows it as target.  Two
 layouts cut the tokens into rows:
 
 - "stream": all tokens of the user as one stream.  A user of 1,600 tokens and an unroll of 10 makes
   160 rows, in batches of 8 the 20 local steps of McMahan et al. 2018.
 - "texts": each text by itself, so that no row holds the end of one text and the start of another.
 
-BOS is never a target, because nobody has to predict that a text begins.  All other tokens behind
+BOS is never a target: that a text begins is not to be predicted.  All other tokens behind
 the first are a target exactly once, in either layout.
 """
 
@@ -49,7 +49,7 @@ class Rows:
     def take(self, which: slice | NDArray[np.int64]) -> Rows:
         """Some of the rows, as wide as the longest of them needs."""
         mask = self.mask.numpy()[which]
-        width = width_of(mask)
+        width = _width_of(mask)
         inputs, targets = (part.numpy()[which, :width] for part in (self.inputs, self.targets))
         return Rows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
 
@@ -60,24 +60,24 @@ def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: 
     check_layout("layout", layout)
     tokens = tokens.astype(np.int64)
     is_target = tokens[1:] != bos
-    places = np.arange(len(is_target))
+    positions = np.arange(len(is_target))
     if layout == "texts":
         starts = np.maximum.accumulate(np.where(tokens == bos, np.arange(len(tokens)), 0))
-        places = np.flatnonzero(is_target)
-        columns = (places - starts[places]) % unroll
+        positions = np.flatnonzero(is_target)
+        columns = (positions - starts[positions]) % unroll
     else:
-        columns = places % unroll
+        columns = positions % unroll
     rows = np.cumsum(columns == 0) - 1
     shape = (int(rows[-1]) + 1 if len(rows) else 0, unroll)
     inputs, targets, mask = np.full(shape, bos), np.full(shape, bos), np.zeros(shape, np.bool_)
-    inputs[rows, columns] = tokens[places]
-    targets[rows, columns] = tokens[places + 1]
-    mask[rows, columns] = is_target[places]
+    inputs[rows, columns] = tokens[positions]
+    targets[rows, columns] = tokens[positions + 1]
+    mask[rows, columns] = is_target[positions]
     used = mask.any(axis=1)
     return Rows(*(torch.from_numpy(part[used]) for part in (inputs, targets, mask)))
 
 
-def width_of(mask: NDArray[np.bool_]) -> int:
+def _width_of(mask: NDArray[np.bool_]) -> int:
     """How many columns there are up to the last in which something counts."""
     if mask.size and mask[:, -1].any():  # nearly always
         return int(mask.shape[1])
@@ -86,6 +86,47 @@ def width_of(mask: NDArray[np.bool_]) -> int:
 
 
 def check_layout(name: str, value: str) -> None:
-    """One of the layouts."""
+    """Raise `ValueError` unless the value is one of the layouts."""
     if value not in get_args(Layout):
         raise ValueError(f"{name} must be one of {', '.join(get_args(Layout))}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as the hand-written steps take them: time first, and only what counts.
+
+    Tokens are int64 and contiguous, and all of them are in the vocabulary.
+    """
+
+    inputs: Tensor  # [steps * rows], time first
+    targets: Tensor  # [examples], only those that count
+    positions: Tensor | None  # of the targets among the inputs; None if all count
+    rows: int
+    steps: int
+
+    @classmethod
+    def of(cls, rows: Rows, vocab_size: int) -> Batch:
+        """Drops the steps after the last that counts; refuses tokens outside of the vocabulary."""
+        mask, positions = rows.mask.numpy(), None
+        steps = _width_of(mask)
+        inputs = rows.inputs.numpy()[:, :steps].T.ravel()
+        targets = rows.targets.numpy()[:, :steps].T.ravel()
+        if rows.examples < mask.size:
+            positions = np.flatnonzero(mask[:, :steps].T)
+            targets = targets[positions]
+        for name, tokens in (("inputs", inputs), ("targets", targets)):
+            if tokens.dtype != np.int64:
+                raise ValueError(f"{name} must be int64, got {tokens.dtype}")
+            # As if they had no sign, so that a negative one is too large as well.
+            if tokens.size and not tokens.view(np.uint64).max() < vocab_size:
+                raise ValueError(
+                    f"{name} must be tokens from 0 to {vocab_size - 1}, got {tokens.min()} to"
+                    f" {tokens.max()}"
+                )
+        return cls(
+            torch.from_numpy(inputs),
+            torch.from_numpy(targets),
+            None if positions is None else torch.from_numpy(positions),
+            mask.shape[0],
+            steps,
+        )

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights, check_tokens
 from tacit.kernels.rows import Rows
 from tacit.privacy import checks
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 # Whatever is this likely is certain: a float sum of such probabilities is not exact enough to tell.
 _CERTAIN = 1 - 1e-9
@@ -56,7 +56,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class SampledSoftmax:
-    """At least so many words besides the user's own.
+    """A softmax over the user's own words and at least `negatives` others.
 
     They follow the log-uniform law over token ids, pi_v ~ log((v + 2) / (v + 1)), which is Zipf's
     with its sum in closed form.  It fits vocabularies in which ids go by public frequency, as those
@@ -90,13 +90,13 @@ class SampledSoftmax:
         if words >= vocab_size:
             return None
         others = np.flatnonzero(~is_own)
-        pi = inclusion_probabilities(log_uniform(vocab_size)[others], words - own)
-        chosen = systematic_sample(pi, stream)
+        pi = _inclusion_probabilities(_log_uniform(vocab_size)[others], words - own)
+        chosen = _systematic_sample(pi, stream)
         correction = np.zeros(vocab_size)
         correction[others[chosen]] = -np.log(pi[chosen])
         is_own[others[chosen]] = True
-        found = np.flatnonzero(is_own)
-        return Candidates(found, correction[found].astype(np.float32))
+        candidates = np.flatnonzero(is_own)
+        return Candidates(candidates, correction[candidates].astype(np.float32))
 
 
 class CandidateSGD:
@@ -113,9 +113,8 @@ class CandidateSGD:
         self._vectors = (config.vocab_size, config.embedding_size)
         self._has_bias: bool = config.output_bias
         # Padding may be any word; as all that is masked, it has no effect.
-        places = np.zeros(config.vocab_size, np.int64)
-        places[self._words] = np.arange(len(self._words))
-        self._places = places
+        self._index = np.zeros(config.vocab_size, np.int64)
+        self._index[self._words] = np.arange(len(self._words))
         # What the words that are no candidates are taken from, and theta^0.
         self._whole = self._start = np.empty(0, np.float32)
 
@@ -140,8 +139,8 @@ class CandidateSGD:
             yield taken
 
     def _renamed(self, rows: Rows) -> Rows:
-        """The words' places among the candidates."""
-        inputs, targets = (self._places[part.numpy()] for part in (rows.inputs, rows.targets))
+        """The rows with every word replaced by its index among the candidates."""
+        inputs, targets = (self._index[part.numpy()] for part in (rows.inputs, rows.targets))
         return Rows(torch.from_numpy(inputs), torch.from_numpy(targets), rows.mask)
 
     def _put_back(self) -> None:
@@ -186,14 +185,14 @@ class CandidateSGD:
 
 
 @functools.lru_cache(maxsize=4)
-def log_uniform(vocab_size: int) -> NDArray[np.float64]:
+def _log_uniform(vocab_size: int) -> NDArray[np.float64]:
     """The default public law: q_v = log((v + 2) / (v + 1)) / log(V + 1)."""
     law = np.log1p(1 / np.arange(1, vocab_size + 1)) / math.log(vocab_size + 1)
     law.flags.writeable = False
     return law
 
 
-def inclusion_probabilities(law: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _inclusion_probabilities(law: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Proportional to the law but at most 1, and `size` in sum: pi = min(1, factor * law)."""
     pi = np.empty_like(law)
     is_certain = np.zeros(len(law), np.bool_)
@@ -207,8 +206,8 @@ def inclusion_probabilities(law: NDArray[np.float64], size: int) -> NDArray[np.f
         is_certain |= more
 
 
-def systematic_sample(pi: NDArray[np.float64], stream: Stream) -> NDArray[np.int64]:
-    """Places in ascending order, each place i with probability pi[i]; as many as they sum up to.
+def _systematic_sample(pi: NDArray[np.float64], stream: Stream) -> NDArray[np.int64]:
+    """Indices in ascending order, each index i with probability pi[i]; sum(pi) of them.
 
     The probabilities are laid end to end on a line, and points at distance 1 from each other, the
     first of them uniform, choose where they fall.  One word of the stream.
@@ -217,6 +216,6 @@ def systematic_sample(pi: NDArray[np.float64], stream: Stream) -> NDArray[np.int
     size = round(float(pi[others].sum()))
     points = np.arange(size) + stream.uniform(1)
     ends = np.cumsum(pi[others])
-    found = np.searchsorted(ends, points, side="right")
-    chosen = others[np.minimum(found, len(others) - 1)] if size else others[:0]
+    index = np.searchsorted(ends, points, side="right")
+    chosen = others[np.minimum(index, len(others) - 1)] if size else others[:0]
     return np.sort(np.concatenate([certain, chosen]))

@@ -1,6 +1,6 @@
 """A model with several users' weights at once: one call of `torch.func` computes all gradients.
 
-Row u of a matrix theta holds the weights of user u, flat and in the order of `models.vectors`.
+Row u of a matrix theta holds the weights of user u, flat and in the order of `parameter_vectors`.
 Every operation of the model's is mapped over these rows (`vmap`), so that a product of one user
 becomes a batch of products, which is what keeps an accelerator busy.
 """
@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tacit.models.base import LanguageModel, layer_sizes
 from tacit.models.base import loss as summed_loss
 
-Parts = dict[str, Tensor]
+_Parts = dict[str, Tensor]
 
 
 class StackedModel:
@@ -78,7 +78,7 @@ class StackedModel:
         vmap(self._project)(self._parts(theta))
 
     def bytes_per_user(self, rows: int, time: int) -> int:
-        """About what a user takes who is trained on batches of this shape.
+        """About how much memory a user takes who is trained on batches of this shape.
 
         What the forward pass keeps for the backward pass, which is measured; two more of the
         logits' size, which the backward pass makes; and seven times the weights: themselves, their
@@ -110,16 +110,16 @@ class StackedModel:
         return sum(kept.values())
 
     def _mean_loss(
-        self, parts: Parts, inputs: Tensor, targets: Tensor, mask: Tensor, count: Tensor
+        self, parts: _Parts, inputs: Tensor, targets: Tensor, mask: Tensor, count: Tensor
     ) -> tuple[Tensor, Tensor]:
         total, _ = summed_loss(functional_call(self.model, parts, (inputs,))[0], targets, mask)
         return total / count, total.detach()
 
-    def _project(self, parts: Parts) -> Parts:
+    def _project(self, parts: _Parts) -> _Parts:
         functional_call(self._projection, {f"model.{name}": part for name, part in parts.items()})
         return parts  # changed in place; vmap asks for a result
 
-    def _parts(self, theta: Tensor) -> Parts:
+    def _parts(self, theta: Tensor) -> _Parts:
         """The parameters by name, as views of [users, values] or of one flat vector."""
         blocks = torch.split(theta, list(self.sizes), dim=-1)
         return {

@@ -21,18 +21,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tacit.kernels.batch import Batch
-from tacit.kernels.gated_steps import LAYERS, GatedStep
-from tacit.kernels.parameters import Parameters
+from tacit.kernels.gated_steps import LAYERS, GatedStep, Parameters
+from tacit.kernels.rows import Batch
 from tacit.models.recurrent import RecurrentConfig, RecurrentModel
 
 # A sum of exponentials within these bounds has lost nothing to overflow or underflow: the largest
 # of at most 2^24 terms is then above 1e-33, where float32 still has all of its digits.
-SMALLEST_SUM, LARGEST_SUM = 1e-25, 1e30
+_SMALLEST_SUM, _LARGEST_SUM = 1e-25, 1e30
 
 LARGEST_SOFTMAX = 2**24  # values of P that are kept: 64 MB
-LARGEST_SHAPE = 1024  # positions up to which a shape's buffers are kept for the next batch
-MOST_SHAPES = 32
+_LARGEST_SHAPE = 1024  # positions up to which a shape's buffers are kept for the next batch
+_MOST_SHAPES = 32
 
 
 class TorchStep:
@@ -50,13 +49,13 @@ class TorchStep:
 
     def step(self, batch: Batch, learning_rate: float, pull: float, project: bool) -> float:
         """One step on a batch with at least one target; returns the summed loss."""
-        p, places, targets = self.parameters, batch.places, batch.targets
+        p, positions, targets = self.parameters, batch.positions, batch.targets
         n, eta = len(targets), learning_rate
         layer = self._layer_for(batch.rows, batch.steps)
 
         hidden = layer.forward(batch.inputs)
-        if places is not None:
-            hidden = hidden[places]
+        if positions is not None:
+            hidden = hidden[positions]
         outputs = torch.addmm(p.projection_bias, hidden, p.projection.t())
         words = p.embedding[targets]
         most, Z, d_outputs = self._sums(outputs)
@@ -66,7 +65,7 @@ class TorchStep:
         losses = Z.log() + (most if most is not None else 0) - of_targets
         factor = (Z * n).reciprocal_().unsqueeze(1)
         d_outputs.mul_(factor).sub_(words, alpha=1 / n)
-        layer.backward(torch.mm(d_outputs, p.projection), places)
+        layer.backward(torch.mm(d_outputs, p.projection), positions)
 
         # From here on parameters change.  Only rows of the embedding are read again, each before
         # it changes, and only where P was not kept.
@@ -96,7 +95,7 @@ class TorchStep:
         most = None
         Z, weighted = self._sums_less(outputs, most)
         smallest, largest = map(float, torch.aminmax(Z))
-        if not (smallest > SMALLEST_SUM and largest < LARGEST_SUM):  # NaN comes here too
+        if not (smallest > _SMALLEST_SUM and largest < _LARGEST_SUM):  # NaN comes here too
             most = self._largest_logits(outputs)
             Z, weighted = self._sums_less(outputs, most)
         return most, Z, weighted
@@ -137,20 +136,21 @@ class TorchStep:
         return self._softmax[:size].view(-1, n)
 
     def _layer_for(self, rows: int, steps: int) -> GatedStep:
-        found = self._shapes.get((rows, steps))
-        if found is None:
-            found = self._layer(self.parameters, self.config, rows, steps)
-            if rows * steps <= LARGEST_SHAPE:
-                if len(self._shapes) == MOST_SHAPES:
+        """The layer's buffers for this shape, kept for the next batch unless they are large."""
+        layer = self._shapes.get((rows, steps))
+        if layer is None:
+            layer = self._layer(self.parameters, self.config, rows, steps)
+            if rows * steps <= _LARGEST_SHAPE:
+                if len(self._shapes) == _MOST_SHAPES:
                     self._shapes.clear()
-                self._shapes[rows, steps] = found
-        return found
+                self._shapes[rows, steps] = layer
+        return layer
 
 
-Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
+_Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
 
 
-def _logits(table: Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
+def _logits(table: _Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
     embedding, bias = table
     torch.mm(embedding[tile], outputs.t(), out=out)
     if bias is not None:
@@ -158,7 +158,7 @@ def _logits(table: Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
 
 
 def _exponentials(
-    table: Table, tile: slice, outputs: Tensor, most: Tensor | None, out: Tensor
+    table: _Table, tile: slice, outputs: Tensor, most: Tensor | None, out: Tensor
 ) -> None:
     _logits(table, tile, outputs, out)
     if most is not None:

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
+from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.events import Adjacency, Composition, Event, Gaussian, NonPrivate
-from tacit.privacy.pld import PldAccountant
 
 # Different events in one composition: enough to lose no more than about 1% of epsilon, and few
 # enough for a few seconds of accounting.

@@ -55,7 +55,7 @@ from tacit.mechanisms.parts import Part
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 FROM_RECORDS = "eDP-SGD as printed takes its scaling factors from people's records"
 

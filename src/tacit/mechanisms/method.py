@@ -28,7 +28,7 @@ from tacit.mechanisms.noise import add_own_noise_, on_grid_
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
 from tacit.privacy.events import Event, NonPrivate
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 Indices = NDArray[np.int64]
 Vector = NDArray[Any]  # float32 or float64, over all trained parameters

@@ -26,7 +26,7 @@ from tacit.mechanisms.parts import Part
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 from tacit.privacy.events import Composition
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 # What a noise keeps of earlier rounds; empty before the first round.
 NoiseState = tuple[NDArray[np.float64], ...]

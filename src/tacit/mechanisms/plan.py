@@ -17,19 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms import clipping as clippers
-from tacit.mechanisms import clipping as schedules
-from tacit.mechanisms import estimators, parts, refusals, samplers
-from tacit.mechanisms.clipping import (
-    Clipper,
-    ClipSchedule,
-    ClipState,
-    ConstantClip,
-    QuantileClip,
-    bit_sensitivity,
-    joint_noise_multiplier,
-    split_noise_multiplier,
-)
+from tacit.mechanisms import clipping, estimators, parts, refusals, samplers
+from tacit.mechanisms.clipping import Clipper, ClipSchedule, ClipState, QuantileClip
 from tacit.mechanisms.estimators import Estimator, UserWeighting
 from tacit.mechanisms.fixed_point import (
     CLIP_BITS,
@@ -44,9 +33,9 @@ from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
-from tacit.privacy.guarantee import Guarantee, Part
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger_lines import Header
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 UPDATE_NOISE = "update-noise"
 BIT_NOISE = "bit-noise"
@@ -84,7 +73,7 @@ class RoundPlan(parts.Part):
     estimator: Estimator
     noise: Noise | None = None
     weighting: UserWeighting = field(default_factory=UserWeighting)
-    schedule: ClipSchedule = field(default_factory=ConstantClip)
+    schedule: ClipSchedule = field(default_factory=clipping.ConstantClip)
     adaptive: QuantileClip | None = None
     layers: tuple[int, ...] | None = None
     weight_aware: bool = False
@@ -132,7 +121,7 @@ class RoundPlan(parts.Part):
         z = self.noise_multiplier or 0.0
         if not z or not self.bits:
             return z
-        return split_noise_multiplier(z, self.bit_noise_stddev, self.bits)
+        return clipping.split_noise_multiplier(z, self.bit_noise_stddev, self.bits)
 
     def noise_stddev(self, clip_state: ClipState | None = None) -> float:
         """sigma, on the average: zS/(qW), or 2zS/(qW_min) with the clipped denominator."""
@@ -171,8 +160,8 @@ class RoundPlan(parts.Part):
         assert self.is_private, "a plan without noise has no multiplier"
         assert adjacency is not None, "a plan with noise has a sampler for it"
         update = self.relative_noise / self.estimator.relative_sensitivity(adjacency)
-        bit = self.bit_noise_stddev / bit_sensitivity(adjacency)
-        return joint_noise_multiplier([update] + [bit] * self.bits)
+        bit = self.bit_noise_stddev / clipping.bit_sensitivity(adjacency)
+        return clipping.joint_noise_multiplier([update] + [bit] * self.bits)
 
     # A round.
 
@@ -213,7 +202,7 @@ class RoundPlan(parts.Part):
         return Contribution(
             self.grid(clip_state).quantise(clipped.values, still_to_weigh),
             weight,
-            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT).astype(np.int64),
+            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT),
         )
 
     def statistic(self, total: Contribution) -> NDArray[Any]:
@@ -291,7 +280,7 @@ class RoundPlan(parts.Part):
             accountant=accountant,
             excluded=ALWAYS_EXCLUDED,
         )
-        part = Part("round", self.event(), rounds, self.estimator_name)
+        part = ReleaseGroup("round", self.event(), rounds, self.estimator_name)
         return Guarantee(header, (part,), {accountant: epsilon}, accountant, projected)
 
     @property
@@ -337,18 +326,18 @@ _PARTS: dict[str, type[parts.Part]] = {
         samplers.TruncatedPoissonSampler,
         samplers.FixedSizeSampler,
         samplers.WithReplacementSampler,
-        clippers.FlatClip,
-        clippers.PerLayerClip,
-        clippers.NoClip,
+        clipping.FlatClip,
+        clipping.PerLayerClip,
+        clipping.NoClip,
         estimators.TrueAverage,
         estimators.FixedDenominator,
         estimators.ClippedDenominator,
         IndependentNoise,
         UserWeighting,
-        schedules.ConstantClip,
-        schedules.StepClip,
-        schedules.GeometricClip,
-        schedules.LinearClip,
+        clipping.ConstantClip,
+        clipping.StepClip,
+        clipping.GeometricClip,
+        clipping.LinearClip,
         QuantileClip,
     )
 }

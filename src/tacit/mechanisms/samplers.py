@@ -22,7 +22,7 @@ from scipy.special import betainc
 from tacit.mechanisms.parts import Part
 from tacit.privacy import checks, events
 from tacit.privacy.events import Adjacency, Event
-from tacit.privacy.randomness import Stream
+from tacit.privacy.stream import Stream
 
 Cohort = NDArray[np.int64]
 
@@ -47,9 +47,9 @@ class Sampler(Part, abc.ABC):
     def event(self, noise_multiplier: float) -> Event:
         """The event of one round whose noise stddev / sensitivity is `noise_multiplier`."""
 
-    @abc.abstractmethod
     def describe(self) -> str:
         """The sampler in a few words, as the claim names it."""
+        return self.event(1.0).sampling
 
     @abc.abstractmethod
     def largest_cohort(self, population: int) -> int:
@@ -81,18 +81,13 @@ class PoissonSampler(Sampler):
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.PoissonGaussian(self.sampling_prob, noise_multiplier)
 
-    def describe(self) -> str:
-        if self.sampling_prob == 1:
-            return "no sampling (everybody in every round)"
-        return f"Poisson sampling with probability {self.sampling_prob:.6g}"
-
     def largest_cohort(self, population: int) -> int:
         return population
 
 
 @dataclass(frozen=True)
 class _SlotSampler(Sampler):
-    """What the samplers over a declared number of slots share."""
+    """A sampler over a declared number of slots, of which actual users fill the first."""
 
     population: int
 
@@ -156,19 +151,13 @@ class TruncatedPoissonSampler(_SlotSampler):
             self.population, self.sampling_prob, self.max_cohort, noise_multiplier
         )
 
-    def describe(self) -> str:
-        return (
-            f"Poisson sampling with probability {self.sampling_prob:.6g}, cut to"
-            f" {self.max_cohort:,} a round"
-        )
-
     def largest_cohort(self, population: int) -> int:
         return min(self.max_cohort, population)
 
 
 @dataclass(frozen=True)
 class _SizedSampler(_SlotSampler):
-    """What the samplers with an exact cohort size share."""
+    """A sampler of exactly C = `cohort` users a round, so q = C / K."""
 
     cohort: int
 
@@ -207,11 +196,6 @@ class FixedSizeSampler(_SizedSampler):
         if self.cohort == self.population:
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.FixedSizeGaussian(self.population, self.cohort, noise_multiplier)
-
-    def describe(self) -> str:
-        if self.cohort == self.population:
-            return "no sampling (everybody in every round)"
-        return f"fixed-size sampling of {self.cohort:,} a round without replacement"
 
 
 @dataclass(frozen=True)

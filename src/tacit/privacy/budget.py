@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tacit.privacy import checks
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, Event
 
-EpsilonOf = Callable[[Composition, float], float]
-"""What a composition costs: its epsilon at a delta, by the accountant the budget names."""
-
-Counts = Mapping[Event, int]
-"""How often each event happened."""
+_Counts = Mapping[Event, int]  # how often each event happened
 
 
 class BudgetExceeded(ValueError):
@@ -21,7 +18,7 @@ class BudgetExceeded(ValueError):
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a run may cost, and the accountant that says so."""
+    """The most that a run may cost, and the accountant that measures it."""
 
     epsilon: float
     delta: float
@@ -33,86 +30,48 @@ class Budget:
         if not isinstance(self.accountant, str) or not self.accountant:
             raise ValueError(f"the budget's accountant must be named, got {self.accountant!r}")
 
-
-class Allowance:
-    """How many more times one event fits into a budget, found with few calls of the accountant.
-
-    Repetitions are tried ahead by doubling, then by bisection, and only as they are asked for:
-    5,000 equal rounds take some 13 calls, and 12 more where the budget ends.
-
-    Guarantee: a repetition is admitted only if a composition that contains it, and everything
-    before it, was itself accounted within the budget.  Releasing less than that cannot cost more,
-    so this holds even where an accountant's own figures are not quite monotone.
-    """
-
-    def __init__(
-        self, budget: Budget, epsilon_of: EpsilonOf, spent: Composition, event: Event
-    ) -> None:
-        self.event = event
-        self._budget = budget
-        self._epsilon_of = epsilon_of
-        self._spent = spent
-        self._admitted = 0
-        self._fits = 0  # so many repetitions are known to fit
-        self._exceeds: int | None = None  # so many are known not to
-        self._excess = 0.0  # and cost this much
-
-    def admits(self, count: int = 1) -> bool:
-        """Whether so many repetitions more than were admitted so far fit."""
-        wanted = self._admitted + count
-        while self._fits < wanted:
-            if self._exceeds is None:
-                trial = max(wanted, 2 * self._fits)
-            elif self._exceeds <= wanted:
-                return False
-            else:
-                trial = max(wanted, (self._fits + self._exceeds) // 2)
-            epsilon = self._epsilon_of(self._spent.then(self.event, trial), self._budget.delta)
-            if epsilon <= self._budget.epsilon:
-                self._fits = trial
-            else:  # NaN too
-                self._exceeds, self._excess = trial, epsilon
-        return True
-
-    def admit(self, count: int = 1) -> None:
-        """Count repetitions that were released."""
-        self._admitted += count
-
-    @property
-    def excess(self) -> float:
-        """The epsilon that the fewest repetitions known not to fit would reach."""
-        assert self._exceeds is not None
-        return self._excess
+    def spent_by(self, composition: Composition) -> float:
+        """The epsilon of a composition at the budget's delta, by the budget's accountant."""
+        return accountant_named(self.accountant).epsilon(composition, self.delta)
 
 
 class Cover:
-    """What fits into a budget where several runs charge events of several kinds, in any order.
+    """What fits into a budget, decided with few calls of the accountant.
 
-    It remembers one composition that was accounted within the budget, the cover, and admits all
-    that is contained in it.  Beyond that it tries a larger one: of every kind that was charged
-    since it was made as many again, and less and less where that is too much.  So n charges take
-    some log n calls of the accountant, whoever makes them.
+    Charges may be of several kinds, in any order and by several runs.  The cover is one composition
+    that was accounted within the budget; everything contained in it is admitted.  Beyond it a
+    larger one is tried: of every kind that was charged since the start as many again, and less and
+    less where that is too much.  So n charges take some log n calls: 5,000 equal rounds about 13,
+    and 12 more where the budget ends.
 
-    Guarantee: as for `Allowance`, what is admitted is contained in a composition that was itself
-    accounted within the budget.
+    Guarantee: a charge is admitted only if a composition that contains it, and everything before
+    it, was itself accounted within the budget.  Releasing less than that cannot cost more, so this
+    holds even where an accountant's own figures are not quite monotone.
+
+    Args:
+        fits: whether a composition is within the budget.
+        spent: what was charged before the cover was made.
     """
 
-    def __init__(self, fits: Callable[[Composition], bool], spent: Counts) -> None:
+    def __init__(self, fits: Callable[[Composition], bool], spent: _Counts) -> None:
         self._fits = fits
         self._start = dict(spent)
-        self._cover: Counts = {}
-        self._too_much: Counts | None = None  # tried, and found not to fit
+        self._cover: _Counts = {}
+        self._too_much: _Counts | None = None  # tried, and did not fit
 
-    def admits(self, wanted: Counts) -> bool:
-        """Whether so many of each event fit, in all."""
-        if _contains(self._cover, wanted):
+    def admits(self, total: _Counts) -> bool:
+        """Whether `total`, which counts all events from the first on, is within the budget.
+
+        Where it is not, the last composition that was tried is `total` itself.
+        """
+        if _contains(self._cover, total):
             return True
-        grown = {event: n - self._start.get(event, 0) for event, n in wanted.items()}
+        grown = {event: n - self._start.get(event, 0) for event, n in total.items()}
         share = 1
         while share:
             ahead = {event: max(n, 0) // share for event, n in grown.items()}
             share = 2 * share if any(ahead.values()) else 0
-            trial = {event: n + ahead[event] for event, n in wanted.items()}
+            trial = {event: n + ahead[event] for event, n in total.items()}
             if share and self._too_much is not None and _contains(trial, self._too_much):
                 continue  # less than this was too much already
             if self._fits(Composition(tuple(trial.items()))):
@@ -122,5 +81,5 @@ class Cover:
         return False
 
 
-def _contains(larger: Counts, smaller: Counts) -> bool:
+def _contains(larger: _Counts, smaller: _Counts) -> bool:
     return all(larger.get(event, 0) >= n for event, n in smaller.items())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from scipy.optimize import brentq
 
 from tacit.privacy import checks
-from tacit.privacy.accountant import Accountant
+from tacit.privacy.accountants import Accountant
 from tacit.privacy.events import Composition, Event
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 2e5

@@ -21,15 +21,19 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.ledger_lines import Header
 
 if TYPE_CHECKING:
-    from tacit.privacy.guarantee import Guarantee, Part
+    from tacit.privacy.guarantee import Guarantee, ReleaseGroup
+    from tacit.privacy.ledger_lines import Header, PriorCost
 
 # What an epsilon of training never covers, in words for a header's `excluded`.
 SETTINGS = "the choice of settings"
 TEST_USERS = "test users, who are disjoint from the training users and unprotected"
 ALWAYS_EXCLUDED: tuple[str, ...] = (SETTINGS, TEST_USERS)
+ELSEWHERE = {
+    "tokenizer": "the users of another corpus, from whose text the tokenizer was learnt",
+    "starting weights": "the users of other corpora on whose text the starting model was trained",
+}
 COUNTED = "the number of training {unit}s, which is published"
 
 PROJECTED = "projected, not trained with this guarantee"
@@ -44,8 +48,8 @@ def format_epsilon(epsilon: float, digits: int = 4) -> str:
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(
         Decimal(repr(float(epsilon)))
     )
-    places = max(digits - 1 - rounded.adjusted(), 0)
-    return f"{rounded:.{places}f}" if 1e-5 <= epsilon < 1e9 else f"{rounded:.{digits - 1}e}"
+    decimals = max(digits - 1 - rounded.adjusted(), 0)
+    return f"{rounded:.{decimals}f}" if 1e-5 <= epsilon < 1e9 else f"{rounded:.{digits - 1}e}"
 
 
 def format_delta(delta: float) -> str:
@@ -83,6 +87,16 @@ def claim(of: Guarantee) -> str:
     return "  ".join(said)
 
 
+def excluded_by(costs: Sequence[PriorCost]) -> tuple[str, ...]:
+    """Whom a claim leaves out because of what was paid before the run, and elsewhere."""
+    said: list[str] = []
+    for cost in costs:
+        said += cost.excluded
+        if cost.whom == "elsewhere":
+            said.append(ELSEWHERE.get(cost.what, f"those who paid for the {cost.what}"))
+    return tuple(dict.fromkeys(said))
+
+
 def _sentence(of: Guarantee) -> str:
     header = of.header
     if of.reasons:
@@ -105,10 +119,10 @@ def _sentence(of: Guarantee) -> str:
     )
 
 
-def _described(header: Header, parts: Sequence[Part]) -> list[str]:
+def _described(header: Header, parts: Sequence[ReleaseGroup]) -> list[str]:
     """Each kind of release with how often it was made."""
 
-    def alike(part: Part) -> tuple[str, str, str]:
+    def alike(part: ReleaseGroup) -> tuple[str, str, str]:
         event = part.event
         is_noisy = isinstance(event, Noisy)
         return part.kind, event.sampling, "" if is_noisy else _other(part.kind, event)
@@ -142,7 +156,7 @@ def _named(kind: str) -> str:
     return RELEASED.get(kind, kind)
 
 
-def _noise(parts: Sequence[Part]) -> str:
+def _noise(parts: Sequence[ReleaseGroup]) -> str:
     """How much noise there was, and in how many releases if not in all the same."""
     counts: dict[float, int] = {}
     for part in parts:
@@ -187,10 +201,10 @@ def _of_prior_costs(of: Guarantee) -> list[str]:
         if cost.whom == "same":
             said.append(f"This includes what it cost to learn the {cost.what} from the same users.")
         elif cost.whom == "beside":
-            theirs = format_epsilon(of.cost_of(cost))
+            paid = format_epsilon(of.cost_of(cost))
             said.append(
                 f"The {cost.what} was learnt from part {cost.part} of the corpus's users, none of"
-                f" whom are trained on here, at epsilon {theirs}: the epsilon stated is the larger"
+                f" whom are trained on here, at epsilon {paid}: the epsilon stated is the larger"
                 " of the two, and holds for the users of both parts."
             )
     return said

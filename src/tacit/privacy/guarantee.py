@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from tacit.privacy import checks
 from tacit.privacy.accountants import sound_accountants
-from tacit.privacy.claims import COUNTED, claim
+from tacit.privacy.claims import COUNTED, claim, excluded_by
 from tacit.privacy.events import (
     Adjacency,
     Composition,
@@ -27,29 +25,16 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
 )
-from tacit.privacy.inputs import PriorCost
-from tacit.privacy.ledger_lines import Entry, Header
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost
+from tacit.privacy.projection import Projection
 
-FIXED_DENOMINATOR = "fixed-denominator"  # the only estimator whose noise can be projected
-ELSEWHERE = {
-    "tokenizer": "the users of another corpus, from whose text the tokenizer was learnt",
-    "starting weights": ("the users of other corpora on whose text the starting model was trained"),
-}
-
-
-class Book(Protocol):
-    """What a guarantee is made from: a verified ledger."""
-
-    @property
-    def header(self) -> Header: ...
-
-    @property
-    def entries(self) -> Sequence[Entry]: ...
+_FIXED_DENOMINATOR = "fixed-denominator"  # the only estimator whose noise can be projected
 
 
 @dataclass(frozen=True)
-class Part:
-    """Equal releases: what they are, how often they were made, and what each costs."""
+class ReleaseGroup:
+    """Equal releases: their kind, the event of each, and how often they were made."""
 
     kind: str
     event: Event
@@ -62,23 +47,23 @@ class Guarantee:
     """Everything that may be said about the privacy of a run."""
 
     header: Header
-    parts: tuple[Part, ...]  # those that cost something, in the order they first happened
+    parts: tuple[ReleaseGroup, ...]  # those that cost something, in the order they first happened
     epsilon: dict[str, float]  # by accountant; infinite where there is no guarantee
     accountant: str  # whose figure is claimed
     is_projected: bool = False
     others: str = field(default="", compare=False)  # about other runs on the same people's text
 
     @classmethod
-    def of(cls, book: Book) -> Guarantee:
+    def of(cls, ledger: Ledger) -> Guarantee:
         """The guarantee of all that a ledger holds."""
         return cls.for_releases(
-            book.header,
-            [Part(entry.kind, entry.event, 1, entry.estimator) for entry in book.entries],
+            ledger.header,
+            [ReleaseGroup(one.kind, one.event, 1, one.estimator) for one in ledger.entries],
         )
 
     @classmethod
     def for_releases(
-        cls, header: Header, releases: Sequence[Part], *, is_projected: bool = False
+        cls, header: Header, releases: Sequence[ReleaseGroup], *, is_projected: bool = False
     ) -> Guarantee:
         """The guarantee of releases on a header's terms."""
         counts: dict[tuple[str, Event, str | None], int] = {}
@@ -86,15 +71,15 @@ class Guarantee:
             if part.count and not isinstance(part.event, PostProcessing):
                 key = (part.kind, part.event, part.estimator)
                 counts[key] = counts.get(key, 0) + part.count
-        parts = tuple(Part(kind, event, n, how) for (kind, event, how), n in counts.items())
+        parts = tuple(ReleaseGroup(kind, event, n, how) for (kind, event, how), n in counts.items())
         composition = Composition.of((part.event, part.count) for part in parts)
         epsilon = figures(composition, header.delta, header.accountant)
         for cost in header.prior_costs:
-            if cost.whom == "beside":
+            if cost.whom == "beside":  # parallel composition: the larger epsilon holds for all
                 assert cost.releases is not None
-                theirs = figures(cost.releases, header.delta, header.accountant)
-                least = min(theirs.values())
-                epsilon = {by: max(own, theirs.get(by, least)) for by, own in epsilon.items()}
+                paid = figures(cost.releases, header.delta, header.accountant)
+                least = min(paid.values())
+                epsilon = {by: max(own, paid.get(by, least)) for by, own in epsilon.items()}
         return cls(header, parts, epsilon, _claimed(epsilon, header.accountant), is_projected)
 
     @property
@@ -104,11 +89,12 @@ class Guarantee:
 
     @property
     def delta(self) -> float:
+        """The delta that is claimed."""
         return self.header.delta
 
     @property
     def adjacency(self) -> Adjacency | None:
-        """The one that the ledger declares, else that of its releases."""
+        """The adjacency that the ledger declares, else that of its releases."""
         return self.header.adjacency or Composition.of(part.event for part in self.parts).adjacency
 
     @property
@@ -127,7 +113,7 @@ class Guarantee:
         """What the claim leaves out."""
         header = self.header
         counted = (COUNTED.format(unit=header.unit),) if header.population_is_counted else ()
-        return tuple(dict.fromkeys([*header.excluded, *counted, *of_others(header.prior_costs)]))
+        return tuple(dict.fromkeys([*header.excluded, *counted, *excluded_by(header.prior_costs)]))
 
     @property
     def claim(self) -> str:
@@ -151,57 +137,56 @@ class Guarantee:
     def cost_of(self, cost: PriorCost) -> float:
         """What others have paid, by the accountant of the claim where it is sound for that."""
         assert cost.releases is not None
-        theirs = figures(cost.releases, self.header.delta, self.header.accountant)
-        return theirs.get(self.accountant, min(theirs.values()))
+        paid = figures(cost.releases, self.header.delta, self.header.accountant)
+        return paid.get(self.accountant, min(paid.values()))
 
     def beside(self, others: str) -> Guarantee:
-        """With a remark about the other runs on the same people's text."""
+        """The same guarantee with a remark about other runs on the same people's text."""
         return replace(self, others=others)
 
     def projected(self, to: Projection) -> Guarantee:
         """What the same noise on the average would be worth where more people take part.
 
-        A model's accuracy depends on the noise on the average update, sigma, and hardly on the
-        cohort (McMahan et al. 2018, section 3).  With a fixed denominator sigma is zS/C where C
-        users take part on average, so that the same sigma at C' users is a noise multiplier of
-        z C'/C.  Where rounds had different cohorts, the largest becomes C' and the others grow in
-        proportion.  Releases from everybody cost what they cost.  All that the claim says besides,
-        and all that it leaves out, stays; at the run's own (largest) cohort, population and delta
-        the figures are the actual ones.
+        Each round's event is enlarged to the projected cohort (see `privacy.projection`); releases
+        from everybody cost what they cost.  All that the claim says besides, and all that it leaves
+        out, stays; at the run's own (largest) cohort, population and delta the figures are the
+        actual ones.
+
+        Raises `ValueError` for rounds whose noise cannot be projected.
         """
         header = self.header
         parts = [replace(part, event=self._enlarged(part, to)) for part in self.parts]
-        delta = to.delta if to.delta is not None else _delta_at(to.population, header)
+        if to.rounds is not None:
+            if sum(part.kind == "round" for part in parts) > 1:
+                raise ValueError(
+                    f"a projection to {to.rounds:,} rounds needs rounds that are all alike, and"
+                    " those of this run differ in their noise or sampling"
+                )
+            parts = [
+                replace(part, count=to.rounds) if part.kind == "round" else part for part in parts
+            ]
+        is_own = to.population == header.population
         larger = replace(
             header,
             population=to.population,
-            population_is_counted=header.population_is_counted
-            and to.population == header.population,
-            delta=delta,
+            population_is_counted=header.population_is_counted and is_own,
+            delta=to.delta or (header.delta if is_own else default_delta(to.population)),
             budget=None,
         )
         return Guarantee.for_releases(larger, parts, is_projected=True)
 
-    def _enlarged(self, part: Part, to: Projection) -> Event:
-        event = part.event
-        if isinstance(event, Gaussian | PureDP | Lapse) and part.kind != "round":
-            return event
-        if not isinstance(event, PoissonGaussian) or part.estimator != FIXED_DENOMINATOR:
+    def _enlarged(self, part: ReleaseGroup, to: Projection) -> Event:
+        if isinstance(part.event, Gaussian | PureDP | Lapse) and part.kind != "round":
+            return part.event
+        if not isinstance(part.event, PoissonGaussian) or part.estimator != _FIXED_DENOMINATOR:
             raise ValueError(
                 "a projection needs noisy rounds with Poisson sampling, the fixed denominator and"
                 " a clip norm that does not adapt"
             )
-        own = self._largest_sampling_prob * self.header.population
-        if math.isclose(own, to.cohort, rel_tol=1e-12):
-            own = to.cohort  # q K is C but for its last bit
-        larger = to.cohort / own
-        q = min(event.sampling_prob * larger * (self.header.population / to.population), 1.0)
-        return PoissonGaussian(q, event.noise_multiplier * larger)
-
-    @property
-    def _largest_sampling_prob(self) -> float:
-        events = (part.event for part in self.parts)
-        return max(event.sampling_prob for event in events if isinstance(event, PoissonGaussian))
+        events = (one.event for one in self.parts)
+        largest = max(event.sampling_prob for event in events if isinstance(event, PoissonGaussian))
+        population = self.header.population
+        return to.enlarge(part.event, largest * population, population)
 
     def as_row(self) -> dict[str, object]:
         """Under the names that scripts rely on; an infinite epsilon is null."""
@@ -214,39 +199,6 @@ class Guarantee:
             "excluded": list(self.excluded),
             "other_runs": self.others or None,
         }
-
-
-def of_others(costs: Sequence[PriorCost]) -> tuple[str, ...]:
-    """Whom a claim leaves out because of what was paid before, and elsewhere."""
-    said: list[str] = []
-    for cost in costs:
-        said += cost.excluded
-        if cost.whom == "elsewhere":
-            said.append(ELSEWHERE.get(cost.what, f"those who paid for the {cost.what}"))
-    return tuple(dict.fromkeys(said))
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A cohort and a population that a run did not have.
-
-    Without a delta it is the run's own at its own population, and population^-1.1 elsewhere.
-    """
-
-    cohort: float
-    population: int
-    delta: float | None = None
-
-    def __post_init__(self) -> None:
-        checks.positive("the projected cohort", self.cohort)
-        checks.whole("the projected population", self.population, at_least=2)
-        if self.delta is not None:
-            checks.open_unit("the projected delta", self.delta)
-        if self.cohort > self.population:
-            raise ValueError(
-                f"the projected cohort must be at most the projected population of"
-                f" {self.population:,}, got {self.cohort:g}"
-            )
 
 
 def figures(composition: Composition, delta: float, asked: str | None = None) -> dict[str, float]:
@@ -275,12 +227,8 @@ def _claimed(epsilon: dict[str, float], asked: str | None) -> str:
 
 
 def default_delta(population: int) -> float:
-    """The papers' K^-1.1."""
+    """The papers' K^-1.1 for a population of K."""
     return math.pow(population, -1.1)
-
-
-def _delta_at(population: int, header: Header) -> float:
-    return header.delta if population == header.population else default_delta(population)
 
 
 def finite(value: float) -> float | None:

@@ -15,44 +15,28 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from tacit.privacy import durable
-from tacit.privacy.budget import Allowance, Budget, BudgetExceeded, EpsilonOf
+from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, PostProcessing, event_from_json
-from tacit.privacy.inputs import Head
 from tacit.privacy.ledger_lines import (
     Contents,
     Entry,
+    Head,
     Header,
+    LedgerError,
     Parent,
-    entry_line,
+    entry_lines,
+    fault,
     header_line,
-    is_stated_for,
-    torn_line,
     verify,
 )
-from tacit.privacy.sealing import LedgerError
-
-__all__ = [
-    "Budget",
-    "BudgetExceeded",
-    "Entry",
-    "EpsilonOf",
-    "Head",
-    "Header",
-    "Ledger",
-    "LedgerError",
-    "Parent",
-    "Release",
-    "Witness",
-]
 
 
 @dataclass(frozen=True)
-class Release:
-    """What is about to be released, as `Ledger.charge` takes it."""
+class Charge:
+    """What is about to be released, as `Ledger.charge` takes it; `Entry` explains the fields."""
 
     kind: str
     round: int
@@ -64,10 +48,10 @@ class Release:
 
 
 class Witness(Protocol):
-    """Whoever has to know of a charge before its noise is drawn: the ledger of the people."""
+    """A second record that must know of a charge before its noise is drawn: the people's ledger."""
 
     def charging(
-        self, ledger: Ledger, releases: Sequence[Release]
+        self, ledger: Ledger, releases: Sequence[Charge]
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
         """Refuse what the people's budget does not cover; inside, take the lines once written.
 
@@ -79,46 +63,32 @@ class Witness(Protocol):
 class Ledger:
     """An open ledger.  `create`, `open`, `read` and `branch` make one; `close` lets others write.
 
-    Reading takes no lock.  The first append does, and from then on no other process can append.
+    Reading takes no lock.  The first charge does, and from then on no other process can charge.
     """
 
-    def __init__(
-        self, path: Path, contents: Contents, size: int, epsilon_of: EpsilonOf | None, writes: bool
-    ) -> None:
-        if writes and contents.header.budget and epsilon_of is None:
-            raise ValueError(
-                f"the ledger {path} has a budget, so epsilon_of must say what a composition costs"
-            )
+    def __init__(self, path: Path, contents: Contents, size: int, *, writes: bool) -> None:
         self.path = path
         self.header = contents.header
-        self._entries = list(contents.entries)
-        self._hashes = list(contents.hashes)
+        self.witness: Witness | None = None
+        self._entries: list[Entry] = []
+        self._hashes = [contents.hashes[0]]
         self._counts: dict[Event, int] = {}
         self._round_lines: dict[tuple[int, int], int] = {}  # (round, attempt) of this branch
-        for entry in contents.entries:
-            self._note(entry)
+        self._add(contents.entries, contents.hashes[1:])
         self._size = size
-        self._epsilon_of = epsilon_of
         self._writes = writes
         self._file: io.FileIO | None = None
-        self._allowance: Allowance | None = None
-        self.witness: Witness | None = None
+        self._cover: Cover | None = None
+        self._epsilon = 0.0  # the budget's figure for the composition that was tried last
 
     @classmethod
-    def create(
-        cls, path: Path | str, header: Header, *, epsilon_of: EpsilonOf | None = None
-    ) -> Self:
+    def create(cls, path: Path | str, header: Header) -> Self:
         """Start a new ledger on the disk; an existing file is refused."""
-        return cls._create(Path(path), header, (), epsilon_of)
+        return cls._create(Path(path), header, ())
 
     @classmethod
     def open(
-        cls,
-        path: Path | str,
-        head: Head | None = None,
-        *,
-        epsilon_of: EpsilonOf | None = None,
-        repair_torn_tail: bool = False,
+        cls, path: Path | str, head: Head | None = None, *, repair_torn_tail: bool = False
     ) -> Self:
         """Verify a ledger and open it for appending.
 
@@ -133,28 +103,27 @@ class Ledger:
         if contents.torn and repair_torn_tail:
             size -= len(contents.torn)
             _cut(path, size, contents.torn)
-        elif contents.torn:
-            raise torn_line(path, contents)
-        return cls(path, contents, size, epsilon_of, writes=True)
+        else:
+            _refuse_torn(path, contents)
+        return cls(path, contents, size, writes=True)
 
     @classmethod
     def read(
         cls, path: Path | str, head: Head | None = None, *, torn_is_left_out: bool = False
     ) -> Self:
-        """Verify a ledger and open it for reading only: a budget needs no accountant then."""
+        """Verify a ledger and open it for reading only."""
         path = Path(path)
         contents, size = _load(path, head)
-        if contents.torn and not torn_is_left_out:
-            raise torn_line(path, contents)
-        return cls(path, contents, size, None, writes=False)
+        if not torn_is_left_out:
+            _refuse_torn(path, contents)
+        return cls(path, contents, size, writes=False)
 
     @classmethod
     def of_bytes(cls, data: bytes, path: Path) -> Self:
         """A ledger that is not on the disk yet, for reading; `path` is what faults name."""
         contents = verify(data, path)
-        if contents.torn:
-            raise torn_line(path, contents)
-        return cls(path, contents, len(data), None, writes=False)
+        _refuse_torn(path, contents)
+        return cls(path, contents, len(data), writes=False)
 
     @staticmethod
     def header_at(path: Path | str) -> Header:
@@ -171,15 +140,21 @@ class Ledger:
         *,
         run_id: str,
         round: int = 0,
-        epsilon_of: EpsilonOf | None = None,
         declared: Header | None = None,
     ) -> Self:
         """Start the ledger of a branch with the first `upto` entries of another ledger.
 
         They are chained anew under a header that names the other run and its head at that point, so
-        the branch pays for everything that its starting model has cost.  A branch id keys the
-        randomness; one that was used on the way here is refused.  `round` is the one after which
-        it left.  All else that a header says is that of `declared`, by default the other ledger's.
+        the branch pays for everything that its starting model has cost.
+
+        Args:
+            path: where the branch's ledger is created.
+            from_ledger: the ledger that the branch leaves.
+            upto: how many of its entries the branch inherits.
+            branch_id: keys the randomness; one that was used on the way here is refused.
+            run_id: the id of the branch's own run.
+            round: the round after which the branch left.
+            declared: all else that the header says; by default that of the other ledger.
         """
         if not 0 <= upto <= len(from_ledger._entries):
             raise ValueError(
@@ -193,31 +168,31 @@ class Ledger:
         header = replace(
             declared or from_ledger.header, run_id=run_id, branch=branch_id, parent=parent
         )
-        return cls._create(Path(path), header, inherited, epsilon_of)
+        return cls._create(Path(path), header, inherited)
 
     @classmethod
-    def _create(
-        cls, path: Path, header: Header, entries: tuple[Entry, ...], epsilon_of: EpsilonOf | None
-    ) -> Self:
-        line, line_hash = header_line(header)
-        lines, hashes = [line], [line_hash]
+    def _create(cls, path: Path, header: Header, entries: tuple[Entry, ...]) -> Self:
         for entry in entries:
             _refuse_adjacency(path, header, entry.event)
-            line, line_hash = entry_line(entry, hashes[-1])
-            lines.append(line)
-            hashes.append(line_hash)
-        data = b"".join(lines)
-        contents = Contents(header, entries, tuple(hashes), b"")
-        ledger = cls(path, contents, len(data), epsilon_of, writes=True)
+        first, first_hash = header_line(header)
+        lines, hashes = entry_lines(entries, first_hash)
+        data = b"".join([first, *lines])
         try:
             durable.create_whole(path, data)
         except FileExistsError as error:
             raise LedgerError(f"{path} exists already, and a ledger is never replaced") from error
-        return ledger
+        contents = Contents(header, entries, (first_hash, *hashes))
+        return cls(path, contents, len(data), writes=True)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
+        """All releases that were charged, in order."""
         return tuple(self._entries)
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The hash of the header's line, then of each entry's."""
+        return tuple(self._hashes)
 
     @property
     def head(self) -> Head:
@@ -228,26 +203,7 @@ class Ledger:
         """All events so far, as the accountants take them."""
         return Composition(tuple(self._counts.items()))
 
-    @property
-    def hashes(self) -> tuple[str, ...]:
-        """Of the header, then of each entry."""
-        return tuple(self._hashes)
-
-    def append(
-        self,
-        *,
-        kind: str,
-        round: int,
-        attempt: int,
-        event: Event,
-        plan_hash: str,
-        note: str | None = None,
-        estimator: str | None = None,
-    ) -> Head:
-        """`charge` for one release."""
-        return self.charge([Release(kind, round, attempt, event, plan_hash, note, estimator)])
-
-    def charge(self, releases: Sequence[Release]) -> Head:
+    def charge(self, releases: Sequence[Charge]) -> Head:
         """Record releases that are about to be made, and return only once they are on the disk.
 
         Raises `BudgetExceeded` before anything is written if the budget, of the run or of its
@@ -264,14 +220,10 @@ class Ledger:
         for entry in entries:
             self._refuse_event(entry.event)
         self._refuse_repetition(entries)
-        allowance = self._budgeted(releases)
+        self._refuse_beyond_budget(releases)
         self._locked()
-        lines, hashes = [], [self._hashes[-1]]
-        for entry in entries:
-            line, line_hash = entry_line(entry, hashes[-1])
-            lines.append(line)
-            hashes.append(line_hash)
-        before = self._size
+        lines, hashes = entry_lines(entries, self._hashes[-1])
+        size = self._size
         try:
             with self._witnessed(releases) as witness:
                 self._write(b"".join(lines))
@@ -279,36 +231,35 @@ class Ledger:
         except BaseException:
             # Last of all: a line that is here and not in the people's ledger is added there when
             # the run is opened again, but one that is there alone looks like a restored backup.
-            self._take_back(before)
+            self._take_back(size)
             raise
-        if allowance:
-            allowance.admit(sum(not _is_free(release.event) for release in releases))
-        for entry, line_hash in zip(entries, hashes[1:], strict=True):
-            self._entries.append(entry)
-            self._hashes.append(line_hash)
-            self._note(entry)
+        self._add(entries, hashes)
         return self.head
 
+    def _add(self, entries: Sequence[Entry], hashes: Sequence[str]) -> None:
+        """Remember entries that are on the disk."""
+        self._entries += entries
+        self._hashes += hashes
+        for entry in entries:
+            self._counts[entry.event] = self._counts.get(entry.event, 0) + 1
+            if entry.kind == "round" and entry.branch == self.header.branch:
+                self._round_lines[entry.round, entry.attempt] = entry.index + 2
+
     def _witnessed(
-        self, releases: Sequence[Release]
+        self, releases: Sequence[Charge]
     ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
         if self.witness is None:
             return contextlib.nullcontext(lambda lines: None)
         return self.witness.charging(self, releases)
 
     def _refuse_event(self, event: Event) -> None:
-        """An event that could not be read back, or that is stated for another adjacency."""
+        """Refuse an event that could not be read back, or is stated for another adjacency."""
         if event_from_json(event.to_json()) != event:  # and an unknown kind raises
             raise ValueError(f"the event {event} does not survive being written as JSON")
         _refuse_adjacency(self.path, self.header, event)
 
-    def _note(self, entry: Entry) -> None:
-        self._counts[entry.event] = self._counts.get(entry.event, 0) + 1
-        if entry.kind == "round" and entry.branch == self.header.branch:
-            self._round_lines[entry.round, entry.attempt] = entry.index + 2
-
     def _refuse_repetition(self, entries: Sequence[Entry]) -> None:
-        """A second release of a round under one attempt would be drawn from the same cohort."""
+        """Refuse a second release of a round's attempt: it would be drawn from the same cohort."""
         new: dict[tuple[int, int], int] = {}
         for entry in entries:
             if entry.kind != "round":
@@ -321,52 +272,45 @@ class Ledger:
                     f" {self.path} already; a second release of it needs a new attempt"
                 )
 
-    def _budgeted(self, releases: Sequence[Release]) -> Allowance | None:
-        """The allowance to charge for the releases; None where nothing is to be charged."""
-        budget, epsilon_of = self.header.budget, self._epsilon_of
-        events = [release.event for release in releases if not _is_free(release.event)]
+    def _refuse_beyond_budget(self, releases: Sequence[Charge]) -> None:
+        """Refuse releases that would bring all charges together above the run's budget."""
+        budget = self.header.budget
+        events = [one.event for one in releases if not isinstance(one.event, PostProcessing)]
         if budget is None or not events:
-            return None
-        assert epsilon_of is not None
-        if len(set(events)) > 1:  # releases of several kinds are looked at together, once
-            together = Composition.of([*self._counts.items(), *events])
-            self._refuse_above(budget, epsilon_of(together, budget.delta))
-            self._allowance = None
-            return None
-        allowance = self._allowance
-        if allowance is None or allowance.event != events[0]:
-            allowance = Allowance(budget, epsilon_of, self.composition(), events[0])
-            self._allowance = allowance
-        if not allowance.admits(len(events)):
-            self._refuse_above(budget, allowance.excess)
-        return allowance
-
-    def _refuse_above(self, budget: Budget, epsilon: float) -> None:
-        if epsilon <= budget.epsilon:
             return
-        rounds = sum(entry.kind == "round" for entry in self._entries)
-        raise BudgetExceeded(
-            f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g}"
-            f" ({budget.accountant}) ends this run after {rounds} {self.header.counted}: the next"
-            f" release would reach epsilon {epsilon:.6g}"
-        )
+        spent = dict(self.composition().costly())
+        if self._cover is None:
+            self._cover = Cover(self._fits, spent)
+        if not self._cover.admits(dict(Composition.of([*spent.items(), *events]).counts)):
+            rounds = sum(entry.kind == "round" for entry in self._entries)
+            raise BudgetExceeded(
+                f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+                f" ({budget.accountant}) ends this run after {rounds} {self.header.counted}: the"
+                f" next release would reach epsilon {self._epsilon:.6g}"
+            )
 
-    def _write(self, line: bytes) -> None:
-        """Append one line and sync it; if that fails, leave the file as it was."""
+    def _fits(self, composition: Composition) -> bool:
+        budget = self.header.budget
+        assert budget is not None
+        self._epsilon = budget.spent_by(composition)
+        return self._epsilon <= budget.epsilon  # false for NaN too
+
+    def _write(self, data: bytes) -> None:
+        """Append lines and sync them; if that fails, leave the file as it was."""
         fd = self._locked()
         try:
-            written = os.write(fd, line)
-            if written != len(line):
-                what = f"only {written} of {len(line)} bytes could be written"
+            written = os.write(fd, data)
+            if written != len(data):
+                what = f"only {written} of {len(data)} bytes could be written"
                 raise OSError(errno.ENOSPC, what, str(self.path))
             os.fsync(fd)
         except BaseException:
-            # If this fails too, the size stays wrong, and the next `append` or `open` says so.
+            # If this fails too, the size stays wrong, and the next `charge` or `open` says so.
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, self._size)
                 os.fsync(fd)
             raise
-        self._size += len(line)
+        self._size += len(data)
 
     def _take_back(self, size: int) -> None:
         """Drop lines whose noise will not be drawn, because the people's ledger refused them.
@@ -401,7 +345,7 @@ class Ledger:
         return fd
 
     def close(self) -> None:
-        """Let go of the file and of the lock on it; a later append takes them again."""
+        """Let go of the file and of the lock on it; a later charge takes them again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -409,28 +353,25 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def _is_free(event: Event) -> bool:
-    return isinstance(event, PostProcessing)
-
-
 def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:
-    if not is_stated_for(header, event):
+    if not header.admits(event):
         raise LedgerError(
             f"the ledger {path} is for {header.adjacency} adjacency, and the event {event} is"
             f" stated for {event.adjacency}"
         )
 
 
+def _refuse_torn(path: Path, contents: Contents) -> None:
+    if contents.torn:
+        raise fault(path, len(contents.hashes) + 1, "it is cut off")
+
+
 def _load(path: Path, head: Head | None) -> tuple[Contents, int]:
+    """The verified contents of a ledger's file, and its size in bytes."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -1,37 +1,177 @@
 """The lines of a ledger: a header, then one entry per release, each hashed with the one before.
 
-A line is the canonical JSON of its fields and of `hash`, the SHA-256 of the canonical JSON of
-those fields.  An entry's `previous` is the hash of the line above.  So the hash of the last line,
-the head, stands for the whole ledger, and a checkpoint that stores it can tell if anything is
-different or missing.  Nothing in a ledger depends on the users, the clock or the host.
+A line is the canonical JSON of its fields and of `hash`, the SHA-256 of the canonical JSON of those
+fields.  An entry's `previous` is the hash of the line above.  So the hash of the last line, the
+head, stands for the whole ledger, and a checkpoint that stores it can tell if anything is different
+or missing.  Nothing in a ledger depends on the users, the clock or the host.
+
+This module is the format: what lines say, how they are sealed, and how a file is verified.
+`privacy.ledger` charges releases to such a file.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import enum
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from tacit.privacy import checks
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import Adjacency, Event, event_from_json
-from tacit.privacy.fields import expect_fields as _expect_fields
-from tacit.privacy.fields import hexadecimal as _hexadecimal
-from tacit.privacy.fields import name as _name
-from tacit.privacy.fields import one_of as _one_of
-from tacit.privacy.inputs import Head, PriorCost, PublicInput
-from tacit.privacy.sealing import LedgerError, fault, open_seal, seal
+from tacit.privacy.events import Adjacency, Composition, Event, canonical_json, event_from_json
 
 FORMAT = "tacit-ledger-2"
 UNITS = ("user", "record")
 VIEWS = ("people", "iid", "synthetic")  # whose texts: people's, mixed among users, or nobody's
 COUNTED = ("rounds", "steps", "epochs", "releases")
+WHOM = ("same", "beside", "elsewhere")  # see `PriorCost`
+
+
+class LedgerError(ValueError):
+    """A ledger that cannot be trusted, or that must not be written to."""
+
+
+def fault(path: Path, number: int, what: str) -> LedgerError:
+    """The error for a line that is wrong."""
+    return LedgerError(f"the ledger {path} cannot be trusted at line {number}: {what}")
+
+
+def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
+    """The line of these fields, with its newline, and its hash."""
+    line_hash = hashlib.sha256(canonical_json(fields).encode()).hexdigest()
+    return canonical_json(fields | {"hash": line_hash}).encode() + b"\n", line_hash
+
+
+def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
+    """The fields of a line and its hash; `LedgerError` if they do not match.
+
+    Another spelling of the same JSON is refused too.  The hash is taken of the line's own bytes
+    with the item that states it cut out: these are the canonical JSON of all other fields, and
+    ledgers are long.
+    """
+    try:
+        fields = json.loads(line)
+        is_canonical = canonical_json(fields).encode() == line
+    except (ValueError, RecursionError) as error:
+        raise fault(path, number, "it is cut off or not valid JSON") from error
+    if not (isinstance(fields, dict) and is_canonical):
+        raise fault(path, number, "it is not a JSON object as tacit writes it")
+    stated = fields.pop("hash", None)
+    item = b'"hash":' + canonical_json(stated).encode()
+    others = line.replace(item + b",", b"", 1) if fields else b"{}"
+    if len(others) == len(line):  # the last of the fields
+        others = line.replace(b"," + item, b"", 1)
+    if stated != hashlib.sha256(others).hexdigest():
+        raise fault(path, number, "it was changed: its hash does not match what it says")
+    return fields, stated
+
+
+class _Record:
+    """A frozen dataclass that is written as the JSON object of its fields."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON types; `from_json` is the inverse."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+def _plain(value: Any) -> Any:
+    """A field's value as JSON types."""
+    match value:
+        case _Record() | Event():
+            return value.to_json()
+        case Budget():
+            return dataclasses.asdict(value)
+        case Composition():
+            return [[event.to_json(), count] for event, count in value.counts]
+        case tuple():
+            return [_plain(one) for one in value]
+        case enum.Enum():
+            return value.value
+    return value
 
 
 @dataclass(frozen=True)
-class Parent:
+class Head(_Record):
+    """How many entries a ledger has, and the hash of its last line."""
+
+    entries: int
+    hash: str
+
+    def __post_init__(self) -> None:
+        checks.whole("the head's entries", self.entries)
+        checks.hexadecimal("the head's hash", self.hash)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        checks.fields_of("a ledger's head", data, cls)
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class PublicInput(_Record):
+    """Something that was declared public: what it was used for, its name, and its digest."""
+
+    what: str
+    name: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        checks.text("what", self.what)
+        checks.text("name", self.name)
+        checks.hexadecimal("sha256", self.sha256)
+
+    def __str__(self) -> str:
+        return f"the {self.what} {self.name} (sha256 {self.sha256[:16]})"
+
+
+@dataclass(frozen=True)
+class PriorCost(_Record):
+    """What a tokenizer or starting weights cost the people whose text they were learnt from.
+
+    Who these people are (`whom`) decides what a run may claim:
+
+    same       the same people: those releases come first in the run's own ledger, and costs add up
+    beside     others of the same corpus: everybody is in one part only, so that the larger of the
+               two epsilons holds for everybody ("parallel composition": adding or removing one
+               person changes the input of one of the two, and the other sees at most its result)
+    elsewhere  other people: the claim leaves them out, and says so
+    """
+
+    what: str
+    whom: str
+    people: str = ""
+    part: str = ""
+    releases: Composition | None = None  # None where the cost is not known
+    head: Head | None = None  # of the ledger that the cost comes from
+    excluded: tuple[str, ...] = ()  # whom else it tells about, as a claim says it
+
+    def __post_init__(self) -> None:
+        checks.text("what", self.what)
+        checks.one_of("whom", self.whom, WHOM)
+        if self.whom == "beside" and self.releases is None:
+            raise ValueError("releases must be known of a cost to others of the same corpus")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        checks.fields_of("a prior cost", data, cls)
+        counts, head = data["releases"], data["head"]
+        if counts is not None:
+            counts = Composition.of([(event_from_json(event), count) for event, count in counts])
+        read = {
+            "releases": counts,
+            "head": None if head is None else Head.from_json(head),
+            "excluded": tuple(data["excluded"]),
+        }
+        return cls(**{**data, **read})
+
+
+@dataclass(frozen=True)
+class Parent(_Record):
     """The run that a branch left, after which round, and that run's head at that point."""
 
     run_id: str
@@ -39,28 +179,21 @@ class Parent:
     round: int = 0
 
     def __post_init__(self) -> None:
-        _name("the parent's run_id", self.run_id)
+        checks.text("the parent's run_id", self.run_id)
         checks.whole("the parent's round", self.round)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"run_id": self.run_id, "head": self.head.to_json(), "round": self.round}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        _expect_fields("a ledger's parent", data, cls)
+        checks.fields_of("a ledger's parent", data, cls)
         return cls(data["run_id"], Head.from_json(data["head"]), data["round"])
 
 
 @dataclass(frozen=True)
-class Header:
+class Header(_Record):
     """Everything that a claim says besides the releases themselves.
 
     What is here is under the hash chain, so that no file outside of the ledger has a word in the
-    claim.  `adjacency` is None where the run adds no noise.  `counted` says what the entries of
-    kind "round" are.  `part` is which part of the people, such as "1/2", of those that `split` cuts
-    them into.  `accountant` is the one that was asked for by name; None stands for the
-    sound one with the least epsilon.  `data` is a commitment to the text, and `experiment` the
-    SHA-256 of the resolved experiment.
+    claim.
     """
 
     run_id: str
@@ -70,30 +203,30 @@ class Header:
     budget: Budget | None = None
     branch: str = "main"
     parent: Parent | None = None
-    adjacency: Adjacency | None = None
+    adjacency: Adjacency | None = None  # None where the run adds no noise
     view: str = "people"
     simulation: bool = False
     audit: bool = False
     population_is_counted: bool = False
-    counted: str = "rounds"
-    accountant: str | None = None
+    counted: str = "rounds"  # what the entries of kind "round" are
+    accountant: str | None = None  # asked for by name; None is the sound one with least epsilon
     people: str = ""
-    part: str = ""
+    part: str = ""  # which part of the people, such as "1/2", of those that `split` cuts
     split: str = ""
-    data: str = ""
-    experiment: str = ""
+    data: str = ""  # a commitment to the text
+    experiment: str = ""  # the SHA-256 of the resolved experiment
     excluded: tuple[str, ...] = ()
     public_inputs: tuple[PublicInput, ...] = ()
     prior_costs: tuple[PriorCost, ...] = ()
 
     def __post_init__(self) -> None:
-        _name("run_id", self.run_id)
-        _one_of("unit", self.unit, UNITS)
-        _one_of("view", self.view, VIEWS)
-        _one_of("counted", self.counted, COUNTED)
+        checks.text("run_id", self.run_id)
+        checks.one_of("unit", self.unit, UNITS)
+        checks.one_of("view", self.view, VIEWS)
+        checks.one_of("counted", self.counted, COUNTED)
         checks.whole("population", self.population, at_least=1)
         checks.open_unit("delta", self.delta)
-        _name("branch", self.branch)
+        checks.text("branch", self.branch)
         for name in ("simulation", "audit", "population_is_counted"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -101,7 +234,7 @@ class Header:
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
         if self.accountant is not None:
-            _name("accountant", self.accountant)
+            checks.text("accountant", self.accountant)
 
     @property
     def about_people(self) -> bool:
@@ -113,19 +246,13 @@ class Header:
         """The round that a branch began after; 0 for any other run."""
         return self.parent.round if self.parent else 0
 
-    def to_json(self) -> dict[str, Any]:
-        return _shallow(self) | {
-            "budget": dataclasses.asdict(self.budget) if self.budget else None,
-            "parent": self.parent.to_json() if self.parent else None,
-            "adjacency": self.adjacency.value if self.adjacency else None,
-            "excluded": list(self.excluded),
-            "public_inputs": [dataclasses.asdict(one) for one in self.public_inputs],
-            "prior_costs": [one.to_json() for one in self.prior_costs],
-        }
+    def admits(self, event: Event) -> bool:
+        """Whether an event's cost is stated for the adjacency that the header declares."""
+        return self.adjacency is None or event.adjacency in (None, self.adjacency)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        _expect_fields("a ledger's header", data, cls)
+        checks.fields_of("a ledger's header", data, cls)
         budget, parent, adjacency = data["budget"], data["parent"], data["adjacency"]
         read = {
             "budget": None if budget is None else Budget(**budget),
@@ -139,11 +266,8 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One release (kind "round" for a round of training), or something recorded that is free.
-
-    `plan_hash` is the digest of what the entry is about: a round's plan, a tokenizer, a file.
-    """
+class Entry(_Record):
+    """One release (kind "round" for a round of training), or something recorded that is free."""
 
     index: int
     kind: str
@@ -151,28 +275,25 @@ class Entry:
     attempt: int
     branch: str
     event: Event
-    plan_hash: str
+    plan_hash: str  # the digest of what the entry is about: a round's plan, a tokenizer, a file
     note: str | None = None
     estimator: str | None = None  # how a round's average was made of its sum
 
     def __post_init__(self) -> None:
         checks.whole("index", self.index)
-        _name("kind", self.kind)
+        checks.text("kind", self.kind)
         checks.whole("round", self.round)
         checks.whole("attempt", self.attempt)
-        _name("branch", self.branch)
-        _hexadecimal("plan_hash", self.plan_hash)
+        checks.text("branch", self.branch)
+        checks.hexadecimal("plan_hash", self.plan_hash)
         for name in ("note", "estimator"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
                 raise ValueError(f"{name} must be text or nothing, got {value!r}")
 
-    def to_json(self) -> dict[str, Any]:
-        return _shallow(self) | {"event": self.event.to_json()}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        _expect_fields("a ledger's entry", data, cls)
+        checks.fields_of("a ledger's entry", data, cls)
         if not isinstance(data["event"], Mapping):
             raise ValueError(f"event must be a JSON object, got {data['event']!r}")
         return cls(**{**data, "event": event_from_json(data["event"])})
@@ -188,6 +309,16 @@ def entry_line(entry: Entry, previous: str) -> tuple[bytes, str]:
     return seal(entry.to_json() | {"previous": previous})
 
 
+def entry_lines(entries: Iterable[Entry], previous: str) -> tuple[list[bytes], list[str]]:
+    """The lines of entries that follow the line with the hash `previous`, and their hashes."""
+    lines, hashes = [], []
+    for entry in entries:
+        line, previous = entry_line(entry, previous)
+        lines.append(line)
+        hashes.append(previous)
+    return lines, hashes
+
+
 @dataclass(frozen=True)
 class Contents:
     """A ledger's verified lines, and what is left after the last newline."""
@@ -195,7 +326,7 @@ class Contents:
     header: Header
     entries: tuple[Entry, ...]
     hashes: tuple[str, ...]  # of the header, then of each entry
-    torn: bytes
+    torn: bytes = b""
 
 
 def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
@@ -211,11 +342,11 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
     entries: list[Entry] = []
     hashes = [header_hash]
     for number, line in enumerate(lines[1:], start=2):
-        entry, line_hash = read_entry(line, path, number, hashes[-1])
+        entry, line_hash = _read_entry(line, path, number, hashes[-1])
         if entry.index >= inherited and entry.branch != header.branch:
             what = f"the entry is of the branch {entry.branch!r}"
             raise fault(path, number, f"{what}, and the ledger of {header.branch!r}")
-        if not is_stated_for(header, entry.event):
+        if not header.admits(entry.event):
             what = f"its event is stated for {entry.event.adjacency} adjacency"
             raise fault(path, number, f"{what}, and the ledger for {header.adjacency}")
         entries.append(entry)
@@ -231,6 +362,7 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
 
 
 def read_header(line: bytes, path: Path) -> tuple[Header, str]:
+    """The header that is sealed in a ledger's first line, and the line's hash."""
     fields, line_hash = open_seal(line, path, 1)
     if fields.pop("format", None) != FORMAT:
         raise fault(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
@@ -240,7 +372,8 @@ def read_header(line: bytes, path: Path) -> tuple[Header, str]:
         raise fault(path, 1, f"the header is not valid: {error}") from error
 
 
-def read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry, str]:
+def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry, str]:
+    """The entry that is sealed in a line below the line with the hash `above`, and its hash."""
     fields, line_hash = open_seal(line, path, number)
     previous = fields.pop("previous", None)
     try:
@@ -253,17 +386,3 @@ def read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry,
     if previous != above:
         raise fault(path, number, "it does not follow from the line above it")
     return entry, line_hash
-
-
-def is_stated_for(header: Header, event: Event) -> bool:
-    """Whether an event's cost is one under the adjacency that the header declares."""
-    return header.adjacency is None or event.adjacency in (None, header.adjacency)
-
-
-def torn_line(path: Path, contents: Contents) -> LedgerError:
-    """The error for a last line without its newline."""
-    return fault(path, len(contents.hashes) + 1, "it is cut off")
-
-
-def _shallow(record: Header | Entry) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}

@@ -12,16 +12,57 @@ The result is a figure for a run that did not take place, and is labelled so (de
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tacit.privacy import checks
+from tacit.privacy.events import PoissonGaussian
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A cohort and a population that a run did not have.
+
+    Without a delta it is the run's own at its own population, and population^-1.1 elsewhere.
+    Without a number of rounds it is the run's own; another one needs rounds that are all alike.
+    """
+
+    cohort: float
+    population: int
+    delta: float | None = None
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive("the projected cohort", self.cohort)
+        checks.whole("the projected population", self.population, at_least=2)
+        if self.delta is not None:
+            checks.open_unit("the projected delta", self.delta)
+        if self.rounds is not None:
+            checks.whole("the projected rounds", self.rounds, at_least=1)
+        if self.cohort > self.population:
+            raise ValueError(
+                f"the projected cohort must be at most the projected population of"
+                f" {self.population:,}, got {self.cohort:g}"
+            )
+
+    def enlarge(self, event: PoissonGaussian, cohort: float, population: int) -> PoissonGaussian:
+        """A round's event at the projected cohort, with the same noise on the average.
+
+        `cohort` is the expected size of the run's largest cohort, which becomes the projected one;
+        the cohorts of other rounds grow in proportion.  `population` is the run's own.
+        """
+        if math.isclose(cohort, self.cohort, rel_tol=1e-12):
+            cohort = self.cohort  # q K is C but for its last bit
+        larger = self.cohort / cohort
+        q = min(event.sampling_prob * larger * (population / self.population), 1.0)
+        return PoissonGaussian(q, event.noise_multiplier * larger)
 
 
 @dataclass(frozen=True)
 class SmallExperiment:
     """What was really run: users per round, noise stddev on the average, and clip norm.
 
-    Its population and rounds, where they differ from those that are projected to.
+    Population and rounds are None where they are those that are projected to.
     """
 
     cohort: float

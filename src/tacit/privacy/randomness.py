@@ -18,9 +18,7 @@ from typing import Self
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tacit.privacy import checks, durable
-from tacit.privacy.stream import Stream, normal_from_words
-
-__all__ = ["RunKey", "Stream", "normal_from_words"]
+from tacit.privacy.stream import Stream
 
 _KEY_SIZE = 32
 _FILE_LABEL = b"tacit run key 1\n"

@@ -1,4 +1,8 @@
-"""All that a report says about a language model's run: report.json, from which the page is made.
+"""All that a report says about a run: report.json, from which the page is made.
+
+Most of it is the same for every run: the claim and what it costs, the warnings, the metrics, what
+is not claimed, the ledger, and what the run can be repeated from.  `report.language` and
+`report.nlu` add what only one kind of model has.
 
 Guarantee: without `internal` nothing is read from the run's private folder (design rule 5); that a
 key is still there is all that is noticed of it.  There is no clock, no host and no path in it: the
@@ -7,130 +11,151 @@ same run gives the same report.
 
 from __future__ import annotations
 
+import hashlib
+import platform
+from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from tacit.privacy.events import PostProcessing
-from tacit.privacy.guarantee import Projection, finite
-from tacit.report import inputs
-from tacit.report.audit import NOT_AUDITED, audit_facts, membership_facts
-from tacit.report.common_facts import (
-    KIND,
-    NEVER_CLAIMED,
+from tacit import __version__
+from tacit.config.experiment import Experiment
+from tacit.privacy.claims import PROJECTED
+from tacit.privacy.projection import Projection
+from tacit.report import nlu, results
+from tacit.report.claim import (
+    Tell,
     claim_facts,
-    file_facts,
+    epsilon_over_releases,
     ledger_facts,
-    versions,
+    projected_facts,
 )
-from tacit.report.epsilon import Tell, over_releases
-from tacit.report.projection import projected_facts
-from tacit.report.warnings import found_in
-from tacit.runs.export import without_folders
+from tacit.report.language import LanguageReport
+from tacit.report.nlu import NluReport
+from tacit.report.warnings import claim_warnings, note, run_warnings
+from tacit.runs import export
+from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
+from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.run import NluRun
 
-LANGUAGE_MODEL = "language model"
-FILES = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "tokenizer.json", "canaries.json")
-NOT_CLAIMED = (
-    "Anything about a group: the guarantee is for one user at a time, and for a group of k users"
-    " epsilon is up to k times as large.",
-    "That the model says nothing about anybody: what is true of many users it may learn, whether or"
-    " not a certain one of them takes part.",
-    *NEVER_CLAIMED,
-    "That nothing was memorized because an attack failed: an audit shows what comes out, and"
-    " cannot show that nothing else would.",
-)
+KIND = "tacit report"  # how report.json is told from other files
+_VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
+
+
+def open_run(path: Path) -> Run | NluRun:
+    """The run that a directory holds; a directory without one is refused."""
+    if NluDirectory(path).experiment_file.is_file():
+        return NluRun.open(path)
+    if path.is_dir() and not RunDirectory(path).experiment_file.is_file():
+        raise ValueError(
+            f"{path} is not a run directory: it has neither {RunDirectory.experiment_name} nor"
+            f" {NluDirectory.experiment_name}"
+        )
+    return Run.open(path)
 
 
 def gather(
-    run: Run,
+    run: Run | NluRun,
     *,
     internal: bool = False,
     projection: Projection | None = None,
     tell: Tell | None = None,
 ) -> dict[str, Any]:
-    """The facts, in the order of the page."""
-    ending = inputs.ending(run.directory)  # first: all else that reads it takes it for whole
-    audit = inputs.audit(run.directory)
-    metrics = inputs.metrics(run.directory)
-    guarantee = run.guarantee()
-    projected = projected_facts(guarantee, run.ledger, projection) if projection else None
-    private = inputs.private_audit(run.directory) if internal else None
-    warnings = found_in(run, guarantee, audit, projected=projected is not None)
-    facts = {
+    """The facts of a report, as JSON data.
+
+    `internal` adds what was computed from people's text, `projection` a claim for more people
+    beside the actual one, and `tell` is told about the progress.
+    """
+    result = results.read_object(run.directory.result_file)  # first: the run takes it for whole
+    task = _task(run, internal)
+    if projection is not None and not isinstance(task, LanguageReport):
+        raise ValueError(
+            "a projection is for language models: that of an intent and slot model has no cohort"
+            " of users to enlarge"
+        )
+    guarantee, about = run.guarantee(), run.experiment.about
+    warnings = [
+        *claim_warnings(guarantee),
+        *run_warnings(
+            guarantee,
+            task.provenance,
+            progress=(task.done, task.planned, task.leg),
+            is_complete=result is not None,
+            has_key=run.directory.key_file.exists(),
+        ),
+        *task.warnings(guarantee),
+    ]
+    projected = None
+    if projection is not None:
+        projected = projected_facts(guarantee, projection)
+        text = f"Figures that are marked as projected are just that: {PROJECTED}."
+        warnings.append(note("projected", text))
+    return {
         "kind": KIND,
-        "of": LANGUAGE_MODEL,
+        "of": task.of,
         "internal": internal,
-        "run": _about(run, ending),
-        "claim": claim_facts(guarantee, run.ledger),
+        "run": {
+            "directory": run.path.resolve().name,
+            "name": run.experiment.name,
+            "paper": about.paper or None,
+            "section": about.section or None,
+            "says": about.says or None,
+            "done": task.done,
+            "planned": task.planned,
+            "counted": f"{task.leg}s",
+            "complete": result is not None,
+            "ending": None if result is None else str(result.get("ending") or "complete"),
+            "simulation": run.is_simulation,
+            **task.about(),
+        },
+        "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
-        "phases": _phases(run),
-        "warnings": [asdict(warning) for warning in warnings],
-        "epsilon": over_releases(guarantee, run.ledger, tell=tell),
-        "metrics": [row.model_dump(mode="json") for row in metrics],
-        "audit": audit_facts(audit, private) if audit else None,
-        "not_audited": None if audit else NOT_AUDITED,
-        "not_claimed": list(NOT_CLAIMED),
+        "warnings": [
+            asdict(warning)
+            for warning in sorted(warnings, key=lambda one: one.severity != "serious")
+        ],
+        "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
+        "metrics": task.metrics(),
+        **task.sections(tell),
         "ledger": ledger_facts(run.ledger),
-        "versions": versions(),
-        "experiment": without_folders(run.experiment).to_toml(),
-        "files": file_facts(run.directory, (*FILES, inputs.AUDIT_FILE)),
-    }
-    if internal:
-        facts["membership"] = membership_facts(private)
-    return facts
-
-
-def _about(run: Run, ending: str | None) -> dict[str, Any]:
-    about, words = run.experiment.about, run.tokenizer
-    return {
-        "directory": run.path.resolve().name,
-        "name": run.experiment.name,
-        "paper": about.paper or None,
-        "section": about.section or None,
-        "says": about.says or None,
-        "rounds_done": run.round,
-        "rounds_planned": run.experiment.rounds,
-        "complete": ending is not None,
-        "ending": ending,
-        "simulation": run.is_simulation,
-        "model": run.experiment.model.name,
-        "parameters": sum(values.numel() for values in run.model().parameters()),
-        "tokenizer": f"{words.kind}, {words.vocab_size:,} tokens, {words.provenance}",
-        "tokenizer_switches": _switches(run),
+        "versions": {
+            "tacit": __version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in _VERSIONS},
+        },
+        "experiment": experiment_text(run.experiment),
+        "files": _file_facts(run.directory, task.files),
     }
 
 
-def _switches(run: Run) -> list[dict[str, Any]]:
-    """What the ledger says about vocabularies: learnt when, and from what.
-
-    The first one of a run is no switch, and is told only if it was learnt from people's text.
-    """
-    found = [entry for entry in run.ledger.entries if entry.kind in ("tokenizer", "words")]
-    is_public = not any(cost.what == "tokenizer" for cost in run.ledger.header.prior_costs)
-    if is_public and found and isinstance(found[0].event, PostProcessing):
-        del found[0]
-    return [
-        {"round": entry.round, "what": str(getattr(entry.event, "reason", entry.event))}
-        for entry in found
-    ]
+def _task(run: Run | NluRun, internal: bool) -> LanguageReport | NluReport:
+    if isinstance(run, NluRun):
+        return NluReport(run, internal=internal)
+    return LanguageReport(run, internal=internal)
 
 
-def _phases(run: Run) -> list[dict[str, Any]]:
-    """The paper's letters, phase by phase: q, C, S, z and sigma."""
-    planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
+def experiment_text(experiment: Experiment | NluExperiment) -> str:
+    """Every setting as TOML, with whole paths shortened to the names at their ends."""
+    if isinstance(experiment, NluExperiment):
+        return nlu.without_folders(experiment).to_toml()
+    return export.without_folders(experiment).to_toml()
+
+
+def _file_facts(directory: RunDirectory, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The run's public files of these names, and the last model's, by their digests."""
+    paths = [directory.path / name for name in names]
+    paths.append(directory.checkpoints.read().model_file)
     return [
         {
-            "rounds": rounds,
-            "sampler": plan.sampler.describe(),
-            "sampling_prob": plan.sampler.sampling_prob,
-            "cohort": plan.expected_cohort,
-            "clip_norm": finite(plan.initial_clip_state().total_norm),
-            "clip_norm_changes": plan.adaptive is not None or plan.schedule.kind != "constant",
-            "noise_multiplier": plan.noise_multiplier,
-            "noise_over_sensitivity": plan.event_multiplier if plan.is_private else None,
-            "noise_stddev": plan.noise_stddev() if plan.is_private else None,
-            "estimator": plan.estimator.kind,
+            "name": str(path.relative_to(directory.path)),
+            "bytes": len(data),
+            "sha256": hashlib.sha256(data).hexdigest(),
         }
-        for rounds, plan in zip(planned, run.plans(), strict=True)
+        for path in paths
+        if path.is_file()
+        for data in (path.read_bytes(),)
     ]

@@ -1,67 +1,98 @@
-"""The page: facts and charts put into the template, with everything inline.
+"""The page: facts and charts put into a template with everything inline, and written to a file.
 
 Guarantee: the page needs no network and runs no script.  Every text that is put into it is escaped,
-since some of them come from a corpus.
+since some of it comes from a corpus.  The page and the facts beside it are whole before either is
+written, and each replaces an earlier one in one step, so that a failure leaves the earlier report.
+An internal report is readable by its owner only.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
+from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
-from tacit.report import charts, nlu_charts
-from tacit.report.facts import LANGUAGE_MODEL
-from tacit.report.nlu_facts import NLU_MODEL
+from tacit.report.facts import KIND
+from tacit.report.figures import Facts, epsilon_chart, short
+from tacit.report.language import LanguageReport, perplexity_unit
+from tacit.report.nlu import NluReport
 
-TABLE_ROWS = 8  # of what a chart shows in full
-WHOSE_TEXT = {
-    "people": "people's, each with their own",
-    "iid": "people's, mixed among made-up users: nobody is protected",
-    "synthetic": "nobody's: it is made up",
-}
-PAYERS = {
-    "same": "the same people: it is in the claim",
-    "beside": "others of the same corpus: the larger epsilon is claimed for everybody",
-    "elsewhere": "other people, whom the claim leaves out",
+_ENDINGS = (".html", ".htm")
+_TABLE_ROWS = 8  # at most, of what a chart shows in full
+_TASKS: dict[str, type[LanguageReport | NluReport]] = {
+    task.of: task for task in (LanguageReport, NluReport)
 }
 
 
 @dataclass(frozen=True)
-class View:
-    """How a kind of run is shown: a template that extends page.html, and its charts by name."""
+class Target:
+    """Where a report goes: the page's file, and beside it the facts' file.
 
-    template: str
-    draw: Callable[[Mapping[str, Any]], dict[str, Markup]]
+    A name that is no page's, or that would replace something else than a report, is refused.
+    """
+
+    page: Path
+
+    def __post_init__(self) -> None:
+        if self.page.suffix.lower() not in _ENDINGS:
+            raise ValueError(f"--out must end in {' or '.join(_ENDINGS)}, got {str(self.page)!r}")
+        if not self.page.absolute().parent.is_dir():
+            raise ValueError(f"--out {str(self.page)!r} is in a folder that does not exist")
+        if self.page.is_dir():
+            raise ValueError(f"--out {str(self.page)!r} is a folder; name a file")
+        is_ours = self.facts.name == "report.json" or _is_report(self.facts)
+        if self.facts.exists() and not is_ours:
+            raise ValueError(
+                f"--out {str(self.page)!r} would replace {self.facts.name} beside it, which is not"
+                " a report; choose another name"
+            )
+
+    @property
+    def facts(self) -> Path:
+        """The same facts as JSON."""
+        return self.page.with_suffix(".json")
+
+    def write(self, facts: Facts) -> None:
+        """Write both files."""
+        page = render(facts).encode()
+        data = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
+        mode = 0o600 if facts["internal"] else 0o644
+        durable.write_whole(self.facts, data, mode=mode)
+        durable.write_whole(self.page, page, mode=mode)
 
 
-VIEWS = {
-    LANGUAGE_MODEL: View("language.html", charts.draw),
-    NLU_MODEL: View("nlu.html", nlu_charts.draw),
-}
+def _is_report(path: Path) -> bool:
+    try:
+        data = json.loads(path.read_bytes())
+    except (ValueError, OSError):
+        return False
+    return isinstance(data, dict) and data.get("kind") == KIND
 
 
-def render(facts: Mapping[str, Any]) -> str:
-    """The whole page as HTML."""
-    view = VIEWS[facts["of"]]
-    return (
-        _environment()
-        .get_template(view.template)
-        .render(
-            **facts,
-            charts=view.draw(facts),
-            whose=WHOSE_TEXT,
-            payers=PAYERS,
-            epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
-            metric_rows=_some(facts["metrics"]),
-        )
+def render(facts: Facts) -> str:
+    """The whole page as HTML: a function of the facts alone, so that it can be made again."""
+    task = _TASKS[facts["of"]]
+    template = _environment().get_template(task.template)
+    return template.render(
+        **facts,
+        charts=draw(facts),
+        epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
+        metric_rows=_some(facts["metrics"]),
     )
+
+
+def draw(facts: Facts) -> dict[str, Facts]:
+    """All charts by name; one that has nothing to show is left out."""
+    task = _TASKS[facts["of"]]
+    charts = {"epsilon": epsilon_chart(facts["epsilon"]), **task.charts(facts)}
+    return {name: chart for name, chart in charts.items() if chart is not None}
 
 
 @functools.cache
@@ -81,7 +112,10 @@ def _environment() -> Environment:
         "tenths": lambda value: "-" if value is None else f"{value:.1f}",
         "percent": lambda value: "-" if value is None else f"{100 * value:.2f}%",
         "yes_no": lambda value: "yes" if value else "no",
-        "perplexity_of": lambda metrics: charts.perplexity_of(metrics)[0],
+        "ranges": _ranges,
+        "short": short,
+        "px": lambda value: f"{round(value, 1):g}",
+        "perplexity_unit": lambda metrics: perplexity_unit(metrics)[0],
     }
     return environment
 
@@ -95,7 +129,7 @@ def _figure(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3e}"
 
 
-def _epsilon_rows(facts: Mapping[str, Any] | None) -> list[tuple[int, list[float | None]]]:
+def _epsilon_rows(facts: Facts | None) -> list[tuple[int, list[float | None]]]:
     """What the chart of epsilon shows, row by row."""
     if facts is None:
         return []
@@ -103,9 +137,20 @@ def _epsilon_rows(facts: Mapping[str, Any] | None) -> list[tuple[int, list[float
     return [(after, list(row)) for after, row in zip(facts["after"], columns, strict=True)]
 
 
+def _ranges(numbers: list[int]) -> str:
+    """Numbers in words, with those that follow each other as one range: 3, 40 to 79."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
+
+
 def _some(rows: list[Any]) -> list[Any]:
-    """At most so many of the rows, evenly, with the first and the last."""
-    if len(rows) <= TABLE_ROWS:
+    """As many of the rows as a table has room for, evenly, with the first and the last."""
+    if len(rows) <= _TABLE_ROWS:
         return rows
     last = len(rows) - 1
-    return [rows[round(number * last / (TABLE_ROWS - 1))] for number in range(TABLE_ROWS)]
+    return [rows[round(index * last / (_TABLE_ROWS - 1))] for index in range(_TABLE_ROWS)]

@@ -1,120 +1,125 @@
-"""What a reviewer must know of a language model's run before any figure is read."""
+"""What a reviewer must know of a run before any figure is read.
+
+A warning is "serious" if the model must not be given away as it is, or if the claim itself is in
+doubt; otherwise it is a "note" that qualifies the figures.  Those that only one kind of model can
+have are in `report.language` and `report.nlu`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
-from tacit.privacy.claims import PROJECTED, format_epsilon
+from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
-from tacit.report.common_warnings import (
-    Warning,
-    in_order,
-    of_other_runs,
-    of_the_claim,
-    of_the_state,
-)
-from tacit.report.inputs import Audit
-from tacit.runs.run import Run
+
+_LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20,000
 
 
-def found_in(
-    run: Run, guarantee: Guarantee, audit: Audit | None, *, projected: bool = False
-) -> list[Warning]:
-    """All warnings of a run, the serious ones first."""
-    found = [
-        *of_the_claim(
-            guarantee,
-            gives_away="repeat what anybody wrote",
-            provenance=run.tokenizer.provenance,
-        ),
-        *_of_the_users(guarantee),
-        *of_other_runs(guarantee),
-        *_of_planted_text(run, guarantee),
-        *of_the_state(
-            run.directory,
-            run.round,
-            run.experiment.rounds,
-            is_complete=run.is_complete,
-            counted="round",
-        ),
-        *(_of_the_audit(run, audit) if audit else ()),
-    ]
-    if projected:
-        text = f"Figures that are marked as projected are just that: {PROJECTED}."
-        found.append(Warning("projected", "note", text))
-    return in_order(found)
+@dataclass(frozen=True)
+class Warning:
+    """A name for scripts, and a text for people."""
+
+    name: str
+    severity: Literal["serious", "note"]
+    text: str
 
 
-def _of_the_users(guarantee: Guarantee) -> Iterator[Warning]:
-    view = guarantee.header.view
-    if view == "synthetic":
-        yield Warning(
-            "synthetic-users",
-            "note",
-            "The users are synthetic: nobody's text was used, and no figure here is about people.",
+def serious(name: str, text: str) -> Warning:
+    """A warning that the model must not be given away, or that the claim is in doubt."""
+    return Warning(name, "serious", text)
+
+
+def note(name: str, text: str) -> Warning:
+    """A warning that qualifies the figures."""
+    return Warning(name, "note", text)
+
+
+def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:
+    """Why a claim holds for nothing, for little, or for nobody: a function of the ledger."""
+    header, unit = guarantee.header, guarantee.header.unit
+    if not math.isfinite(guarantee.value):
+        yield serious(
+            "no-guarantee",
+            "This run has no privacy guarantee: its epsilon is infinite. Its model may repeat what"
+            " anybody wrote or said, and must not be released.",
         )
-    elif view == "iid":
-        yield Warning(
-            "synthetic-users",
-            "serious",
+    elif guarantee.value > _LARGE_EPSILON:
+        yield note(
+            "large-epsilon",
+            f"An epsilon of {format_epsilon(guarantee.value)} promises little: it allows the odds"
+            f" of anything concluded about a {unit} to change by a factor of up to e to the power"
+            " of epsilon.",
+        )
+    if not guarantee.delta < 1 / header.population:
+        yield serious(
+            "large-delta",
+            f"Delta is not below 1 in {header.population:,}, the number of training {unit}s: it"
+            f" allows that one {unit} of them is given away whole, whatever epsilon is.",
+        )
+    if header.simulation:
+        yield serious(
+            "simulation",
+            "This is a simulation, not for release: its noise follows from a seed, and anyone who"
+            " knows the seed can subtract the noise.",
+        )
+    if header.view == "iid":
+        yield serious(
+            "mixed-users",
             "The users are synthetic, mixed from people's texts (the IID view): a guarantee for"
             " such a user protects no person.",
         )
-
-
-def _of_planted_text(run: Run, guarantee: Guarantee) -> Iterator[Warning]:
-    planted = run.experiment.audit
-    if guarantee.header.audit:
-        what = [
-            *(["canaries were planted among the training texts"] if planted.canaries else []),
-            *(["made-up users took part"] if planted.canary_clients else []),
-        ]
-        yield Warning(
-            "audit-run",
-            "note",
-            f"This is an audit run: {' and '.join(what)}, so that the model is for finding out what"
-            " it gives away and not for use.",
+    elif header.view == "synthetic":
+        yield note(
+            "made-up-text",
+            f"The {unit}s were made up by a program: no person's text was used, and no figure here"
+            " is about people.",
+        )
+    if unit == "record" and math.isfinite(guarantee.value):
+        yield note(
+            "unit-is-an-utterance",
+            "The unit is an utterance and not a person: protection is per utterance, and weakens"
+            " with each utterance that a person contributed.",
         )
 
 
-def _of_the_audit(run: Run, audit: Audit) -> Iterator[Warning]:
-    shown, accounted = audit.empirical_epsilon, audit.accounted_epsilon
-    if shown is not None and accounted is not None and shown.lower_bound > accounted:
-        yield Warning(
-            "claim-refuted",
-            "serious",
-            f"The audit refutes the claim: with {100 * shown.confidence:g}% confidence epsilon is"
-            f" at least {shown.lower_bound:.4g}, above the accounted {format_epsilon(accounted)}."
-            " The training does not do what is accounted for.",
+def run_warnings(
+    guarantee: Guarantee,
+    provenance: str,
+    *,
+    progress: tuple[int, int, str],
+    is_complete: bool,
+    has_key: bool,
+) -> Iterator[Warning]:
+    """What else holds for any run: its vocabulary, the other runs, its end and its key.
+
+    `provenance` is that of the vocabulary; `progress` is how many rounds or epochs are done, of how
+    many, and what one of them is called.
+    """
+    if provenance in {"oracle", "unknown"}:
+        origin = (
+            "was learnt from the users' own text (an oracle tokenizer)"
+            if provenance == "oracle"
+            else "is of unknown origin"
         )
-    for doubt in shown.warnings if shown is not None else ():
-        yield Warning("empirical-epsilon", "note", doubt)
-    if audit.controls is not None and (audit.controls.memorized_rs or audit.controls.memorized_bs):
-        yield Warning(
-            "controls-memorized",
-            "note",
-            "Some controls count as memorized although they were never planted, so that some of"
-            " the canaries may count for the same reason.",
+        yield serious(
+            "oracle-tokenizer",
+            f"The vocabulary {origin}. It is part of the release, so that no guarantee holds.",
         )
-    out = sum(row.memorized_rs or row.memorized_bs for row in audit.rows)
-    if out:
-        yield Warning(
-            "memorized",
-            "note",
-            f"{out} of the {audit.canaries} planted canaries can be drawn out of the model.",
+    if guarantee.others:
+        yield note("other-runs", guarantee.others)
+    if not is_complete:
+        done, planned, leg = progress
+        yield note(
+            "incomplete",
+            f"The training is not complete: {done:,} of {planned:,} {leg}s are done. Every further"
+            f" {leg} that is released costs more than is stated here.",
         )
-    phrases = sum(row.memorized_rs or row.memorized_bs for row in audit.phrases or ())
-    if phrases:
-        yield Warning(
-            "phrases-memorized",
-            "serious",
-            f"{phrases} of the {len(audit.phrases or ())} phrases that must not come out can be"
-            " drawn out of the model.",
-        )
-    if audit.round != run.round:
-        yield Warning(
-            "audit-of-another-round",
-            "note",
-            f"The audit is of the model after round {audit.round:,}, and {run.round:,} rounds are"
-            " done by now.",
+    if has_key:
+        yield note(
+            "key-kept",
+            "The run's key still exists. Anyone who has it can subtract the noise; the claim is"
+            " against everybody else.",
         )

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Ledger, LedgerError
-from tacit.privacy.ledger_lines import Contents, Entry, entry_line
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Contents, Entry, LedgerError, entry_line
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry

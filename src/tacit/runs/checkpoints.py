@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
 from tacit.privacy import durable
-from tacit.privacy.ledger import Head
+from tacit.privacy.ledger_lines import Head
 
 _KEY = "tacit"
 _STATE = re.compile(r"round-(\d{6,})\.state\.safetensors")

@@ -1,7 +1,8 @@
 """What a run owes for its tokenizer: whoever learnt it from people's text has told about them.
 
 A tokenizer from public text owes nothing.  One that was learnt under differential privacy was paid
-for by the people of its origin (design rule 9); `privacy.inputs` says what follows for a claim.
+for by the people of its origin (design rule 9); `privacy.ledger_lines.PriorCost` says what follows
+for a claim.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 from tacit.config.experiment import Experiment
 from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus
-from tacit.privacy.claims import format_epsilon
+from tacit.privacy.claims import excluded_by, format_epsilon
 from tacit.privacy.events import Adjacency, Event, NonPrivate, PostProcessing
-from tacit.privacy.guarantee import figures, of_others
-from tacit.privacy.inputs import PriorCost, PublicInput
-from tacit.privacy.ledger import Header, Ledger
+from tacit.privacy.guarantee import figures
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.tokenizers.history import History, LearntTokenizer
 
 COUNTED = "the number of users from whose text the tokenizer was learnt, which is published"
@@ -114,7 +115,7 @@ def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> De
         part=header.part,
         releases=history.ledger.composition(),
         head=history.released,
-        excluded=(*of_others(header.prior_costs), *counted),
+        excluded=(*excluded_by(header.prior_costs), *counted),
     )
     return Debt(
         PostProcessing(f"the tokenizer: {history.how}"),

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 from tacit.config.experiment import Experiment
 from tacit.privacy import durable
 from tacit.privacy.events import canonical_json
-from tacit.privacy.ledger import Header, LedgerError
+from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.releases import Releases

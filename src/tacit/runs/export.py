@@ -23,8 +23,7 @@ from tacit.config.experiment import Experiment, Phase
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.inputs import Head
-from tacit.privacy.ledger_lines import verify
+from tacit.privacy.ledger_lines import Head, verify
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.directory import RunDirectory
 

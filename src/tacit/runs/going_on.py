@@ -17,9 +17,8 @@ from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.models import weights
 from tacit.models.base import LanguageModel, to_vector
-from tacit.privacy.accountants import accountant_named
-from tacit.privacy.events import Composition, PostProcessing
-from tacit.privacy.ledger import EpsilonOf, Ledger
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.runs import run_tokenizers, switching
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -54,9 +53,7 @@ def session_of(
             " a function that makes an engine for a model"
         )
     last = directory.checkpoints.read()
-    ledger = Ledger.open(
-        directory.ledger_file, last.head, epsilon_of=epsilon_of(experiment), repair_torn_tail=True
-    )
+    ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
     try:
         ledger.lock()
         people.witness(ledger)
@@ -138,12 +135,16 @@ def _commit_to(coins: bytes, ledger: Ledger) -> None:
     branch = ledger.header.branch
     if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
         return
-    ledger.append(
-        kind=COMMITTED,
-        round=ledger.header.first_round,
-        attempt=0,
-        event=PostProcessing("a commitment to which canary clients take part"),
-        plan_hash=commitment(coins),
+    ledger.charge(
+        [
+            Charge(
+                kind=COMMITTED,
+                round=ledger.header.first_round,
+                attempt=0,
+                event=PostProcessing("a commitment to which canary clients take part"),
+                plan_hash=commitment(coins),
+            )
+        ]
     )
 
 
@@ -155,17 +156,6 @@ def _engine(chosen: EngineChoice | None, model: LanguageModel) -> Engine:
     if chosen is None:
         return SerialEngine(local_sgd_for(model))
     return chosen(model) if callable(chosen) else chosen
-
-
-def epsilon_of(experiment: Experiment) -> EpsilonOf:
-    """What the budget is measured by."""
-    assert experiment.privacy.accountant is not None
-    accountant = accountant_named(experiment.privacy.accountant)
-
-    def epsilon(composition: Composition, delta: float) -> float:
-        return accountant.epsilon(composition, delta)
-
-    return epsilon
 
 
 def _cache_folder(corpus: UserCorpus, directory: RunDirectory) -> Path:

@@ -12,14 +12,15 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
-from tacit.privacy.ledger import EpsilonOf, Header, Ledger
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.debts import Debt, debt_of
 from tacit.runs.declarations import declared_public, header_of
 from tacit.runs.directory import RunDirectory
-from tacit.runs.going_on import EngineChoice, epsilon_of, own_factory, session_of
+from tacit.runs.going_on import EngineChoice, own_factory, session_of
 from tacit.runs.session import Session
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.assembly import Tell
@@ -64,13 +65,18 @@ def created(
     trained_on = (people.corpus.identity, *start.trained_on)
 
     def fill(made: RunDirectory) -> None:
-        with _first_ledger(made.ledger_file, header, debt, epsilon_of(experiment)) as ledger:
-            ledger.append(
-                kind="tokenizer",
-                round=0,
-                attempt=0,
-                event=debt.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}"),
-                plan_hash=tokenizer.fingerprint,
+        with _first_ledger(made.ledger_file, header, debt) as ledger:
+            ledger.charge(
+                [
+                    Charge(
+                        kind="tokenizer",
+                        round=0,
+                        attempt=0,
+                        event=debt.event
+                        or PostProcessing(f"the tokenizer: {tokenizer.provenance}"),
+                        plan_hash=tokenizer.fingerprint,
+                    )
+                ]
             )
             head = ledger.head
         _fill(made, experiment, learnt, key)
@@ -223,7 +229,6 @@ def branched(
             f"{header.run_id}-{round}",
             run_id=header.run_id,
             round=round,
-            epsilon_of=epsilon_of(experiment),
             declared=header,
         )
         head = ledger.head
@@ -282,21 +287,20 @@ def _inherited(ledger: Ledger) -> Inherited:
     return Inherited(header.first_round, Composition.of(events))
 
 
-def _first_ledger(path: Path, header: Header, debt: Debt, epsilon_of: EpsilonOf) -> Ledger:
+def _first_ledger(path: Path, header: Header, debt: Debt) -> Ledger:
     """A ledger that begins with what the tokenizer has cost the same people.
 
     The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
     """
     owed = debt.inherited
     if owed is None:
-        return Ledger.create(path, header, epsilon_of=epsilon_of)
+        return Ledger.create(path, header)
     return Ledger.branch(
         path,
         owed,
         len(owed.entries) - 1,
         f"{header.run_id}-0",
         run_id=header.run_id,
-        epsilon_of=epsilon_of,
         declared=header,
     )
 

@@ -30,8 +30,9 @@ from tacit.models.base import LanguageModel, from_vector_
 from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import canonical_json
-from tacit.privacy.ledger import Ledger
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import ServerOptimizer
@@ -168,13 +169,17 @@ class Session:
             return self._releases.proof(self.round, attempt) == proof.hex()
         plan = self.task.plan
         self._releases.record(self.round, attempt, proof.hex())
-        self.ledger.append(
-            kind="round",
-            round=self.round,
-            attempt=attempt,
-            event=plan.event(),
-            plan_hash=plan.hash(),
-            estimator=plan.estimator_name,
+        self.ledger.charge(
+            [
+                Charge(
+                    kind="round",
+                    round=self.round,
+                    attempt=attempt,
+                    event=plan.event(),
+                    plan_hash=plan.hash(),
+                    estimator=plan.estimator_name,
+                )
+            ]
         )
         return True
 

@@ -26,15 +26,14 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.runs import run_tokenizers
 from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
+from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Tokenizer
 
 Moments = dict[str, NDArray[Any]]
@@ -124,12 +123,16 @@ def record(ledger: Ledger, round: int, done: Switched) -> None:
     """The switch in the ledger, once; what it inherited from another run is not its own."""
     here = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
     if not any(entry.kind == "tokenizer" and entry.round == round for entry in here):
-        ledger.append(
-            kind="tokenizer",
-            round=round,
-            attempt=0,
-            event=done.event,
-            plan_hash=done.tokenizer.fingerprint,
+        ledger.charge(
+            [
+                Charge(
+                    kind="tokenizer",
+                    round=round,
+                    attempt=0,
+                    event=done.event,
+                    plan_hash=done.tokenizer.fingerprint,
+                )
+            ]
         )
 
 
@@ -176,14 +179,8 @@ def _sampled(
         sampling=Sampling(switch.temperature, switch.top_k, switch.max_length),
         progress=_telling(tell),
     )
-    new = tokenizer_from_samples(
-        texts,
-        old,
-        kind=switch.kind or old.kind,
-        size=switch.size or old.vocab_size,
-        of=of,
-    )
-    return LearntTokenizer(new, count_words(texts, "papers"))
+    kind, size = switch.kind or old.kind, switch.size or old.vocab_size
+    return learn.from_samples(texts, old, kind=kind, size=size, of=of)
 
 
 def _event_of_given(

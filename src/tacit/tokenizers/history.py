@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Entry, Head, Header, Ledger, LedgerError
-from tacit.privacy.ledger_lines import entry_line, verify
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, entry_line, verify
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tacit.config.experiment import Experiment
-from tacit.privacy.inputs import Head
+from tacit.privacy.ledger_lines import Head
 from tacit.runs.export import Facts, card
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Evidence

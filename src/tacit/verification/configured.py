@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tacit.config.experiment import Experiment
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.events import Event, NonPrivate
-from tacit.privacy.ledger import Entry
+from tacit.privacy.ledger_lines import Entry
 from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps, method_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.models import weights
-from tacit.privacy.guarantee import of_others
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.claims import excluded_by
+from tacit.privacy.ledger_lines import PriorCost
 from tacit.runs import run_tokenizers
 from tacit.runs.debts import COUNTED, are_disjoint
 from tacit.tasks.language import coins
@@ -122,7 +122,7 @@ def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path
         yield f"{ledger} is about other people than the ledger's header says of the tokenizer"
     yield from _whom(evidence, history, cost)
     counted = (COUNTED,) if history.header.population_is_counted else ()
-    if cost.excluded != (*of_others(history.header.prior_costs), *counted):
+    if cost.excluded != (*excluded_by(history.header.prior_costs), *counted):
         yield f"{evidence.ledger.path}: its header excludes others than {ledger} does"
     if history.released != cost.head:
         yield f"{ledger} does not end where the ledger's header says"

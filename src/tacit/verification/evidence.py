@@ -15,7 +15,8 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.registry import from_config
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Entry, Ledger
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Entry
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory

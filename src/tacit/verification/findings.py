@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy.inputs import Head
+from tacit.privacy.ledger_lines import Head
 
 
 class Remark(str):

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tacit import __version__
-from tacit.config.experiment import Experiment
-from tacit.privacy.guarantee import Projection
-from tacit.report import nlu_facts
-from tacit.report.common_facts import KIND, claim_facts, ledger_facts
-from tacit.report.common_warnings import of_the_claim
-from tacit.report.epsilon import over_releases
+from tacit.privacy.projection import Projection
+from tacit.report.claim import (
+    claim_facts,
+    epsilon_over_releases,
+    ledger_facts,
+    projected_facts,
+)
+from tacit.report.facts import KIND, experiment_text
 from tacit.report.page import render
-from tacit.report.projection import projected_facts
-from tacit.runs.export import without_folders
+from tacit.report.warnings import claim_warnings
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.verification.evidence import Evidence, read_object
 from tacit.verification.findings import Remark
@@ -59,17 +60,14 @@ def _expected(evidence: Evidence, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that follow from the ledger and the experiment alone."""
     guarantee, ledger, experiment = evidence.guarantee, evidence.ledger, evidence.experiment
     found: dict[str, Any] = {
-        "claim": claim_facts(guarantee, ledger),
+        "claim": claim_facts(guarantee),
         "ledger": ledger_facts(ledger),
-        "epsilon": over_releases(guarantee, ledger),
+        "epsilon": epsilon_over_releases(guarantee, ledger),
+        "experiment": experiment_text(experiment),
     }
-    if isinstance(experiment, Experiment):
-        return found | {"experiment": without_folders(experiment).to_toml()}
-    assert isinstance(experiment, NluExperiment)
-    return found | {
-        "as_printed": as_printed(evidence, experiment),
-        "experiment": nlu_facts.without_folders(experiment).to_toml(),
-    }
+    if isinstance(experiment, NluExperiment):
+        found["as_printed"] = as_printed(evidence, experiment)
+    return found
 
 
 def _projected(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -78,14 +76,14 @@ def _projected(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> Iter
     if there is None:
         return
     to = Projection(there["cohort"], there["population"], there["delta"])
-    expected = projected_facts(evidence.guarantee, evidence.ledger, to)
+    expected = projected_facts(evidence.guarantee, to)
     yield from compared(file, there, expected, "projected.")
 
 
 def _warnings(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> Iterator[str]:
     """Whatever a claim needs a warning for has one."""
     said = {(one["name"], one["severity"]) for one in facts["warnings"]}
-    for one in of_the_claim(evidence.guarantee, gives_away="", provenance=""):
+    for one in claim_warnings(evidence.guarantee):
         if (one.name, one.severity) not in said:
             yield f"{file} does not have the warning {one.name!r}"
 

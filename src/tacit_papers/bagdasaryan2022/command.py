@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from tacit.cli import tokenizer_options as options
-from tacit.cli.options import number, whole_number
+from tacit.cli.options import AsJson, check_counts, number, whole_number
 from tacit.cli.progress import bar
 from tacit_papers.bagdasaryan2022.comparison import Place, corpus_of, opened, runs_of
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
+    from tacit.privacy.projection import Projection
     from tacit.runs.run import Run
     from tacit_papers.bagdasaryan2022.rows import TokenizerRow
-    from tacit_papers.thakkar2020.grid import Projection
 
 EXAMPLES = """
 Examples:
@@ -73,7 +72,7 @@ def compare(
         typer.Option(metavar="FILE", help="Draw perplexity per word over rounds: .png, .svg, .pdf"),
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    as_json: options.Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """How tokenizers fit test users' words, and how well models with them predict the words.
 
@@ -83,7 +82,7 @@ def compare(
     from tacit.evaluation.held_out import whole_texts
     from tacit_papers.bagdasaryan2022 import table as tokenizer_table
 
-    options.check_counts(words=words)
+    check_counts(words=words)
     to = None if projected is None else projection(projected)
     if as_json and as_markdown:
         raise ValueError("--json and --markdown each print everything; leave one out")
@@ -122,7 +121,7 @@ def compare(
 
 def projection(text: str) -> Projection:
     """cohort=5000,population=1e6 and, if they differ, delta=... and rounds=..."""
-    from tacit_papers.thakkar2020.grid import Projection
+    from tacit.privacy.projection import Projection
 
     readers: dict[str, Callable[[str], Any]] = {
         "cohort": whole_number,
@@ -145,7 +144,7 @@ def projection(text: str) -> Projection:
         )
     if "delta" in values and not 0 < values["delta"] < 1:
         raise ValueError(f"--projected needs a delta between 0 and 1, got {values['delta']}")
-    options.check_counts(projected_rounds=values.get("rounds"))
+    check_counts(projected_rounds=values.get("rounds"))
     return Projection(**values)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tacit.cli import tokenizer_options as options
+from tacit.cli.options import run_and_round
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
@@ -31,7 +31,7 @@ class Place:
 
 def opened(texts: Sequence[str]) -> list[Place]:
     """Each place under a short name: the last part of its path, or all of it if that is not one."""
-    paths = [options.place_of(text) for text in texts]
+    paths = [run_and_round(text) for text in texts]
     exact = [(path.resolve(), round) for path, round in paths]
     if twice := next(
         (text for text, one in zip(texts, exact, strict=True) if exact.count(one) > 1), ""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import AsJson
-from tacit.cli.output import Interrupted
+from tacit.cli.options import AsJson, Quiet
+from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import Display
 
 EXAMPLES = """
@@ -61,7 +59,7 @@ def secret_sharer(
     list_arms: Annotated[
         bool, typer.Option("--list", help="Print the names of the arms, and train nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Plant the same canaries for every arm of a recipe, train, and try to get them out again.
@@ -71,34 +69,62 @@ def secret_sharer(
     import torch
 
     from tacit.engines.processes import available_cores
+    from tacit.privacy import durable
     from tacit_papers.thakkar2020.grid import GRIDS
+    from tacit_papers.thakkar2020.plot import draw
+    from tacit_papers.thakkar2020.table import (
+        HEADERS,
+        cells,
+        comparisons,
+        markdown,
+        notes,
+        table_rows,
+    )
     from tacit_papers.thakkar2020.training import SecretSharer
 
-    given = list(settings or [])
+    changes = list(settings or [])
     if corpus is not None:
-        given.append(f"experiment.corpus.source={json.dumps(corpus)}")
+        changes.append(f"experiment.corpus.source={json.dumps(corpus)}")
     for name, count in (("--workers", workers), ("--threads", threads)):
         if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
-    found_grid = GRIDS.load(recipe, given).only()
-    names = [name.strip() for name in (arms or "").split(",") if name.strip()]
-    chosen = found_grid.chosen(names)
+    grid = GRIDS.load(recipe, changes).only()
+    chosen = grid.chosen([name.strip() for name in (arms or "").split(",") if name.strip()])
     if list_arms:
         print("\n".join(arm.name for arm in chosen))
         return
     torch.set_num_threads(threads)  # small products are slower on two, above all on a busy machine
-    sharer = SecretSharer(found_grid, out, chosen, _seeds(seeds), workers or available_cores())
+    sharer = SecretSharer(grid, out, chosen, _seeds(seeds), workers or available_cores())
     try:
-        found = sharer.run(lambda title: Display(title, quiet=quiet))
+        results = sharer.run(lambda title: Display(title, quiet=quiet))
     except KeyboardInterrupt:
         command = shlex.join(["tacit", *sys.argv[1:]])
         raise Interrupted(f"interrupted; finished arms are kept, go on with: {command}") from None
-    report = _written(out, recipe, found)
-    if as_json:
-        json.dump(report, sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        _print(out, report)
+    rows, compared = table_rows(results), comparisons(results)
+    report: dict[str, Any] = {
+        "recipe": recipe,
+        "rows": [asdict(row) for row in rows],
+        "comparisons": [asdict(pair) for pair in compared],
+        "notes": notes(rows),
+    }
+    text = json.dumps(report, indent=1, allow_nan=False) + "\n"
+    durable.write_whole(out / "secret-sharer.json", text.encode())
+    durable.write_whole(out / "secret-sharer.md", markdown(rows, compared).encode())
+    draw(out / "secret-sharer.png", rows, results)
+
+    def render(console: Console) -> None:
+        headings = [*HEADERS[:3], *(f">{heading}" for heading in HEADERS[3:])]
+        console.print(table(*headings, rows=map(cells, rows), compact=True))
+        for note in report["notes"]:
+            console.print(note)
+        for row in rows:
+            if any(value is not None for value in row.epsilon):
+                console.print(f"{row.arm}: {row.claim}")
+                if row.projected:
+                    console.print(f"{row.arm}: {row.projected['claim']}")
+        console.print(f"Table, picture and runs are in {shlex.quote(str(out))}")
+
+    emit(report, as_json, render)
 
 
 def _seeds(text: str) -> list[int]:
@@ -106,44 +132,3 @@ def _seeds(text: str) -> list[int]:
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise ValueError(f"--seeds must be different whole numbers such as 0,1, got {text!r}")
     return [int(part) for part in parts]
-
-
-def _written(out: Path, recipe: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The table as JSON, as Markdown and as a picture."""
-    from tacit.privacy import durable
-    from tacit_papers.thakkar2020 import plot as sharer_plot
-    from tacit_papers.thakkar2020 import table as sharer_table
-
-    rows = sharer_table.table_rows(found)
-    compared = sharer_table.comparisons(found)
-    report = {
-        "recipe": recipe,
-        "rows": rows,
-        "comparisons": compared,
-        "notes": sharer_table.notes(rows),
-    }
-    text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-    durable.write_whole(out / "secret-sharer.json", text.encode())
-    durable.write_whole(out / "secret-sharer.md", sharer_table.markdown(rows, compared).encode())
-    sharer_plot.draw(out / "secret-sharer.png", rows, found)
-    return report
-
-
-def _print(out: Path, report: Mapping[str, Any]) -> None:
-    from tacit_papers.thakkar2020.table import HEADERS, cells
-
-    console = Console(highlight=False)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for number, header in enumerate(HEADERS):
-        table.add_column(header, justify="left" if number < 3 else "right", overflow="fold")
-    for row in report["rows"]:
-        table.add_row(*cells(row))
-    console.print(table)
-    for note in report["notes"]:
-        console.print(note, markup=False)
-    for row in report["rows"]:
-        if any(value is not None for value in row["epsilon"]):
-            console.print(f"{row['arm']}: {row['claim']}", markup=False)
-            if row["projected"]:
-                console.print(f"{row['arm']}: {row['projected']['claim']}", markup=False)
-    console.print(f"Table, picture and runs are in {shlex.quote(str(out))}", markup=False)

@@ -21,68 +21,76 @@ from tacit.tasks.language.planting import Planted
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit_papers.thakkar2020.grid import ExtractionSettings
 
-Progress = Callable[[int, int], None]
+# What a result's file has of a `CanaryResult`.
+_FIELDS = (
+    "log_perplexity",
+    "memorized_rs",
+    "memorized_bs",
+    "rank",
+    "rank_standard_error",
+    "rank_method",
+    "exposure",
+)
 
 
 @dataclass(frozen=True)
-class Audit:
+class MemorizationAudit:
     """How the models of one seed are audited."""
 
     tokenizer: Tokenizer
     settings: ExtractionSettings
-    held_out: Sequence[Sequence[int]]
+    held_out: Sequence[Sequence[int]]  # texts of test users, as tokens
     seed: int
     frequencies: Frequencies | None = None  # by which the canaries' words were drawn
 
     def of(
-        self, model: LanguageModel, planted: Sequence[Planted], progress: Progress | None = None
+        self,
+        model: LanguageModel,
+        planted: Sequence[Planted],
+        progress: Callable[[int, int], None] = lambda done, of: None,
     ) -> dict[str, Any]:
-        """Held-out metrics, and what was found of each canary and of the controls."""
-        controls = self.controls(planted)
-        ranked = [*(one.canary.tokens for one in planted), *controls[: self._ranked]]
-        others = controls[self._ranked :]
-        of = len(planted) + len(controls)
+        """Held-out metrics, and one row for each canary and each control, as JSON.
 
-        def first(done: int, all_of_them: int) -> None:
-            if progress is not None:
-                progress(len(ranked) * done // all_of_them, of)
+        Exposure takes the longest, so that only `ranked_controls` of the controls have it.
+        `progress` is told how many phrases are done, and of how many.
+        """
+        canaries = [one.canary.tokens for one in planted]
+        controls = self._controls(canaries)
+        ranked = self.settings.ranked_controls if self.settings.ranks else len(controls)
+        first, others = canaries + controls[:ranked], controls[ranked:]
+        total = len(canaries) + len(controls)
 
-        found = self._extract(model, ranked, ranks=self.settings.ranks, progress=first)
-        if others:
-            found += self._extract(model, others, ranks=False)
-        if progress is not None:
-            progress(of, of)
+        def rescaled(done: int, of: int) -> None:
+            progress(len(first) * done // of, total)
+
+        results = self._extract(model, first, self.settings.ranks, rescaled)
+        results += self._extract(model, others, False) if others else []
+        progress(total, total)
+        rows = [{name: getattr(result, name) for name in _FIELDS} for result in results]
         metrics = evaluate(model, self.held_out, bos=self.tokenizer.bos, unk=self.tokenizer.unk)
-        ours, theirs = found[: len(planted)], found[len(planted) :]
         return {
             "held_out": metrics.as_row(),
             "canaries": [
-                one.as_row() | _found(result) for one, result in zip(planted, ours, strict=True)
+                one.as_row() | row for one, row in zip(planted, rows[: len(planted)], strict=True)
             ],
-            "controls": [_found(result) for result in theirs],
+            "controls": rows[len(planted) :],
         }
-
-    @property
-    def _ranked(self) -> int:
-        return self.settings.ranked_controls if self.settings.ranks else self.settings.controls
 
     def _extract(
         self,
         model: LanguageModel,
         phrases: Sequence[tuple[int, ...]],
-        *,
         ranks: bool,
-        progress: Progress | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[CanaryResult]:
-        given = self.settings
-        looking = Extraction(
-            samples=given.samples,
-            beam_width=given.beam_width,
-            top=given.top,
+        extraction = Extraction(
+            samples=self.settings.samples,
+            beam_width=self.settings.beam_width,
+            top=self.settings.top,
             ranks=ranks,
-            rank_budget=given.rank_budget,
+            rank_budget=self.settings.rank_budget,
         )
-        return looking.extract(
+        return extraction.extract(
             model,
             phrases,
             bos=self.tokenizer.bos,
@@ -91,28 +99,14 @@ class Audit:
             progress=progress,
         )
 
-    def controls(self, planted: Sequence[Planted]) -> list[tuple[int, ...]]:
+    def _controls(self, canaries: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """Phrases like the canaries, none of which was planted."""
-        canaries = {one.canary.tokens for one in planted}
-        words = len(planted[0].canary.tokens)
         drawn = draw_phrases(
             self.settings.controls,
-            words,
+            len(canaries[0]),
             self.tokenizer,
             self.seed,
             self.frequencies,
             purpose="controls",
         )
         return [tokens for tokens in drawn if tokens not in canaries]
-
-
-def _found(result: CanaryResult) -> dict[str, Any]:
-    return {
-        "log_perplexity": result.log_perplexity,
-        "memorized_rs": result.memorized_rs,
-        "memorized_bs": result.memorized_bs,
-        "rank": result.rank,
-        "rank_standard_error": result.rank_standard_error,
-        "rank_method": result.rank_method,
-        "exposure": result.exposure,
-    }

@@ -8,16 +8,17 @@ expected insertions, which are sharers times p_e.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
+from tacit_papers.markdown import markdown_table
 from tacit_papers.thakkar2020.estimates import Estimate, Interval, estimate
 
-Found = Mapping[str, Any]  # one memorization.json
-Rows = Sequence[Mapping[str, Any]]
+Result = Mapping[str, Any]  # one memorization.json, as training.py writes it
+_Json = Mapping[str, Any]  # a canary or a control of a result
 
 HEADERS = (
     "Optimizer",
@@ -32,7 +33,7 @@ HEADERS = (
     "Perp.",
     "Epsilon",
 )
-NAMES = {
+_OPTIMIZERS = {
     "sgd": "SGD",
     "momentum": "Momentum",
     "adam": "Adam",
@@ -43,110 +44,147 @@ NAMES = {
 }
 
 
-def table_rows(found: Sequence[Found]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ArmRow:
+    """An arm over all of its seeds, under the names that scripts rely on; lists are by seed."""
+
+    arm: str
+    optimizer: str
+    data: str
+    batch: int
+    unit: str
+    seeds: list[int]
+    canaries: list[int]
+    copies: list[int]
+    memorized_rs: list[int]
+    memorized_bs: list[int]
+    controls: list[int]
+    controls_rs: list[int]
+    controls_bs: list[int]
+    exposure: Estimate | None  # None if ranks were not asked for
+    control_exposure: float | None
+    lowest_memorized: dict[str, float] | None
+    accuracy_top1: list[float | None]
+    perplexity: list[float | None]
+    epsilon: list[float | None]  # None: infinite
+    delta: float | None
+    projected: dict[str, Any] | None
+    claim: str
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether any seed's epsilon is finite and about people: users of IID data are made up."""
+        return self.data != "iid" and any(value is not None for value in self.epsilon)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What one arm has more than another, seed by seed, on the same canaries."""
+
+    arm: str
+    minus: str
+    seeds: list[int]
+    memorized_rs: list[int]
+    memorized_bs: list[int]
+    exposure: Estimate | None
+
+
+def table_rows(results: Sequence[Result]) -> list[ArmRow]:
     """One row for each arm over all of its seeds."""
-    by_arm: dict[str, list[Found]] = {}
-    for one in found:
-        by_arm.setdefault(one["arm"], []).append(one)
-    return [_row(arm, runs) for arm, runs in by_arm.items()]
+    by_arm: dict[str, list[Result]] = {}
+    for result in results:
+        by_arm.setdefault(result["arm"], []).append(result)
+    return [_row(arm, seeds) for arm, seeds in by_arm.items()]
 
 
-def _row(arm: str, runs: Sequence[Found]) -> dict[str, Any]:
-    first = runs[0]
-    return {
-        "arm": arm,
-        **{key: first[key] for key in ("optimizer", "data", "batch", "unit")},
-        "seeds": [run["seed"] for run in runs],
-        "canaries": [len(run["canaries"]) for run in runs],
-        "copies": [sum(canary["copies"] for canary in run["canaries"]) for run in runs],
-        "memorized_rs": [_count(run["canaries"], "memorized_rs") for run in runs],
-        "memorized_bs": [_count(run["canaries"], "memorized_bs") for run in runs],
-        "controls": [len(run["controls"]) for run in runs],
-        "controls_rs": [_count(run["controls"], "memorized_rs") for run in runs],
-        "controls_bs": [_count(run["controls"], "memorized_bs") for run in runs],
-        "exposure": _exposure(runs),
-        "control_exposure": _mean([c["exposure"] for run in runs for c in run["controls"]]),
-        "lowest_memorized": lowest_memorized([c for run in runs for c in run["canaries"]]),
-        "accuracy_top1": [run["held_out"]["accuracy_top1"] for run in runs],
-        "perplexity": [run["held_out"]["perplexity"] for run in runs],
-        "epsilon": [run["epsilon"] for run in runs],
-        "delta": first.get("delta"),
-        "projected": first.get("projected"),
-        "claim": first["claim"],
-    }
+def _row(arm: str, results: Sequence[Result]) -> ArmRow:
+    first = results[0]
+    controls = [each["exposure"] for result in results for each in result["controls"]]
+    ranked = [exposure for exposure in controls if exposure is not None]
+    return ArmRow(
+        arm=arm,
+        optimizer=first["optimizer"],
+        data=first["data"],
+        batch=first["batch"],
+        unit=first["unit"],
+        seeds=[result["seed"] for result in results],
+        canaries=[len(result["canaries"]) for result in results],
+        copies=[sum(canary["copies"] for canary in result["canaries"]) for result in results],
+        memorized_rs=[_count(result["canaries"], "memorized_rs") for result in results],
+        memorized_bs=[_count(result["canaries"], "memorized_bs") for result in results],
+        controls=[len(result["controls"]) for result in results],
+        controls_rs=[_count(result["controls"], "memorized_rs") for result in results],
+        controls_bs=[_count(result["controls"], "memorized_bs") for result in results],
+        exposure=_exposure([(result, None) for result in results]),
+        control_exposure=float(np.mean(ranked)) if ranked else None,
+        lowest_memorized=lowest_memorized([c for result in results for c in result["canaries"]]),
+        accuracy_top1=[result["held_out"]["accuracy_top1"] for result in results],
+        perplexity=[result["held_out"]["perplexity"] for result in results],
+        epsilon=[result["epsilon"] for result in results],
+        delta=first.get("delta"),
+        projected=first.get("projected"),
+        claim=first["claim"],
+    )
 
 
-def lowest_memorized(canaries: Rows) -> dict[str, float] | None:
+def lowest_memorized(canaries: Sequence[_Json]) -> dict[str, float] | None:
     """The configuration with the fewest expected insertions that was memorized."""
     memorized = [canary for canary in canaries if canary["memorized_rs"]]
     if not memorized:
         return None
     least = min(memorized, key=lambda c: (c["expected_sharers"] * c["example_prob"], c["copies"]))
-    return {
-        "expected_sharers": least["expected_sharers"],
-        "example_prob": least["example_prob"],
-        "copies": least["copies"],
-    }
+    return {name: least[name] for name in ("expected_sharers", "example_prob", "copies")}
 
 
-def _exposure(runs: Sequence[Found]) -> dict[str, Any] | None:
-    """None if ranks were not asked for."""
-    values = {
-        run["seed"]: [
-            ((c["expected_sharers"], c["example_prob"]), c["exposure"])
-            for c in run["canaries"]
-            if c["exposure"] is not None
+def _exposure(pairs: Sequence[tuple[Result, Result | None]]) -> Estimate | None:
+    """The mean exposure of results, or what they have more than others, canary by canary."""
+    values = {}
+    for result, minus in pairs:
+        others = [0.0] * len(result["canaries"])
+        if minus is not None:
+            others = [canary["exposure"] for canary in minus["canaries"]]
+        values[result["seed"]] = [
+            ((c["expected_sharers"], c["example_prob"]), c["exposure"] - other)
+            for c, other in zip(result["canaries"], others, strict=True)
+            if c["exposure"] is not None and other is not None
         ]
-        for run in runs
-    }
-    return asdict(estimate(values)) if any(values.values()) else None
+    return estimate(values) if any(values.values()) else None
 
 
-def comparisons(found: Sequence[Found]) -> list[dict[str, Any]]:
+def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """Pairs of arms that differ in one thing, canary by canary: they plant the same ones.
 
     Each is the first arm minus the second: canaries memorized, and exposure with its intervals.
     """
-    runs = {(one["arm"], one["seed"]): one for one in found}
-    arms = {one["arm"]: one for one in found}
-    pairs = [(a, b) for a in arms.values() for b in arms.values() if _differ_in_one(a, b)]
-    made = []
-    for one, other in pairs:
-        seeds = [s for (arm, s) in runs if arm == one["arm"] and (other["arm"], s) in runs]
-        both = [(runs[one["arm"], s], runs[other["arm"], s]) for s in seeds]
-        if not both:
+    by_seed = {(result["arm"], result["seed"]): result for result in results}
+    arms = {result["arm"]: result for result in results}
+    compared = []
+    for one, other in ((a, b) for a in arms.values() for b in arms.values()):
+        seeds = [s for (arm, s) in by_seed if arm == one["arm"] and (other["arm"], s) in by_seed]
+        if not seeds or not _differ_in_one(one, other):
             continue
-        made.append(
-            {
-                "arm": one["arm"],
-                "minus": other["arm"],
-                "seeds": seeds,
-                **{
-                    key: [_count(a["canaries"], key) - _count(b["canaries"], key) for a, b in both]
-                    for key in ("memorized_rs", "memorized_bs")
-                },
-                "exposure": _difference(both),
-            }
+        pairs = [(by_seed[one["arm"], s], by_seed[other["arm"], s]) for s in seeds]
+
+        def more(key: str, pairs: Sequence[tuple[Result, Result]] = pairs) -> list[int]:
+            return [_count(a["canaries"], key) - _count(b["canaries"], key) for a, b in pairs]
+
+        compared.append(
+            Comparison(
+                arm=one["arm"],
+                minus=other["arm"],
+                seeds=seeds,
+                memorized_rs=more("memorized_rs"),
+                memorized_bs=more("memorized_bs"),
+                exposure=_exposure(pairs),
+            )
         )
-    return made
-
-
-def _difference(both: Sequence[tuple[Found, Found]]) -> dict[str, Any] | None:
-    values = {
-        a["seed"]: [
-            ((c["expected_sharers"], c["example_prob"]), c["exposure"] - d["exposure"])
-            for c, d in zip(a["canaries"], b["canaries"], strict=True)
-            if c["exposure"] is not None and d["exposure"] is not None
-        ]
-        for a, b in both
-    }
-    return asdict(estimate(values)) if any(values.values()) else None
+    return compared
 
 
 _STEPS = (("fedavg", "fedavg+clip"), ("fedavg+clip", "dp-fedavg"))
 
 
-def _differ_in_one(one: Found, other: Found) -> bool:
+def _differ_in_one(one: Result, other: Result) -> bool:
     """IID against non-IID; FedAvg against clipping against noise; else nothing."""
     if one["batch"] != other["batch"] or one["unit"] != other["unit"]:
         return False
@@ -155,61 +193,62 @@ def _differ_in_one(one: Found, other: Found) -> bool:
     return one["data"] == other["data"] and (one["optimizer"], other["optimizer"]) in _STEPS
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
+def cells(row: ArmRow) -> list[str]:
     """A row as text, in the order of HEADERS."""
-    lowest = row["lowest_memorized"]
+    lowest = row.lowest_memorized
     return [
-        NAMES[row["optimizer"]],
-        "IID" if row["data"] == "iid" else "Non-IID",
-        f"{row['batch']:,} {row['unit']}",
-        f"{_listed(row['memorized_rs'])} of {_once(row['canaries'])}",
-        _listed(row["memorized_bs"]),
-        f"{_listed(row['controls_rs'])} of {_once(row['controls'])}",
-        _exposed(row["exposure"]),
+        _OPTIMIZERS[row.optimizer],
+        "IID" if row.data == "iid" else "Non-IID",
+        f"{row.batch:,} {row.unit}",
+        f"{_listed(row.memorized_rs)} of {_once(row.canaries)}",
+        _listed(row.memorized_bs),
+        f"{_listed(row.controls_rs)} of {_once(row.controls)}",
+        _exposure_text(row.exposure),
         f"{lowest['expected_sharers']:g} x {lowest['example_prob']:g}" if lowest else "-",
-        _figure([100 * a for a in row["accuracy_top1"] if a is not None], 2),
-        _figure([p for p in row["perplexity"] if p is not None], 1),
+        _mean([None if value is None else 100 * value for value in row.accuracy_top1], 2),
+        _mean(row.perplexity, 1),
         _epsilon(row),
     ]
 
 
-def _epsilon(row: Mapping[str, Any]) -> str:
-    finite = [value for value in row["epsilon"] if value is not None]
+def _epsilon(row: ArmRow) -> str:
+    """The largest of the seeds, and beside it the projected one, which says that it is."""
+    finite = [value for value in row.epsilon if value is not None]
     if not finite:
         return "infinity"
-    if row["data"] == "iid":
-        return "no claim"  # its users are synthetic
-    actual = f"{format_epsilon(max(finite))} at {format_delta(row['delta'])}"
-    made = row["projected"]
-    if made is None or made["epsilon"] is None:
+    if not row.has_claim or row.delta is None:
+        return "no claim"
+    actual = f"{format_epsilon(max(finite))} at {format_delta(row.delta)}"
+    projected = row.projected
+    if projected is None or projected["epsilon"] is None:
         return actual
-    there = f"{format_epsilon(made['epsilon'])} at {format_delta(made['delta'])}"
-    return f"{actual} ({there} {PROJECTED})"
+    text = f"{format_epsilon(projected['epsilon'])} at {format_delta(projected['delta'])}"
+    return f"{actual} ({text} {PROJECTED})"
 
 
-def markdown(rows: Rows, compared: Rows) -> str:
+def markdown(rows: Sequence[ArmRow], compared: Sequence[Comparison]) -> str:
     """The table and what its figures mean, as a file to keep."""
-    lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
-    lines += [_line(cells(row)) for row in rows]
+    parts = [markdown_table(HEADERS, map(cells, rows), left=3)]
     if compared:
+        differences = [
+            (
+                pair.arm,
+                pair.minus,
+                _listed(pair.memorized_rs, "+d"),
+                _listed(pair.memorized_bs, "+d"),
+                _exposure_text(pair.exposure),
+            )
+            for pair in compared
+        ]
         headers = ("Arm", "Minus", "RS", "BS", "Exposure")
-        lines += ["", "Differences, canary by canary:", "", _line(headers), _line(["---"] * 5)]
-        for pair in compared:
-            texts = [_listed(pair["memorized_rs"], "+d"), _listed(pair["memorized_bs"], "+d")]
-            lines.append(_line([pair["arm"], pair["minus"], *texts, _exposed(pair["exposure"])]))
-    claims = [
-        f"{row['arm']}: {row['claim']}" for row in rows if row["data"] != "iid" and _has_claim(row)
-    ]
-    return "\n".join([*lines, "", *notes(rows), *claims, ""])
+        parts += ["Differences, canary by canary:", markdown_table(headers, differences, left=2)]
+    claims = [f"{row.arm}: {row.claim}" for row in rows if row.has_claim]
+    return "\n\n".join([*parts, "\n".join([*notes(rows), *claims])]) + "\n"
 
 
-def _has_claim(row: Mapping[str, Any]) -> bool:
-    return any(value is not None for value in row["epsilon"])
-
-
-def notes(rows: Rows) -> list[str]:
+def notes(rows: Sequence[ArmRow]) -> list[str]:
     """What the figures mean."""
-    seeds = sorted({seed for row in rows for seed in row["seeds"]})
+    seeds = sorted({seed for row in rows for seed in row.seeds})
     several = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
     said = [
         f"RS and BS: canaries memorized by Random Sampling and Beam Search, for {several}, one"
@@ -224,7 +263,7 @@ def notes(rows: Rows) -> list[str]:
         "Lowest: expected sharers x p_e of the least inserted configuration that RS found"
         " memorized.  All runs are simulations with planted text: none is for release.",
     ]
-    chance = [row["control_exposure"] for row in rows if row["control_exposure"] is not None]
+    chance = [row.control_exposure for row in rows if row.control_exposure is not None]
     if chance:
         said.append(
             f"Mean exposure of the controls, which is 1.44 bits by chance: {min(chance):.2f} to"
@@ -233,31 +272,21 @@ def notes(rows: Rows) -> list[str]:
     return said
 
 
-def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
-
-
-def _exposed(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _exposure_text(exposure: Estimate | None) -> str:
+    if exposure is None:
         return "-"
-    one = Estimate(**found)
-    text = f"{one.mean:.1f}"
-    if one.over_canaries is not None:
-        text += f" [{_interval(one.over_canaries)}]"
-    return text if one.over_seeds is None else f"{text}, {_interval(one.over_seeds)}"
+    text = f"{exposure.mean:.1f}"
+    if exposure.over_canaries is not None:
+        text += f" [{_interval(exposure.over_canaries)}]"
+    return text if exposure.over_seeds is None else f"{text}, {_interval(exposure.over_seeds)}"
 
 
 def _interval(interval: Interval) -> str:
     return f"{interval[0]:.1f} to {interval[1]:.1f}"
 
 
-def _count(rows: Rows, key: str) -> int:
+def _count(rows: Sequence[_Json], key: str) -> int:
     return sum(bool(row[key]) for row in rows)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _listed(values: Sequence[int], form: str = "d") -> str:
@@ -268,5 +297,6 @@ def _once(values: Sequence[int]) -> str:
     return ", ".join(map(str, dict.fromkeys(values)))
 
 
-def _figure(values: Sequence[float], places: int) -> str:
-    return f"{np.mean(values):.{places}f}" if values else "-"
+def _mean(values: Sequence[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    return f"{np.mean(known):.{digits}f}" if known else "-"

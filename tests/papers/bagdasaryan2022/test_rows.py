@@ -7,7 +7,6 @@ import pytest
 
 from tacit.evaluation.held_out import whole_texts
 from tacit.evaluation.words import evaluate_words
-from tacit.privacy import guarantee
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import (
@@ -17,20 +16,20 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PureDP,
 )
-from tacit.privacy.guarantee import Guarantee, Part
-from tacit.privacy.inputs import PriorCost
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
+from tacit.privacy.ledger_lines import PriorCost
+from tacit.privacy.projection import Projection
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
-from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.public import PublicSource
 from tacit.train import train
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022 import rows as tokenizer_rows
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
 from tacit_papers.bagdasaryan2022.rows import measured, row_of, row_of_tokenizer, words_of
-from tacit_papers.projected import projected, projected_facts
-from tacit_papers.thakkar2020.grid import Projection
+from tacit_papers.thakkar2020.training import projected_facts
 from tests.runs.small import WORDS, experiment
 
 PUBLIC = ["the tree and the house are red", "a big dog then eats the small tree slowly"] * 3
@@ -42,10 +41,10 @@ def runs(folder, tmp_path_factory):
     """Runs of two rounds: with a public BPE, a short public dictionary, and an oracle."""
     place = tmp_path_factory.mktemp("tokenizers")
     public = provenance.public("a few sentences")
-    bpe = build.train_bpe(PUBLIC, 280, provenance=public)
+    bpe = build.learn("bpe", PUBLIC, 280, provenance=public)
     LearntTokenizer(bpe, count_words(PUBLIC, "papers")).save(place / "bpe")
     build.word_level(WORDS[:9], provenance=public).save(place / "word" / "tokenizer.json")
-    oracle = build.train_bpe(PUBLIC, 290, provenance=provenance.ORACLE)
+    oracle = build.learn("bpe", PUBLIC, 290, provenance=provenance.ORACLE)
     LearntTokenizer(oracle, {"the": 1.0}).save(place / "oracle")
     return {
         kind: train(
@@ -137,7 +136,7 @@ def test_an_earlier_model_is_measured_as_it_was(runs, texts):
 def test_the_projection_is_that_of_the_run(runs, texts):
     run = runs["bpe"]
     row = row_of(run, texts, projection=TO)
-    there = run.guarantee().projected(guarantee.Projection(5000, 1_000_000, 1e-8))
+    there = run.guarantee().projected(Projection(5000, 1_000_000, 1e-8))
     assert row.projected_epsilon == there.value < row.epsilon
     assert row.projected_delta == 1e-8
     assert row.projected_claim == there.claim
@@ -167,7 +166,7 @@ def beside(*events):
 
 
 def rounds(*events):
-    return [Part("round", event, 1, "fixed-denominator") for event in events]
+    return [ReleaseGroup("round", event, 1, "fixed-denominator") for event in events]
 
 
 def test_what_was_randomised_at_home_is_not_cheaper_where_there_are_more(runs, texts, monkeypatch):
@@ -190,8 +189,8 @@ def test_what_others_of_the_corpus_have_paid_is_not_projected_away(runs, texts, 
 
 def test_a_projection_may_have_other_rounds(runs, texts, monkeypatch):
     found = claiming(monkeypatch, runs["bpe"], accountant="pld")
-    longer = TO.model_copy(update={"rounds": 5000})
-    [part] = found.projected(guarantee.Projection(5000, 1_000_000, 1e-8)).parts
+    longer = replace(TO, rounds=5000)
+    [part] = found.projected(Projection(5000, 1_000_000, 1e-8)).parts
     expected = accountant_named("pld").epsilon(Composition.of([(part.event, 5000)]), 1e-8)
     row = row_of(runs["bpe"], texts, projection=longer)
     assert row.projected_epsilon == expected
@@ -205,10 +204,10 @@ def test_other_rounds_need_rounds_that_are_all_alike(runs, texts, monkeypatch):
     row = row_of(runs["bpe"], texts, projection=TO)
     assert row.projected_epsilon is not None  # each with its own noise
     assert row.projected_epsilon < row.epsilon
-    longer = TO.model_copy(update={"rounds": 5000})
+    longer = replace(TO, rounds=5000)
     assert row_of(runs["bpe"], texts, projection=longer).projected_epsilon is None
     with pytest.raises(ValueError, match="5,000 rounds needs rounds that are all alike"):
-        projected(found, longer)
+        found.projected(longer)
     assert "5,000 rounds needs rounds" in projected_facts(found, longer)["claim"]
 
 
@@ -256,16 +255,16 @@ def test_the_words_of_public_text_that_comes_with_tacit_are_known(texts):
         build.word_level(WORDS, provenance=provenance.public("chatterbot")), None
     )
     row = row_of_tokenizer(learnt, texts, name="public")
-    expected = count_words(public_texts("chatterbot"), "papers")
+    expected = PublicSource("chatterbot").word_weights()
     assert row.kld == kl_divergence(count_words(texts, "papers"), expected)
 
 
 def test_texts_are_measured_in_pieces_with_the_same_result(runs, texts, monkeypatch):
     model, tokenizer = runs["bpe"].model(), runs["bpe"].tokenizer
-    whole = measured(model, tokenizer, texts).words
+    whole = measured(model, tokenizer, texts)[1]
     monkeypatch.setattr(tokenizer_rows, "_PIECE", 7)
     told = []
-    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now)).words
+    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now))[1]
     assert (pieces.words, pieces.right, pieces.tokens) == (whole.words, whole.right, whole.tokens)
     assert pieces.log_prob == pytest.approx(whole.log_prob, rel=1e-12)
     assert told[0] == (7, len(texts))

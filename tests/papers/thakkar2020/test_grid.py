@@ -32,7 +32,7 @@ def test_every_arm_of_every_grid_can_be_made(name):
     found = GRIDS.load(name).only()
     common = found.common()
     for arm in found.all_arms():
-        experiment = arm.changed(common, found)
+        experiment = found.experiment_of(arm, common)
         assert experiment.corpus.view == {"iid": "iid", "non-iid": "users"}[arm.data]
         if arm.is_federated:
             assert experiment.plan.cohort == arm.batch
@@ -40,7 +40,7 @@ def test_every_arm_of_every_grid_can_be_made(name):
                 "dp" not in arm.name and "clip" not in arm.name
             )
         else:
-            assert arm.record_training(found, 3).seed == 3
+            assert found.record_training(arm, 3).seed == 3
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -71,7 +71,7 @@ def test_tables_1_and_7_have_the_papers_batches():
     assert arms("thakkar2020-table7") == both
     for arm in GRIDS.load("thakkar2020-table7").only().all_arms():
         if arm.is_federated:  # ten epochs of 392,000 users, in round numbers
-            assert arm.rounds * arm.batch / 392_000 == pytest.approx(10.2, abs=0.01)
+            assert arm.own.rounds * arm.batch / 392_000 == pytest.approx(10.2, abs=0.01)
 
 
 def test_table_4_has_every_optimizer():
@@ -90,14 +90,14 @@ def test_tables_2_5_and_6_always_show_clipping_alone():
 def test_the_rate_of_sgd_follows_the_batch_and_adams_does_not():
     found = GRIDS.load("thakkar2020-table1").only()
     rates = {
-        arm.batch: arm.record_training(found, 0).learning_rate
+        arm.batch: found.record_training(arm, 0).learning_rate
         for arm in found.all_arms()
         if not arm.is_federated
     }
     assert rates[256] == pytest.approx(0.005 * math.sqrt(2) ** 3)
     assert rates[32] == 0.005
     table4 = GRIDS.load("thakkar2020-table4", ["records.momentum_learning_rate=0.001"]).only()
-    made = {a.name: a.record_training(table4, 0) for a in table4.all_arms() if not a.is_federated}
+    made = {a.name: table4.record_training(a, 0) for a in table4.all_arms() if not a.is_federated}
     assert made["adam-iid-32"].learning_rate == 1e-4
     assert made["momentum-iid-32"].learning_rate == 0.001
     assert made["momentum-iid-32"].momentum == 0.9
@@ -107,7 +107,7 @@ def test_only_dp_fedavg_has_noise():
     found = GRIDS.load("thakkar2020-table6").only()
     common = found.common()
     for arm in found.all_arms():
-        made = arm.changed(common, found)
+        made = found.experiment_of(arm, common)
         assert (made.privacy.target_epsilon == 18.8) == (arm.optimizer == "dp-fedavg")
         assert made.plan.clip_norm == (None if arm.optimizer == "fedavg" else 0.2)
         assert made.plan.noise_multiplier is None
@@ -116,7 +116,7 @@ def test_only_dp_fedavg_has_noise():
 def test_a_noise_multiplier_takes_the_place_of_a_target():
     found = GRIDS.load("thakkar2020-table2", ["private.noise_multiplier=0.7"]).only()
     [arm] = found.chosen(["dp-*"])
-    made = arm.changed(found.common(), found)
+    made = found.experiment_of(arm, found.common())
     assert (made.plan.noise_multiplier, made.privacy.target_epsilon) == (0.7, None)
 
 
@@ -170,7 +170,7 @@ def test_a_grid_without_canaries_or_without_noise_is_refused(tmp_path):
     )
     found = load(tmp_path, planted)
     with pytest.raises(ValueError, match="no noise for it"):
-        found.all_arms()[0].changed(found.common(), found)
+        found.experiment_of(found.all_arms()[0], found.common())
 
 
 def test_unknown_names_are_refused():

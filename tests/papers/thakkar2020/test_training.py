@@ -90,7 +90,7 @@ def test_an_interrupted_grid_goes_on_and_ends_with_the_same_figures(finished, fo
     cut = SecretSharer(whole.grid, tmp_path / "cut", whole.arms[:3], (0,))
     with pytest.raises(Stop):
         cut.run(lambda title: Stopping())
-    assert [row["arm"] for row in cut.found()] == ["sgd-iid-8", "sgd-non-iid-8"]
+    assert [row["arm"] for row in cut.results()] == ["sgd-iid-8", "sgd-non-iid-8"]
     begun = tmp_path / "cut" / "seed-0" / "fedavg-non-iid-10"
     assert not Run.open(begun).is_complete
     titles = []
@@ -115,7 +115,7 @@ def test_training_on_records_that_was_cut_begins_again(finished, tmp_path):
     cut = SecretSharer(whole.grid, tmp_path / "cut", whole.arms[:1], (0,))
     with pytest.raises(Stop):
         cut.run(lambda title: Cut())
-    assert cut.found() == []
+    assert cut.results() == []
     assert alike(cut.run(lambda title: Silent()), found[:1])
 
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from scipy import stats
 
+from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.pld import PldAccountant
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tasks.nlu import model_files

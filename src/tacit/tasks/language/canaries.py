@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy import checks
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tokenizers.tokenizer import Tokenizer
 
 Frequencies = NDArray[np.float64]

@@ -41,7 +41,8 @@ from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy import checks
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tasks.language.coins import SIZE
 
 LENGTH = 10.0  # of an update that is not clipped yet, in clip norms

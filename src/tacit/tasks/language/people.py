@@ -25,13 +25,14 @@ from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Header, Ledger, LedgerError
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language import plans
 from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.tasks.language.planting import Planted, Planting, count_planted
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import texts_of
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -153,7 +154,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in texts_of(source):
+    for text in PublicSource(source).texts():
         batch.append(text)
         if len(batch) == 5000:
             count()
@@ -174,12 +175,16 @@ def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCach
 def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:
     """Put the digest of canaries.json into the ledger, so that nobody can exchange a canary."""
     if _planted_digest(ledger) is None:
-        ledger.append(
-            kind="canaries",
-            round=ledger.header.first_round,
-            attempt=0,
-            event=PostProcessing("what was planted, which the claim names as excluded"),
-            plan_hash=_digest_of(directory.canaries_file),
+        ledger.charge(
+            [
+                Charge(
+                    kind="canaries",
+                    round=ledger.header.first_round,
+                    attempt=0,
+                    event=PostProcessing("what was planted, which the claim names as excluded"),
+                    plan_hash=_digest_of(directory.canaries_file),
+                )
+            ]
         )
 
 

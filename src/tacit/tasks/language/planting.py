@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, Source, UserSource
 from tacit.corpus.views import Replaced
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.tasks.language.canaries import Canary
 
 

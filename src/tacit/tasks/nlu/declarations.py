@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from tacit.corpus import people as known_people
 from tacit.corpus.hashing import user_key
+from tacit.privacy.budget import Budget
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency
-from tacit.privacy.inputs import PublicInput
-from tacit.privacy.ledger import Budget, Header
+from tacit.privacy.ledger_lines import Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.runs.declarations import declared, public_lines
 from tacit.tasks.nlu.data import PARTS, NLUData, Utterance

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 
 
 @dataclass(frozen=True)

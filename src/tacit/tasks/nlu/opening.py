@@ -15,9 +15,8 @@ from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
 from tacit.models.understanding import UnderstandingModel
 from tacit.privacy import durable
-from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import NonPrivate
-from tacit.privacy.ledger import EpsilonOf, Header, Ledger, Release
+from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoint
 from tacit.tasks.nlu import model_files, plan, scaling
@@ -107,14 +106,13 @@ def created(experiment: NluExperiment, run: str | Path) -> Opened:
     stored = StoredModel(model, start.encoder, labels, (people or data.identity,))
 
     def fill(made: NluDirectory) -> None:
-        epsilon_of = _epsilon_of(header)
-        with Ledger.create(made.ledger_file, header, epsilon_of=epsilon_of) as ledger:
+        with Ledger.create(made.ledger_file, header) as ledger:
             _witness(ledger)  # before the noise of the scaling factors is drawn
             plan_hash = experiment.fingerprint
             if void:
-                ledger.charge([Release("vocabulary", 0, 0, NonPrivate(void), plan_hash)])
+                ledger.charge([Charge("vocabulary", 0, 0, NonPrivate(void), plan_hash)])
             if (event := scaling.release_of(experiment.noise)) is not None:
-                ledger.charge([Release("scaling", 0, 0, event, plan_hash)])
+                ledger.charge([Charge("scaling", 0, 0, event, plan_hash)])
             head = ledger.head
         made.write_scaling(_scaling(experiment, gradients, start.encoder, labels, key))
         durable.write_whole(made.experiment_file, experiment.to_toml().encode())
@@ -157,10 +155,7 @@ def resumed(experiment: NluExperiment | None, run: str | Path) -> Opened:
 def opened(directory: NluDirectory, experiment: NluExperiment, data: NLUData) -> Opened:
     """Everything that the epochs need, from the last checkpoint; locked before anything else."""
     last = directory.checkpoints.read()
-    header = Ledger.header_at(directory.ledger_file)
-    ledger = Ledger.open(
-        directory.ledger_file, last.head, epsilon_of=_epsilon_of(header), repair_torn_tail=True
-    )
+    ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
     try:
         ledger.lock()
         _witness(ledger)
@@ -199,13 +194,6 @@ def _witness(ledger: Ledger) -> None:
     """Let the people's ledger know of every charge, or refuse a run that it knows better."""
     if ledger.header.people:
         PeopleLedger.open(ledger.header.people).witness(ledger)
-
-
-def _epsilon_of(header: Header) -> EpsilonOf | None:
-    """What the budget is measured by."""
-    if header.budget is None:
-        return None
-    return accountant_named(header.budget.accountant).epsilon
 
 
 def is_generated(experiment: NluExperiment) -> bool:

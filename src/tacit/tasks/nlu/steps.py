@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.mechanisms.method import Method, Work
-from tacit.privacy.randomness import RunKey, Stream
+from tacit.privacy.randomness import RunKey
+from tacit.privacy.stream import Stream
 from tacit.public.steps import own_randomness
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients

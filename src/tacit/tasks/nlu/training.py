@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.privacy import durable
-from tacit.privacy.ledger import BudgetExceeded, Release
+from tacit.privacy.budget import BudgetExceeded
+from tacit.privacy.ledger import Charge
 from tacit.runs.checkpoints import Checkpoint
 from tacit.tasks.nlu import model_files
 from tacit.tasks.nlu.directory import NluDirectory
@@ -143,7 +144,7 @@ class Session:
         plan_hash = self.opened.experiment.fingerprint
         self.opened.ledger.charge(
             [
-                Release("round", step, attempt, event, plan_hash)
+                Charge("round", step, attempt, event, plan_hash)
                 for step, event in self._stepper.method.charges(self._steps)
                 if (step, attempt) not in charged
             ]

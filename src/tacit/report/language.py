@@ -1,0 +1,163 @@
+"""What is special about the report on a language model: rounds of users, words, and its audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.guarantee import Guarantee, finite
+from tacit.report import results
+from tacit.report.audit import AUDIT_FILE, AuditResult, audit_charts
+from tacit.report.claim import Tell
+from tacit.report.figures import Facts, fitted_chart, shares_chart
+from tacit.report.results import Table
+from tacit.report.warnings import Warning, note
+from tacit.runs.run import Run
+
+_ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
+
+
+class _Metrics(Table):
+    """A line of metrics.jsonl: what was measured after a round on the text of test users."""
+
+    round: int
+    targets: int | None = None
+    accuracy_top1: float | None = None
+    accuracy_top3: float | None = None
+    accuracy_top5: float | None = None
+    perplexity: float | None = None
+    word_accuracy: float | None = None
+    perplexity_per_word: float | None = None
+    switched: bool = False  # measured right after the tokenizer was switched
+    unknown_rate: float | None = None
+    epsilon: float | None = None
+
+
+class LanguageReport:
+    """The parts of a report that only a language model has."""
+
+    of = "language model"
+    template = "language.html"
+    leg = "round"  # what the training is counted in
+    files = (
+        "experiment.toml",
+        "ledger.jsonl",
+        "metrics.jsonl",
+        "tokenizer.json",
+        "canaries.json",
+        AUDIT_FILE,
+    )
+
+    def __init__(self, run: Run, *, internal: bool) -> None:
+        self._run, self._internal = run, internal
+        self._audit = AuditResult.read(run.directory, internal=internal)
+        self.done, self.planned = run.round, run.experiment.rounds
+        self.provenance = run.tokenizer.provenance
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row for each evaluated round."""
+        file = self._run.directory.metrics_file
+        rows = (results.checked(_Metrics, row, file) for row in self._run.metrics())
+        return [row.model_dump(mode="json") for row in rows]
+
+    def about(self) -> dict[str, Any]:
+        """The model and its tokenizer."""
+        run, words = self._run, self._run.tokenizer
+        return {
+            "model": run.experiment.model.name,
+            "parameters": sum(values.numel() for values in run.model().parameters()),
+            "tokenizer": f"{words.kind}, {words.vocab_size:,} tokens, {words.provenance}",
+            "tokenizer_switches": _switches(run),
+        }
+
+    def sections(self, tell: Tell | None) -> dict[str, Any]:
+        """The plan of each phase and the audit, which an internal report has in full."""
+        return {
+            "phases": _phases(self._run),
+            "audit": self._audit.facts(),
+            **({"membership": self._audit.membership()} if self._internal else {}),
+        }
+
+    def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
+        """That something was planted in the training, and what the audit casts doubt on."""
+        planted = self._run.experiment.audit
+        if guarantee.header.audit:
+            what = [
+                *(["canaries were planted among the training texts"] if planted.canaries else []),
+                *(["made-up users took part"] if planted.canary_clients else []),
+            ]
+            yield note(
+                "audit-run",
+                f"This is an audit run: {' and '.join(what)}, so that the model is for finding out"
+                " what it gives away and not for use.",
+            )
+        yield from self._audit.warnings(self.done)
+
+    @staticmethod
+    def charts(facts: Facts) -> dict[str, Facts | None]:
+        """The charts of the training and of the audit by name."""
+        rows = facts["metrics"]
+        costly = [row for row in rows if row["epsilon"]]
+        unit, column = perplexity_unit(rows)
+        perplexities = [(row["round"], row[column]) for row in rows if row[column] is not None]
+        return {
+            "accuracy": shares_chart(
+                "Accuracy over the training", "accuracy in %", "rounds", rows, _ACCURACIES
+            ),
+            "perplexity": fitted_chart(
+                f"Perplexity per {unit} over the training",
+                f"perplexity per {unit}",
+                "rounds",
+                {"perplexity": perplexities},
+                is_log=True,
+            ),
+            "accuracy_over_epsilon": shares_chart(
+                "Accuracy over epsilon", "accuracy in %", "epsilon so far", costly, _ACCURACIES
+            ),
+            **audit_charts(facts),
+        }
+
+
+def perplexity_unit(rows: Sequence[Facts]) -> tuple[str, str]:
+    """What perplexity is per, and its column of the metrics.
+
+    Per token; per word where the tokenizer was switched, since only that compares.
+    """
+    switched = any(row["switched"] for row in rows)
+    return ("word", "perplexity_per_word") if switched else ("token", "perplexity")
+
+
+def _switches(run: Run) -> list[dict[str, Any]]:
+    """What the ledger says about vocabularies: learnt when, and from what.
+
+    The first one of a run is no switch, and is told only if it was learnt from people's text.
+    """
+    entries = [entry for entry in run.ledger.entries if entry.kind in ("tokenizer", "words")]
+    is_public = not any(cost.what == "tokenizer" for cost in run.ledger.header.prior_costs)
+    if is_public and entries and isinstance(entries[0].event, PostProcessing):
+        del entries[0]
+    return [
+        {"round": entry.round, "what": str(getattr(entry.event, "reason", entry.event))}
+        for entry in entries
+    ]
+
+
+def _phases(run: Run) -> list[dict[str, Any]]:
+    """The paper's letters, phase by phase: q, C, S, z and sigma."""
+    planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
+    return [
+        {
+            "rounds": rounds,
+            "sampler": plan.sampler.describe(),
+            "sampling_prob": plan.sampler.sampling_prob,
+            "cohort": plan.expected_cohort,
+            "clip_norm": finite(plan.initial_clip_state().total_norm),
+            "clip_norm_changes": plan.adaptive is not None or plan.schedule.kind != "constant",
+            "noise_multiplier": plan.noise_multiplier,
+            "noise_over_sensitivity": plan.event_multiplier if plan.is_private else None,
+            "noise_stddev": plan.noise_stddev() if plan.is_private else None,
+            "estimator": plan.estimator.kind,
+        }
+        for rounds, plan in zip(planned, run.plans(), strict=True)
+    ]

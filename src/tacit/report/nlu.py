@@ -1,0 +1,244 @@
+"""What is special about the report on an intent and slot model: steps, utterances and its attack.
+
+The factors alpha_k of eDP-SGD are left out where they come from people's records without noise, and
+`private/attack.json`, which a membership attack computed from people's utterances, is opened for an
+internal report only (design rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from tacit.privacy.events import Gaussian, PoissonGaussian
+from tacit.privacy.guarantee import Guarantee
+from tacit.report import results
+from tacit.report.audit import Attack
+from tacit.report.claim import Tell
+from tacit.report.figures import Facts, roc_chart, shares_chart
+from tacit.report.results import Table
+from tacit.report.warnings import Warning, note
+from tacit.runs.export import without_folder
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.metrics import by_intent, total
+from tacit.tasks.nlu.plan import epoch_steps
+from tacit.tasks.nlu.predictions import predict
+from tacit.tasks.nlu.run import NluRun
+
+_ERRORS = {"semantic_error_rate": "SER"}
+_SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
+
+
+class _Metrics(Table):
+    """What was measured on utterances of valid or test, none of which is protected."""
+
+    utterances: int
+    semantic_error_rate: float | None = None
+    intent_accuracy: float | None = None
+    slot_f1: float | None = None
+    slot_precision: float | None = None
+    slot_recall: float | None = None
+    exact_match: float | None = None
+
+
+class _EpochMetrics(_Metrics):
+    """A line of metrics.jsonl, on valid; such a run counts its epochs as rounds."""
+
+    epoch: int = Field(validation_alias="round")
+
+
+class _Result(Table):
+    """result.json: how the run ended, and its metrics on test."""
+
+    ending: str
+    test: _Metrics
+
+
+class _Attack(Attack):
+    """A membership attack on utterances, with those on both sides kept or left out."""
+
+    members: int
+    duplicates: str
+
+
+class _Attacks(Table):
+    """The whole of private/attack.json."""
+
+    epoch: int
+    members: int
+    non_members: int
+    unit: str
+    shadows: tuple[str, ...]
+    references: int
+    confidence: float
+    stated: dict[str, dict[str, Any]]  # the figures that were named before anything was measured
+    attacks: tuple[_Attack, ...]
+    absent: dict[str, str]  # figures that are missing, and why
+
+    def facts(self) -> dict[str, Any]:
+        """A row for each attack, as the page and its ROC show them."""
+        stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
+        rows = [
+            each.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{each.name}, duplicates {each.duplicates}",
+                "stated": stated.get((each.name, each.duplicates)),
+            }
+            for each in self.attacks
+        ]
+        return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
+
+
+class NluReport:
+    """The parts of a report that only an intent and slot model has."""
+
+    of = "intent and slot model"
+    template = "nlu.html"
+    leg = "epoch"  # what the training is counted in
+    files = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+
+    def __init__(self, run: NluRun, *, internal: bool) -> None:
+        self._run, self._internal = run, internal
+        self._result = results.read(_Result, run.directory.result_file)
+        self._attacks = results.read(_Attacks, run.directory.attack_file) if internal else None
+        self._stored = run.stored()
+        self.done, self.planned = run.epoch, run.experiment.training.epochs
+        self.provenance = self._stored.encoder.provenance
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row for each evaluated epoch."""
+        file = self._run.directory.metrics_file
+        rows = (results.checked(_EpochMetrics, row, file) for row in self._run.metrics())
+        return [row.model_dump(mode="json") for row in rows]
+
+    def about(self) -> dict[str, Any]:
+        """The data and the model."""
+        experiment, stored = without_folders(self._run.experiment), self._stored
+        return {
+            "data": experiment.data.source,
+            "split": experiment.data.split,
+            "reference": experiment.data.reference,
+            "model": experiment.model.name,
+            "pretrained": experiment.model.pretrained or None,
+            "parameters": sum(values.numel() for values in stored.model.parameters()),
+            "vocabulary": without_folder(stored.encoder.provenance),
+            "intents": len(stored.labels.intents),
+            "tags": len(stored.labels.tags),
+        }
+
+    def sections(self, tell: Tell | None) -> dict[str, Any]:
+        """What was released, the metrics on test, and the attack in an internal report."""
+        attacks = self._attacks.facts() if self._attacks else None
+        return {
+            "as_printed": self._run.as_printed(),
+            "released": self._released(),
+            "test": self._test(tell),
+            **({"membership": attacks} if self._internal else {}),
+        }
+
+    def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
+        """That not every figure is a guarantee, and that the attack was on an earlier model."""
+        if self._run.experiment.training.method == "edp-sgd-paper":
+            yield note(
+                "as-printed",
+                "This is the paper's algorithm as printed. Of the three figures for it only the"
+                " first is a guarantee; the others say what it would be, and what the paper would"
+                " state.",
+            )
+        if self._attacks and self._attacks.epoch != self.done:
+            yield note(
+                "attack-of-another-epoch",
+                f"The attack is on the model after epoch {self._attacks.epoch:,}, and"
+                f" {self.done:,} epochs are done by now.",
+            )
+
+    @staticmethod
+    def charts(facts: Facts) -> dict[str, Facts | None]:
+        """The charts of the training and of the attack by name."""
+        rows, attack = facts["metrics"], facts.get("membership")
+        return {
+            "errors": shares_chart(
+                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
+            ),
+            "successes": shares_chart(
+                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
+            ),
+            "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
+            if attack
+            else None,
+        }
+
+    def _released(self) -> dict[str, Any]:
+        """What the steps were, under the paper's letters, and the multipliers that were charged.
+
+        The largest alpha_k is null where it would tell about people's records.
+        """
+        run, training, noise = self._run, self._run.experiment.training, self._run.experiment.noise
+        is_poisson, is_edp = training.method in PRIVATE, training.method.startswith("edp-sgd")
+        multipliers = [
+            entry.event.noise_multiplier
+            for entry in run.ledger.entries
+            if entry.kind == "round" and isinstance(entry.event, Gaussian | PoissonGaussian)
+        ]
+        is_scale_public = is_edp and noise.scaling != "first-gradient"
+        population = noise.population or 0
+        return {
+            **training.model_dump(mode="json"),
+            **noise.model_dump(mode="json"),
+            "clip_norm": noise.clip_norm if training.method != "sgd" else None,
+            "micro_batches": (training.micro_batches or training.workers) if is_edp else None,
+            "steps_of_epoch": epoch_steps(run.experiment, population) if is_poisson else None,
+            "sampling_prob": training.batch_size / population if is_poisson else None,
+            "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
+            "scaling": noise.scaling if is_edp else None,
+            "largest_scale": run.directory.scaling().largest if is_scale_public else None,
+        }
+
+    def _test(self, tell: Tell | None) -> dict[str, Any] | None:
+        """The metrics on test, which a finished run has, and the same by intent if they agree.
+
+        Where the utterances were moved or changed since, the whole is known all the same.
+        """
+        if self._result is None:
+            return None
+        whole = self._result.test.model_dump(mode="json")
+        unknown = {**whole, "by_intent": None}
+        try:
+            utterances = self._run.data().test
+        except (OSError, ValueError):
+            return unknown
+        stored = self._stored
+        answers = predict(
+            stored.model,
+            stored.encoder,
+            stored.labels,
+            utterances,
+            progress=(lambda done, of: tell("test utterances", done, of)) if tell else None,
+        )
+        table = by_intent(utterances, answers)
+        summed = total(table.values()).as_row()
+        if any(summed[name] != value for name, value in whole.items()):
+            return unknown
+        rows = {intent: metrics.as_row() for intent, metrics in table.items()}
+        shown = [
+            {"intent": intent, **{name: row[name] for name in whole}}
+            for intent, row in rows.items()
+        ]
+        return {**whole, "by_intent": shown}
+
+
+def without_folders(experiment: NluExperiment) -> NluExperiment:
+    """The experiment with whole paths shortened to the names at their ends.
+
+    Whole paths tell about a machine and its owner.
+    """
+    model = experiment.model
+    return experiment.changed(
+        data={"source": without_folder(experiment.data.source)},
+        model={
+            name: without_folder(getattr(model, name))
+            for name in ("vocabulary", "vectors", "pretrained")
+        },
+    )
