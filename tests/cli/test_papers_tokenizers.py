@@ -227,8 +227,8 @@ def test_only_test_users_are_read(tacit, plain_run, monkeypatch):
 
 
 def test_a_corpus_without_test_users_has_nothing_to_measure_on(tacit, bare, tmp_path):
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
 
     path = tmp_path / "corpus"
     everybody = UserOptions(test_fraction=0.0, held_out_fraction=0.0)

@@ -26,7 +26,7 @@ from tacit.audit.membership import ATTACKS, MembershipResult, attack_users
 from tacit.audit.one_run import ceiling, planned_guesses
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
-from tacit.corpus.source import Source
+from tacit.corpus.source import UserSource
 from tacit.corpus.views import Subset
 from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import checks, durable
@@ -412,7 +412,7 @@ def _audit_membership(run: Run, settings: AuditSettings, tell: Tell) -> Membersh
     )
 
 
-def _members_without_canaries(run: Run, people: People) -> Source:
+def _members_without_canaries(run: Run, people: People) -> UserSource:
     """The members without those in whose texts canaries were planted."""
     planting = people.planting(run.experiment, run.tokenizer)
     if planting is None and not run.directory.canaries_file.exists():

@@ -148,7 +148,8 @@ def user_texts(
             "users of the IID view stand for nobody, so none can be a member; attack the users of"
             " the corpus itself"
         )
-    source = {FRESH: held_out, TRAINING: kept}.get(which, lambda source: source)(users)
+    views = {FRESH: held_out, TRAINING: kept}
+    source = views[which](users) if which in views else users
     chosen: dict[str, list[list[int]]] = {}
     for index in np.random.default_rng(seed).permutation(len(source)).tolist():
         if len(chosen) == max_users:
