@@ -15,7 +15,7 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.sketches import Sketch
 from tacit.mechanisms.method import Indices
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu.attack_candidates import attack_roles
+from tacit.tasks.nlu.attack_roles import attack_roles
 from tacit.tasks.nlu.data import PARTS, NLUData, Utterance
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.layouts import load_nlu
