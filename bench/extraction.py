@@ -25,7 +25,7 @@ from tacit.corpus.builtin import chitchat_records
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
 from tacit.public.pretrain import Settings, pretrain
-from tacit.tokenizers.build import train_word_level
+from tacit.tokenizers.build import learn
 
 WORDS = 10_000
 CANARIES = 90
@@ -40,7 +40,7 @@ BATCH = 256
 def trained(canaries: list[tuple[int, ...]], rng: np.random.Generator) -> LanguageModel:
     """A model that sees canary i as often as COPIES[i mod 9] in every pass over the texts."""
     texts = [text for texts in chitchat_records().values() for text in texts]
-    tokenizer = train_word_level(texts, WORDS)
+    tokenizer = learn("word", texts, WORDS)
     assert tokenizer.vocab_size == WORDS
     tokens = [np.array(ids) for ids in tokenizer.encode_batch(texts[:TEXTS])]
     for index, canary in enumerate(canaries):

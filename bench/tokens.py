@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import from_public, public_texts
+from tacit.tokenizers.public import PublicSource, from_public
 from tacit.tokenizers.tokenizer import Kind
 
 KINDS: tuple[Kind, ...] = ("word", "bpe")
@@ -42,7 +42,7 @@ class Borrowing:
 
 
 def main() -> None:
-    lines = tuple(public_texts("chatterbot"))
+    lines = tuple(PublicSource("chatterbot").texts())
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
 from workload import DISTINCT, TOKENS, user_tokens
 
 from tacit.federated.cohort import CachedUsers
-from tacit.privacy import durable
-from tacit.tokenizers import cache as cache_folder
-from tacit.tokenizers.cache import Description, TokenCache
+from tacit.tokenizers.cache import Description, TokenCache, write_cache
 
 
 @dataclass(frozen=True)
@@ -39,24 +35,15 @@ class Nobody:
 
 
 def write(path: Path, users: int) -> None:
-    """A cache of so many users, who repeat after the first `DISTINCT` of them."""
+    """Write a cache of this many users, who repeat after the first `DISTINCT` of them."""
     needed = 2 * users * TOKENS
     free = shutil.disk_usage(path.parent).free
     if free < 1.5 * needed:
         raise OSError(f"{users:,} users need {needed / 1e9:.1f} GB of disk, {free / 1e9:.1f} free")
     path.mkdir()
     each = [user_tokens(user) for user in range(DISTINCT)]
-    block, sums = np.concatenate(each), [zlib.crc32(tokens.data) for tokens in each]
-    whole, rest = divmod(users, DISTINCT)
-    with cache_folder.growing_array(path / "tokens.npy", "uint16") as append:
-        for _ in range(whole):
-            append(block)
-        append(block[: rest * TOKENS])
-    offsets = np.arange(users + 1, dtype=np.int64) * TOKENS
-    cache_folder.write_array(path / "offsets.npy", offsets)
-    cache_folder.write_array(path / "sums.npy", np.resize(np.array(sums, np.uint32), users))
-    description = Description("0" * 64, "0" * 64, None, users, "uint16", users * TOKENS)
-    durable.write_whole(path / "cache.json", json.dumps(asdict(description)).encode())
+    key = Description("0" * 64, "0" * 64, None, users, "uint16")
+    write_cache(path, key, islice(cycle(each), users))
 
 
 def opened(path: Path) -> CachedUsers:

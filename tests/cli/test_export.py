@@ -12,16 +12,17 @@ import sys
 import pytest
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
-from tacit.runs import learning, personalization
+from tacit.runs import personalization
 from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
 from tacit.runs.opening import created
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
+from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
 from tests.runs.small import WORDS, experiment, make_folder, texts_of
@@ -249,13 +250,12 @@ def test_paths_of_a_machine_are_shortened(small):
 def with_a_learnt_tokenizer(tmp_path):
     """A run that owes part of its epsilon to those whom its tokenizer was learnt from."""
     own = make_folder(tmp_path / "own")
-    users = learning.Users.of(str(own / "corpus"), "1/2")
+    users = learn.Users.of(str(own / "corpus"), "1/2")
     (own / "scratch").mkdir()
     (own / "words.txt").write_text(" ".join(WORDS) + "\n")
-    terms = learning.Terms(own / "scratch", own / "learnt", delta=1e-3)
+    terms = learn.Terms(own / "scratch", delta=1e-3)
     method = HeavyHitters(30.0, hashes=8, width=64, threshold=0.0)
-    shape = learning.Shape("word", 60)
-    made = learning.heavy_hitters(users, str(own / "words.txt"), shape, method, terms)
+    made = learn.heavy_hitters(users, str(own / "words.txt"), method, terms, "word", 60)
     source = str(made.save(own / "learnt"))
     wanted = experiment(own, seed=None, rounds=2, plan={"cohort": 5}).changed(
         tokenizer={"source": source}, corpus={"part": "2/2"}

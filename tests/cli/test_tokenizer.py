@@ -34,7 +34,7 @@ def own(tmp_path_factory):
     """A corpus whose register no other test looks at, a public text, and BPE from it."""
     folder = make_folder(tmp_path_factory.mktemp("tokenizers"))
     (folder / "public.txt").write_text("\n".join([" ".join(WORDS)] * 3 + ["zebra and zebra ."]))
-    made = build.train_bpe([" ".join(WORDS)] * 3, 262, provenance=provenance.public("words"))
+    made = build.learn("bpe", [" ".join(WORDS)] * 3, 262, provenance=provenance.public("words"))
     made.save(folder / "bpe" / "tokenizer.json")
     return folder
 
@@ -310,7 +310,7 @@ def test_a_model_that_only_says_eos_would_never_fill_a_corpus(tacit, bpe_run, tm
 def test_a_model_needs_the_tokenizer_it_was_trained_with(tacit, own, bpe_run, tmp_path):
     damaged = tmp_path / "damaged"
     shutil.copytree(bpe_run, damaged)
-    other = build.train_bpe([" ".join(WORDS)] * 3, 260, provenance=provenance.public("words"))
+    other = build.learn("bpe", [" ".join(WORDS)] * 3, 260, provenance=provenance.public("words"))
     (damaged / "tokenizer.json").write_text(other.to_json())
     for words in (["sample", damaged], ["train", tmp_path / "out", "--from", damaged]):
         assert "is not the tokenizer that the run was trained with" in tacit.refused(*words)
@@ -382,7 +382,7 @@ def test_a_swap_that_was_interrupted_says_how_to_go_on(tacit, bpe_run, tmp_path,
 
 
 def test_a_swap_to_a_given_tokenizer(tacit, own, bpe_run, tmp_path):
-    made = build.train_bpe([" ".join(WORDS)] * 3, 270, provenance=provenance.public("words"))
+    made = build.learn("bpe", [" ".join(WORDS)] * 3, 270, provenance=provenance.public("words"))
     given = LearntTokenizer(made).save(tmp_path / "given")
     words = ["swap", bpe_run, "--run", tmp_path / "new", "--rounds", 5, "--workers", 1]
     assert tacit.json(*words, "--tokenizer", given)["rounds"] == 5
@@ -395,17 +395,17 @@ def bad_tokenizer(folder: Path, name: str) -> Path:
     if name == "unknown-words":
         build.word_level(WORDS, provenance=provenance.public("words")).save(path)
     elif name == "oracle":
-        build.train_bpe(WORDS, 260, provenance=provenance.ORACLE).save(path)
+        build.learn("bpe", WORDS, 260, provenance=provenance.ORACLE).save(path)
     elif name == "cased":
         public = provenance.public("words")
-        build.train_bpe(WORDS, 260, normalisation="none", provenance=public).save(path)
+        build.learn("bpe", WORDS, 260, normalisation="none", provenance=public).save(path)
     elif name == "no-eos":
-        document = json.loads(build.train_bpe(WORDS, 260).to_json())
+        document = json.loads(build.learn("bpe", WORDS, 260).to_json())
         document["post_processor"]["single"].pop()
         path.mkdir()
         (path / "tokenizer.json").write_text(json.dumps(document))
     elif name == "special":
-        document = json.loads(build.train_bpe(WORDS, 260).to_json())
+        document = json.loads(build.learn("bpe", WORDS, 260).to_json())
         token = {"id": 0, "content": "[CLS]", "special": True, "single_word": False}
         document["added_tokens"] = [token | {"lstrip": False, "rstrip": False, "normalized": False}]
         path.mkdir()

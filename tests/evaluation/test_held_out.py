@@ -70,8 +70,8 @@ def test_for_a_dictionary_the_texts_are_cut_by_tokens(users, limit, seed):
 def test_every_kind_of_tokenizer_is_measured_on_the_same_words(users, limit, normalisation):
     every = [text for user in users.users for text in user]
     # A dictionary of all the words there are, so that none is lost in UNK.
-    dictionary = build.train_word_level(every, 10_000, normalisation=normalisation)
-    characters = build.char_level(every, normalisation=normalisation)
+    dictionary = build.learn("word", every, 10_000, normalisation=normalisation)
+    characters = build.learn("char", every, 10_000, normalisation=normalisation)
     bpe = tokenizer("bpe", normalisation)
     spelled, ended = [], []
     for one in (dictionary, characters, bpe):

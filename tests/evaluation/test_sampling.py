@@ -16,7 +16,7 @@ from tacit.evaluation import sampling
 from tacit.evaluation.sampling import Sampling, sample_texts, sample_tokens
 from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
-from tacit.tokenizers.build import train_bpe, word_level
+from tacit.tokenizers.build import learn, word_level
 from tests.evaluation.tiny import SIZES, Table, tiny
 
 BOS, EOS, UNK = 0, 1, 2
@@ -318,14 +318,14 @@ def test_texts_are_decoded_without_unknown_or_empty_ones():
 
 
 def test_byte_level_tokens_become_text_too():
-    tokenizer = train_bpe(["the cat sat on the mat"] * 3, 270)
+    tokenizer = learn("bpe", ["the cat sat on the mat"] * 3, 270)
     model = build("lstm", tokenizer.vocab_size)
     texts = sample_texts(model, tokenizer, KEY, tokens=100)
     assert all(isinstance(text, str) and text for text in texts)
 
 
 def test_bytes_that_are_no_character_leave_nothing_behind():
-    tokenizer = train_bpe(["déjà vu " * 3] * 3, 270)
+    tokenizer = learn("bpe", ["déjà vu " * 3] * 3, 270)
     # The 256 bytes are tokens: equally likely, they are rarely what UTF-8 allows.
     model = Table(torch.zeros(tokenizer.vocab_size, tokenizer.vocab_size))
     arguments = {"tokens": 300, "sampling": Sampling(max_length=3)}

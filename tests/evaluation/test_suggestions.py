@@ -49,7 +49,7 @@ def log_prob(model, tokens, start):
 
 
 def test_characters_agree_with_an_exhaustive_search():
-    tokenizer = build.char_level(["ab", "b a"], provenance="public: tests")
+    tokenizer = build.learn("char", ["ab", "b a"], 1000, provenance="public: tests")
     model = model_for(tokenizer)
     assert tokenizer.vocab_size == 6  # BOS, EOS, UNK, space, a, b
     ids = {token: tokenizer.token_id(token) for token in (" ", "a", "b")}
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_characters_of_several_bytes_are_put_together():
     texts = ["où est le café près de là"] * 3
-    tokenizer = build.train_bpe(texts, 258, provenance="public: tests")  # bytes and nothing else
+    tokenizer = build.learn("bpe", texts, 258, provenance="public: tests")  # bytes and nothing else
     assert len(tokenizer.encode("café")) == 2 + 5
     suggester = Suggester(trained(tokenizer, texts), tokenizer)
     assert suggester.suggest("où est le ", top=1)[0].word == "café"
@@ -156,7 +156,7 @@ def test_characters_of_several_bytes_are_put_together():
 
 
 def test_half_a_character_is_never_suggested():
-    tokenizer = build.train_bpe(["a"], 258, provenance="public: tests")
+    tokenizer = build.learn("bpe", ["a"], 258, provenance="public: tests")
     found = Suggester(model_for(tokenizer), tokenizer).suggest("", top=50)
     assert found
     assert all(each.word.isprintable() and "\ufffd" not in each.word for each in found)

@@ -10,7 +10,7 @@ from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.predictors import NetworkPredictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import WordMetrics, evaluate_words, word_metrics
-from tacit.tokenizers.build import train_bpe, word_level
+from tacit.tokenizers.build import learn, word_level
 from tests.evaluation.tiny import Table
 
 BOS, EOS, UNK = 0, 1, 2
@@ -103,7 +103,7 @@ def test_for_a_word_dictionary_the_words_are_the_targets_but_eos():
 
 
 def test_a_real_bpe_tells_which_word_a_token_belongs_to():
-    tokenizer = train_bpe(["low lower lowest"] * 5, 262, provenance="public: test")
+    tokenizer = learn("bpe", ["low lower lowest"] * 5, 262, provenance="public: test")
     text = "lower low"
     ids, owners = tokenizer.word_ids(text)
     assert len(ids) > 2 + 2  # more tokens than words

@@ -25,7 +25,7 @@ from tacit.public.masked import (
     write_folder,
 )
 from tacit.public.masking import Masking, Sequences, starting_vectors
-from tacit.public.text import read_masked_text
+from tacit.public.text import read_public_text
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 LETTERS = "abcdefghij"
@@ -366,13 +366,13 @@ def test_an_origin_beside_other_files_is_refused(tmp_path, name):
 def test_named_texts_and_files_are_read_and_peoples_text_is_refused(tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("one line\n" * 20, encoding="utf-8")
-    found = read_masked_text(["chatterbot", str(file)])
-    assert found.names == ["notes", "chatterbot"]
-    assert found.held_out[:2] == ["one line"] * 2
+    found = read_public_text(["chatterbot", str(file)], people=False)
+    assert found.names == ["chatterbot", "notes"]
+    assert found.held_out[-2:] == ["one line"] * 2
     assert len(found.train) > len(found.held_out) > 20
     with pytest.raises(ValueError, match="chitchat is a corpus of people's text"):
-        read_masked_text(["chitchat"])
+        read_public_text(["chitchat"], people=False)
     with pytest.raises(ValueError, match="no text: name a file"):
-        read_masked_text([])
+        read_public_text([], people=False)
     with pytest.raises(ValueError, match="nowhere"):
-        read_masked_text([str(tmp_path / "nowhere.txt")])
+        read_public_text([str(tmp_path / "nowhere.txt")], people=False)

@@ -10,16 +10,17 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
-from tacit.runs import learning
 from tacit.runs.debts import are_disjoint, debt_of
-from tacit.runs.learning import Shape, Terms, Users
+from tacit.runs.sampled import sampled_tokenizer
+from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.learn import Terms, Users
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_folder
 
-SHAPE = Shape("word", 60)
+SHAPE = ("word", 60)
 KEY = bytes(32)
 
 
@@ -45,9 +46,9 @@ def hitters(own, part="", seed=1, name="hitters", epsilon=30.0):
     users = Users.of(str(own / "corpus"), part)
     scratch = own / f"scratch-{name}"
     scratch.mkdir()
-    terms = Terms(scratch, own / name, seed=seed, delta=1e-3)
+    terms = Terms(scratch, seed=seed, delta=1e-3)
     method = HeavyHitters(epsilon, hashes=8, width=64, threshold=0.0)
-    made = learning.heavy_hitters(users, str(own / "candidates.txt"), SHAPE, method, terms)
+    made = learn.heavy_hitters(users, str(own / "candidates.txt"), method, terms, *SHAPE)
     return made.save(own / name)
 
 
@@ -97,7 +98,7 @@ def test_the_register_counts_the_tokenizer_once(own):
 
 def test_samples_of_a_run_owe_what_the_run_has_cost(own):
     parent = train(experiment(own, seed=None).changed(seed=None), own / "parent")
-    learnt = learning.sampled(parent, 4, SHAPE, KEY, tokens=500)
+    learnt = sampled_tokenizer(parent, 4, *SHAPE, KEY, tokens=500)
     folder = learnt.save(own / "sampled")
     assert len(LearntTokenizer.load(folder).history.ledger.entries) == 1 + 4 + 1
     run = train(with_tokenizer(own, folder).changed(seed=None), own / "run")
@@ -111,7 +112,7 @@ def test_samples_of_one_half_are_free_for_the_other(own):
     half = {"plan": {"cohort": 5}}
     first = experiment(own, **half).changed(corpus={"part": "1/2"}, plan={"noise_multiplier": 2.0})
     parent = train(first, own / "parent")
-    folder = learning.sampled(parent, None, SHAPE, KEY, tokens=500).save(own / "sampled")
+    folder = sampled_tokenizer(parent, None, *SHAPE, KEY, tokens=500).save(own / "sampled")
     run = train(with_tokenizer(own, folder, "2/2", **half), own / "run")
     mine = spent(run.ledger.composition(), "rdp", 1e-3)
     theirs = spent(parent.ledger.composition(), "rdp", 1e-3)
@@ -121,7 +122,7 @@ def test_samples_of_one_half_are_free_for_the_other(own):
 def test_a_model_without_noise_gives_a_tokenizer_without_a_guarantee(own):
     open_ = experiment(own, plan={"noise_multiplier": 0.0})
     parent = train(open_, own / "parent")
-    folder = learning.sampled(parent, None, SHAPE, KEY, tokens=500).save(own / "sampled")
+    folder = sampled_tokenizer(parent, None, *SHAPE, KEY, tokens=500).save(own / "sampled")
     with pytest.raises(ValueError, match="without noise"):
         train(with_tokenizer(own, folder), own / "run")
     accepted = with_tokenizer(own, folder).changed(tokenizer={"accept_oracle": True})
@@ -143,8 +144,8 @@ def test_a_private_tokenizer_without_its_history_is_refused(own):
 
 
 def test_another_corpus_is_left_out_of_the_claim(own, tmp_path):
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
     from tests.runs.small import texts_of
 
     folder = hitters(own)
@@ -177,7 +178,7 @@ def test_samples_of_a_run_that_owes_to_others_are_refused(own):
     folder = hitters(own, "1/2")
     run = train(with_tokenizer(own, folder, "2/2", plan={"cohort": 5}), own / "run")
     with pytest.raises(ValueError, match="tell about both parts"):
-        learning.sampled(run, None, SHAPE, KEY, tokens=500)
+        sampled_tokenizer(run, None, *SHAPE, KEY, tokens=500)
 
 
 def test_a_private_tokenizer_is_nothing_to_switch_to(own):
@@ -201,7 +202,7 @@ def test_replace_one_adjacency_is_refused_beside_a_private_tokenizer(own, part):
 
 def test_a_tokenizer_of_a_run_with_fixed_cohorts_is_refused(own):
     fixed = experiment(own, plan={"cohort": 5, "sampling": "fixed"}).changed(corpus={"part": "1/2"})
-    folder = learning.sampled(train(fixed, own / "parent"), None, SHAPE, KEY, tokens=500)
+    folder = sampled_tokenizer(train(fixed, own / "parent"), None, *SHAPE, KEY, tokens=500)
     folder = folder.save(own / "sampled")
     with pytest.raises(ValueError, match="add/remove-one adjacency only"):
         train(with_tokenizer(own, folder, "2/2", plan={"cohort": 5}), own / "run")
@@ -221,14 +222,14 @@ def test_partition_selection_is_charged_as_it_says(own):
     users = Users.of(str(own / "corpus"))
     method = PartitionSelection.for_budget(8.0, 1e-3, 10)
     (own / "scratch").mkdir()
-    terms = Terms(own / "scratch", own / "out", delta=1e-3)
-    made = learning.partition_selection(users, SHAPE, method, terms)
+    terms = Terms(own / "scratch", delta=1e-3)
+    made = learn.partition_selection(users, method, terms, *SHAPE)
     assert made.history.ledger.composition().costly() == Composition.of(method.events).counts
     assert spent(made.history.ledger.composition(), "pld", 1e-3) <= 8.0
 
 
 def test_an_oracle_and_an_unknown_tokenizer_void(own):
-    made = learning.oracle(Users.of(str(own / "corpus")), SHAPE)
+    made = learn.oracle(Users.of(str(own / "corpus")), *SHAPE)
     debt = debt_of(experiment(own), load_corpus(own / "corpus"), made)
     assert debt.event.kind == "non-private"
 
@@ -251,9 +252,9 @@ def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(
     """Partition selection without a declared population: its ledger has the exact number."""
     users = Users.of(str(own / "corpus"))
     (own / "scratch").mkdir()
-    terms = Terms(own / "scratch", own / "out", delta=1e-3, seed=1)
+    terms = Terms(own / "scratch", delta=1e-3, seed=1)
     method = PartitionSelection.for_budget(8.0, 1e-3, 10)
-    folder = learning.partition_selection(users, SHAPE, method, terms).save(own / "out")
+    folder = learn.partition_selection(users, method, terms, *SHAPE).save(own / "out")
     counted = LearntTokenizer.load(folder).history.ledger.header
     assert counted.population == len(users.source)
     assert counted.population_is_counted
@@ -264,8 +265,8 @@ def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(
 
 def test_parts_of_two_ingests_with_other_salts_are_not_taken_for_disjoint(own, tmp_path):
     """Parts are cut by salted ids: half 2 of one ingest has people of half 1 of another."""
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
     from tests.runs.small import texts_of
 
     folder = hitters(own, "1/2")

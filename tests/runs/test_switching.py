@@ -33,7 +33,7 @@ def bpe_folder(folder, tmp_path_factory):
     own = tmp_path_factory.mktemp("bpe")
     shutil.copytree(folder / "corpus", own / "corpus")
     texts = [" ".join(WORDS)] * 3
-    made = build.train_bpe(texts, 262, provenance=provenance.public("words of the tests"))
+    made = build.learn("bpe", texts, 262, provenance=provenance.public("words of the tests"))
     made.save(own / "tokenizer.json")
     return own
 
@@ -175,7 +175,7 @@ def test_a_given_tokenizer_is_kept_and_need_not_stay_where_it_was(
     bpe_folder, tmp_path, monkeypatch
 ):
     texts = [" ".join(WORDS)] * 3
-    public = build.train_bpe(texts, 280, provenance=provenance.public("words"))
+    public = build.learn("bpe", texts, 280, provenance=provenance.public("words"))
     file = public.save(tmp_path / "other" / "tokenizer.json")
     with monkeypatch.context() as patch:
         dies(patch, Session, "apply", call=4, after=False)
@@ -262,7 +262,7 @@ def test_an_engine_for_one_vocabulary_is_refused(bpe_folder, tmp_path):
 
 
 def test_a_switch_to_an_oracle_voids_the_guarantee(bpe_folder, tmp_path):
-    made = build.train_bpe([" ".join(WORDS)] * 3, 280, provenance=provenance.ORACLE)
+    made = build.learn("bpe", [" ".join(WORDS)] * 3, 280, provenance=provenance.ORACLE)
     oracle = LearntTokenizer(made).save(tmp_path / "oracle")
     switch = {"source": str(oracle)}
     with pytest.raises(ValueError, match="voids every guarantee"):

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from tacit.corpus.builtin import load_corpus
 from tacit.tokenizers import build
-from tacit.tokenizers import cache as cache_folder
+from tacit.tokenizers import cache as caches_module
 from tacit.tokenizers.cache import TokenCache, user_tokens
+from tacit.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, texts, tokenizer
 
 USERS = (
@@ -107,12 +108,12 @@ def test_the_papers_cap_is_the_default(tmp_path):
 def test_a_long_user_is_not_encoded_beyond_the_cap(tmp_path):
     encoded = []
 
-    class Counting(type(tokenizer())):
+    class Counting(Tokenizer):
         def encode_batch(self, texts):
             encoded.extend(texts)
             return super().encode_batch(texts)
 
-    counting = Counting(json.loads(tokenizer().to_json()))
+    counting = Counting.of(json.loads(tokenizer().to_json()))
     source = FakeSource((("the",) * 100_000,))
     cache = TokenCache.open_or_build(source, counting, tmp_path, max_tokens_per_user=11)
     assert len(encoded) == 6
@@ -298,7 +299,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 
 def test_a_text_that_is_not_unicode_names_its_user_and_leaves_nothing(tmp_path):
     source = FakeSource((("fine",), ("fine", "a\ud800")))
-    with pytest.raises(ValueError, match="a text of user 1 cannot be tokenized: half of a surr"):
+    with pytest.raises(ValueError, match="user 1 cannot be tokenized: a text has half of a surr"):
         TokenCache.open_or_build(source, tokenizer(), tmp_path)
     assert visible(tmp_path) == set()
 
@@ -375,7 +376,7 @@ def test_opening_reads_the_same_however_many_users_there_are(tmp_path, monkeypat
         TokenCache.open_or_build(FakeSource((("the best",),) * users), tokenizer(), tmp_path)
         for users in (10, 10_000)
     ]
-    monkeypatch.setattr(cache_folder, "open", counting_open, raising=False)
+    monkeypatch.setattr(caches_module, "open", counting_open, raising=False)
     sizes = []
     for cache in caches:
         read.clear()

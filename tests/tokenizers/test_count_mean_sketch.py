@@ -10,7 +10,13 @@ import pytest
 from scipy import stats
 
 from tacit.privacy.stream import Stream
-from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, Sketch, binomials
+from tacit.tokenizers.heavy_hitters import (
+    NOTHING,
+    CountMeanSketch,
+    _binomials,
+    _digests,
+    _Sketch,
+)
 
 KEY = b"k" * 32
 WORDS = [f"word{i}" for i in range(200)]
@@ -18,6 +24,21 @@ WORDS = [f"word{i}" for i in range(200)]
 
 def stream(number: int = 0) -> Stream:
     return Stream(number.to_bytes(32, "big"))
+
+
+def buckets(protocol: CountMeanSketch, words: list[str], row: int) -> np.ndarray:
+    """h_row of each word."""
+    return protocol._bucket(_digests(words), np.full(1, row))
+
+
+def report(protocol: CountMeanSketch, word: str | None, source: Stream) -> tuple[int, np.ndarray]:
+    """What one client sends: its row, and a vector of +1 and -1.  None is "nothing"."""
+    row = int(source.integers(protocol.hashes, 1)[0])
+    entries = np.full(protocol.width, -1, np.int8)
+    if word is not None:
+        entries[buckets(protocol, [word], row)] = 1
+    flips = _binomials(np.ones(protocol.width, np.int64), protocol.flip_prob, source)
+    return row, np.where(flips == 1, -entries, entries)
 
 
 def literal_matrix(protocol: CountMeanSketch, reports) -> np.ndarray:
@@ -34,7 +55,7 @@ def literal_matrix(protocol: CountMeanSketch, reports) -> np.ndarray:
 def literal_estimate(protocol: CountMeanSketch, matrix: np.ndarray, n: float, word: str) -> float:
     """The paper's f(d), with the number of words reported, n."""
     k, m = protocol.hashes, protocol.width
-    mean = sum(matrix[row, protocol.buckets([word], row)[0]] for row in range(k)) / k
+    mean = sum(matrix[row, buckets(protocol, [word], row)[0]] for row in range(k)) / k
     return m / (m - 1) * (mean - n / m)
 
 
@@ -43,19 +64,19 @@ def literal_report(protocol: CountMeanSketch, word: int, generator: np.random.Ge
     row = int(generator.integers(protocol.hashes))
     entries = -np.ones(protocol.width)
     if word != NOTHING:
-        entries[protocol.buckets(WORDS[word : word + 1], row)[0]] = 1
+        entries[buckets(protocol, WORDS[word : word + 1], row)[0]] = 1
     flipped = generator.random(protocol.width) < 1 / (1 + math.exp(protocol.epsilon / 2))
     return row, np.where(flipped, -entries, entries)
 
 
-def sketch_of(protocol: CountMeanSketch, reports) -> Sketch:
+def sketch_of(protocol: CountMeanSketch, reports) -> _Sketch:
     """The sketch that these very reports make."""
     pluses = np.zeros((protocol.hashes, protocol.width), np.int64)
     in_row = np.zeros(protocol.hashes, np.int64)
     for row, entries in reports:
         pluses[row] += entries == 1
         in_row[row] += 1
-    return Sketch(protocol, pluses, in_row)
+    return _Sketch(protocol, pluses, in_row)
 
 
 # Privacy of a report
@@ -111,11 +132,11 @@ def test_a_clients_reports_have_the_law_of_the_enumeration():
     for word in ("a", None):
         entries = [-1] * 4
         if word:
-            entries[protocol.buckets([word], 0)[0]] = 1
+            entries[buckets(protocol, [word], 0)[0]] = 1
         codes = np.zeros(16)
         for _ in range(800):
-            _, report = protocol.report(word, source)
-            codes[int("".join("1" if e == 1 else "0" for e in report), 2)] += 1
+            _, sent = report(protocol, word, source)
+            codes[int("".join("1" if e == 1 else "0" for e in sent), 2)] += 1
         assert stats.chisquare(codes, 800 * law(entries, p)).pvalue > 1e-4
         wrong = 1 / (1 + math.exp(1.5))
         assert stats.chisquare(codes, 800 * law(entries, wrong)).pvalue < 1e-10
@@ -127,7 +148,7 @@ def test_a_clients_reports_have_the_law_of_the_enumeration():
 def test_the_estimate_is_the_papers_where_everybody_reports_a_word():
     protocol = CountMeanSketch(2.0, 8, 16)
     source = stream(2)
-    reports = [protocol.report(WORDS[i % 5], source) for i in range(400)]
+    reports = [report(protocol, WORDS[i % 5], source) for i in range(400)]
     matrix = literal_matrix(protocol, reports)
     estimated_n = matrix.sum() / protocol.hashes
     ours = sketch_of(protocol, reports).estimate(WORDS[:10])
@@ -224,13 +245,13 @@ def test_hash_functions_are_pairwise_independent():
     rows = np.arange(4000)
     pairs = np.zeros((4, 4))
     for row in rows:
-        one, other = protocol.buckets(["the", "then"], int(row))
+        one, other = buckets(protocol, ["the", "then"], int(row))
         pairs[one, other] += 1
     assert stats.chisquare(pairs.ravel()).pvalue > 1e-4
     again = CountMeanSketch(2.0, 4000, 4, hash_seed=7)
-    assert again.buckets(WORDS, 3).tolist() == protocol.buckets(WORDS, 3).tolist()
+    assert buckets(again, WORDS, 3).tolist() == buckets(protocol, WORDS, 3).tolist()
     another = CountMeanSketch(1.0, 4000, 4, hash_seed=8)
-    assert another.buckets(WORDS, 3).tolist() != protocol.buckets(WORDS, 3).tolist()
+    assert buckets(another, WORDS, 3).tolist() != buckets(protocol, WORDS, 3).tolist()
 
 
 # Binomials
@@ -240,7 +261,7 @@ def test_hash_functions_are_pairwise_independent():
 @pytest.mark.parametrize("n", [1, 5, 63, 64, 65, 200])
 def test_binomials_have_their_law(n, p):
     """Chi-squared on bins with at least 5 expected; false alarms: 1 in 100,000 each."""
-    found = binomials(np.full((50, 40), n), p, stream(n)).ravel()
+    found = _binomials(np.full((50, 40), n), p, stream(n)).ravel()
     expected = 2000 * stats.binom.pmf(np.arange(n + 1), n, p)
     observed = np.bincount(found, minlength=n + 1)
     assert observed.sum() == 2000
@@ -256,16 +277,16 @@ def test_binomials_have_their_law(n, p):
 
 def test_binomials_of_many_counts_at_once_are_in_their_places(monkeypatch):
     counts = np.array([0, 1000, 0, 1, 130, 0])
-    assert binomials(counts, 1.0, stream()).tolist() == counts.tolist()
-    halves = binomials(np.array([0, 10**7, 64]), 0.5, stream())
+    assert _binomials(counts, 1.0, stream()).tolist() == counts.tolist()
+    halves = _binomials(np.array([0, 10**7, 64]), 0.5, stream())
     assert halves[0] == 0
     assert abs(halves[1] - 5e6) < 5 * math.sqrt(2.5e6)
-    whole = binomials(counts, 0.3, stream(3)).tolist()
+    whole = _binomials(counts, 0.3, stream(3)).tolist()
     import importlib
 
     module = importlib.import_module("tacit.tokenizers.heavy_hitters")
     monkeypatch.setattr(module, "_WORDS_AT_ONCE", 2)
-    assert binomials(counts, 0.3, stream(3)).tolist() == whole
+    assert _binomials(counts, 0.3, stream(3)).tolist() == whole
 
 
 # Bad input

@@ -11,9 +11,10 @@ from scipy import stats
 
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
-from tacit.tokenizers import heavy_hitters as count_mean_sketch
+from tacit.privacy.stream import Stream
 from tacit.tokenizers import word_counts
-from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, HeavyHitters, _indexed
+from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, HeavyHitters
+from tacit.tokenizers.normalisation import index_words
 from tests.tokenizers.fakes import FakeSource
 
 KEY = b"s" * 32
@@ -27,7 +28,7 @@ def people(*texts: str, times: int = 1) -> FakeSource:
 
 def reported(users, population=None, key=KEY, **fields):
     learner = HeavyHitters(**(SMALL | fields))
-    index = _indexed(CANDIDATES, learner.normalisation)
+    index = index_words(CANDIDATES, learner.normalisation)
     return learner._reported(users, index, population or len(users), key)
 
 
@@ -126,7 +127,7 @@ def test_the_number_of_reports_never_depends_on_the_users(users, monkeypatch):
         seen.append((len(reported), int(sketch.in_row.sum()), sketch.in_row.tolist()))
         return sketch
 
-    monkeypatch.setattr(count_mean_sketch.CountMeanSketch, "collect", spy)
+    monkeypatch.setattr(CountMeanSketch, "collect", spy)
     HeavyHitters(**SMALL).learn(users, CANDIDATES, 9, KEY)
     HeavyHitters(**SMALL).learn(people("of"), CANDIDATES, 9, KEY)
     assert seen[0][:2] == (27, 27)
@@ -224,7 +225,7 @@ def test_bad_populations_and_keys_are_refused(population, key, message):
 
 def test_streams_of_two_purposes_differ():
     words = {
-        tuple(word_counts.stream(KEY, purpose, of).words(2).tolist())
+        tuple(Stream(word_counts.derive_key(KEY, purpose, of)).words(2).tolist())
         for purpose, of in [("reports", ""), ("reports", "a"), ("a user's words", "a")]
     }
     assert len(words) == 3

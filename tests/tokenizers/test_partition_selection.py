@@ -160,7 +160,7 @@ def literal(selection: PartitionSelection, users, key: bytes) -> dict[str, float
     sums: dict[str, float] = {}
     for user in range(len(users)):
         texts = " ".join(users.texts(user)).split()
-        words = selection._given(texts, users.user_id(user), key)
+        words = selection._choose(texts, users.user_id(user), key)
         for word in words:
             sums[word] = sums.get(word, 0.0) + 1 / math.sqrt(len(words))
     noisy = {
@@ -191,13 +191,13 @@ def test_a_users_words_are_a_uniform_choice_by_the_users_own_stream():
     selection = PartitionSelection(1.0, 1e-4, words_per_user=2)
     pairs = Counter()
     for i in range(560):
-        chosen = selection._given(text.split(), "me", i.to_bytes(32, "big"))
+        chosen = selection._choose(text.split(), "me", i.to_bytes(32, "big"))
         assert len(set(chosen)) == 2
         pairs[frozenset(chosen)] += 1
     assert len(pairs) == 28
     assert stats.chisquare(list(pairs.values())).pvalue > 1e-4
     every = PartitionSelection(1.0, 1e-4, words_per_user=8)
-    assert every._given(text.split(), "me", KEY) == list("abcdefgh")
+    assert every._choose(text.split(), "me", KEY) == list("abcdefgh")
 
 
 def test_what_a_user_gives_depends_on_that_user_alone():

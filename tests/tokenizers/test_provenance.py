@@ -11,7 +11,6 @@ import pytest
 import tokenizers as plain
 
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers import tokenizer as document
 from tacit.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, tokenizer
 
@@ -141,9 +140,9 @@ def test_without_its_marks_a_tokenizer_is_unknown_for_good_and_voids_the_guarant
     assert Tokenizer.load(tmp_path / "again") == unknown
 
 
-def test_a_document_is_not_sealed_again_with_another_provenance():
+def test_a_document_is_not_marked_again_with_another_provenance():
     with pytest.raises(ValueError, match="cannot be changed"):
-        document.sealed(json.loads(ORACLE.to_json()), "public: a list")
+        Tokenizer.of(json.loads(ORACLE.to_json()), "public: a list")
 
 
 def test_unsaid_provenance_is_unknown():
@@ -167,8 +166,8 @@ def test_fingerprints_differ_with_all_that_changes_ids_or_provenance():
         build.word_level(["a", "b"], provenance="post-processing: a list"),
         build.word_level(["a", "b"], provenance="oracle"),
         build.word_level(["a", "b"]),
-        build.char_level("ab", provenance=public),
-        build.char_level("ab", provenance=public, normalisation="none"),
+        build.learn("char", list("ab"), 1000, provenance=public),
+        build.learn("char", list("ab"), 1000, provenance=public, normalisation="none"),
         *(tokenizer(kind) for kind in KINDS),
         tokenizer("bpe", size=280),
     ]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.tokenizers import build
-from tacit.tokenizers.remapping import Remapping, spelled, token_bytes
+from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.fakes import KINDS, NORMALISATIONS, texts, tokenizer
+from tests.tokenizers.fakes import KINDS, NORMALISATIONS, spelled, texts, token_bytes, tokenizer
 from tests.tokenizers.test_spelling import changed, merging
 
 PAIRS = [(old, new) for old in KINDS for new in KINDS if old != "bpe" or new == "bpe"]

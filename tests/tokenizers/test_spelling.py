@@ -12,10 +12,10 @@ from tokenizers import pre_tokenizers
 
 from tacit.tokenizers import build
 from tacit.tokenizers.normalisation import normalised
-from tacit.tokenizers.remapping import Spelling, spelled, token_bytes
+from tacit.tokenizers.remapping import Spelling
 from tacit.tokenizers.tokenizer import UNK, Tokenizer
 from tacit.tokenizers.wordpiece import LONGEST_WORD
-from tests.tokenizers.fakes import KINDS, NORMALISATIONS, texts, tokenizer
+from tests.tokenizers.fakes import KINDS, NORMALISATIONS, spelled, texts, token_bytes, tokenizer
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 each_normalisation = pytest.mark.parametrize("normalisation", NORMALISATIONS)
@@ -32,7 +32,7 @@ def changed(kind, change) -> Tokenizer:
     for name in ("tacit.provenance", "tacit.fingerprint"):
         del document["post_processor"]["special_tokens"][name]
     change(document)
-    return Tokenizer(document)
+    return Tokenizer.of(document)
 
 
 def tokens(ours: Tokenizer, ids: list[int]) -> list[str]:
@@ -228,7 +228,7 @@ def test_pieces_continue_a_word_where_there_is_no_space(text, expected):
     ],
 )
 def test_characters_are_spelled_one_by_one(text, expected):
-    ours = build.char_level("abé")
+    ours = build.learn("char", list("abé"), 1000)
     assert tokens(ours, spelled(ours, text)) == expected
 
 

@@ -101,14 +101,14 @@ def test_byte_level_bpe_gives_the_normalised_text_back(text):
 
 @given(texts)
 def test_characters_give_back_any_text_of_the_alphabet(text):
-    ours = build.char_level([text], normalisation="none")
+    ours = build.learn("char", [text], 1000, normalisation="none")
     assert ours.decode(ours.encode(text)) == text
 
 
 @given(texts)
 def test_words_of_the_dictionary_come_back_with_single_spaces(text):
     for normalisation in NORMALISATIONS:
-        ours = build.train_word_level([text], 1000, normalisation=normalisation)
+        ours = build.learn("word", [text], 1000, normalisation=normalisation)
         assert ours.decode(ours.encode(text)) == " ".join(ours.words(text))
 
 
@@ -246,4 +246,4 @@ def test_randomly_dropped_merges_are_refused():
     document = json.loads(tokenizer("bpe").to_json())
     document["model"]["dropout"] = 0.1
     with pytest.raises(ValueError, match="dropout"):
-        Tokenizer(document)
+        Tokenizer.of(document)

@@ -75,7 +75,7 @@ def test_wordpiece_knows_the_words():
 def test_words_of_another_normalisation_are_refused_by_the_dictionary():
     shouted = WordCounts({"The": 3.0}, FOUND.events, FOUND.how)
     assert shouted.tokenizer("word", 100, "none").encode("The")[1] == 3
-    with pytest.raises(ValueError, match="'The' can be no word of a dictionary"):
+    with pytest.raises(ValueError, match="'The' must be one word as the normalisation 'papers'"):
         shouted.tokenizer("word", 100)
 
 

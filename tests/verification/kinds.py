@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 
 from tacit.cli.main import main
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.privacy.ledger import Ledger
-from tacit.runs import learning, run_tokenizers
+from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
-from tacit.runs.learning import Shape, Terms, Users
 from tacit.runs.run import Run
+from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
 from tacit.tasks.language import people
 from tacit.tasks.nlu.training import Session as NluSession
 from tacit.tasks.nlu.training import train as train_nlu
-from tacit.tokenizers import build, provenance
+from tacit.tokenizers import build, learn, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
 from tests.runs.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
 from tests.runs.test_resume import Died, dies
@@ -136,10 +137,10 @@ def learnt(own: Path, part: str, corpus: str = "corpus") -> Path:
         scratch = made.with_name(f"{made.name}-scratch")
         scratch.mkdir()
         users = Users.of(str(own / corpus), part)
-        terms = Terms(scratch, made, seed=None, delta=1e-3)
+        terms = Terms(scratch, seed=None, delta=1e-3)
         method = HeavyHitters(30.0, hashes=8, width=64, threshold=0.0)
         candidates = str(own / "candidates.txt")
-        learning.heavy_hitters(users, candidates, Shape("word", 60), method, terms).save(made)
+        learn.heavy_hitters(users, candidates, method, terms, "word", 60).save(made)
     return made
 
 
@@ -174,7 +175,8 @@ def sampled(own: Path, path: Path) -> None:
     parent, made = own / "asked", own / "sampled words"
     if not made.exists():
         run = train(private(own), parent)
-        learning.sampled(Run.open(run.path), 1, Shape("word", 60), bytes(32), tokens=300).save(made)
+        parent = Run.open(run.path)
+        sampled_tokenizer(parent, 1, "word", 60, bytes(32), tokens=300).save(made)
     with_tokenizer(own, path, made, "")
 
 

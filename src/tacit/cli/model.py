@@ -165,10 +165,10 @@ def _measure_norms(
 
 def _read_texts(source: str) -> list[str]:
     from tacit.public.text import read_public_text
-    from tacit.tokenizers.public import public_texts
+    from tacit.tokenizers.public import PublicSource
 
     if not Path(source).is_file():
-        return list(public_texts(source))
+        return PublicSource(source).texts()
     public = read_public_text([source])
     return public.train + public.held_out
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -124,3 +124,30 @@ Workers = Annotated[
     int | None,
     typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
 ]
+
+
+def run_and_round(text: str) -> tuple[Path, int | None]:
+    """Read RUN or RUN@ROUND; None stands for the last round."""
+    path, at, round = text.rpartition("@")
+    if at and path and round.isdecimal() and not Path(text).exists():
+        return Path(path), int(round)
+    return Path(text), None
+
+
+def typed_options(context: typer.Context) -> dict[str, Any]:
+    """The options that stand on the command line, as they are written there, with their values."""
+    return {
+        option.opts[0]: context.params[option.name]
+        for option in context.command.params
+        if option.name in context.params
+        and option.opts[0].startswith("--")
+        and (source := context.get_parameter_source(option.name)) is not None
+        and source.name == "COMMANDLINE"
+    }
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse a count below 1; its option is named as its parameter is."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")

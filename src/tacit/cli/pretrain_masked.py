@@ -131,11 +131,11 @@ def _read(
     texts: list[str], request: Request, show: Show
 ) -> tuple[PublicText, PieceVocabulary, Sequences, Sequences]:
     from tacit.public.masking import Sequences
-    from tacit.public.text import read_masked_text
+    from tacit.public.text import read_public_text
     from tacit.tokenizers import provenance
     from tacit.tokenizers.wordpiece import PieceVocabulary
 
-    public = read_masked_text(texts)
+    public = read_public_text(texts, people=False)
     show("learning pieces", 0, None, f"{len(public.train):,} texts")
     origin = provenance.public("+".join(public.names))
     vocabulary = PieceVocabulary.learn(public.train, request.pieces, provenance=origin)

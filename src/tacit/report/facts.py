@@ -90,10 +90,9 @@ def gather(
     ]
     projected = None
     if projection is not None:
-        projected = projected_facts(guarantee, run.ledger, projection)
+        projected = projected_facts(guarantee, projection)
         text = f"Figures that are marked as projected are just that: {PROJECTED}."
         warnings.append(note("projected", text))
-    ledger = ledger_facts(run.ledger)
     return {
         "kind": KIND,
         "of": task.of,
@@ -112,7 +111,7 @@ def gather(
             "simulation": run.is_simulation,
             **task.about(),
         },
-        "claim": claim_facts(guarantee, run.ledger),
+        "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
         "warnings": [
@@ -121,10 +120,8 @@ def gather(
         ],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
         "metrics": task.metrics(),
-        "charged_again": ledger["charged_again"],
         **task.sections(tell),
-        "not_claimed": _not_claimed(run.ledger.header.unit),
-        "ledger": ledger,
+        "ledger": ledger_facts(run.ledger),
         "versions": {
             "tacit": __version__,
             "python": platform.python_version(),
@@ -146,22 +143,6 @@ def experiment_text(experiment: Experiment | NluExperiment) -> str:
     if isinstance(experiment, NluExperiment):
         return nlu.without_folders(experiment).to_toml()
     return export.without_folders(experiment).to_toml()
-
-
-def _not_claimed(unit: str) -> list[str]:
-    """What no guarantee for one unit at a time says."""
-    group = "the utterances of one person" if unit == "record" else "a household"
-    return [
-        f"Anything about a group: the guarantee is for one {unit} at a time, and for k {unit}s,"
-        f" such as {group}, epsilon is up to k times as large, and delta grows even more.",
-        f"That the model says nothing about anybody: what is true of many {unit}s it may learn,"
-        " whether or not a certain one of them takes part.",
-        "Models that are made from this one with more of people's text, such as a personalised"
-        " one.",
-        "Anything else that is published about the same people, from this corpus or from others.",
-        "That nothing is given away because an attack failed: an audit shows what one attacker"
-        " finds, and cannot show that another would find nothing.",
-    ]
 
 
 def _file_facts(directory: RunDirectory, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -29,16 +29,6 @@ _TABLE_ROWS = 8  # at most, of what a chart shows in full
 _TASKS: dict[str, type[LanguageReport | NluReport]] = {
     task.of: task for task in (LanguageReport, NluReport)
 }
-_WHOSE_TEXT = {
-    "people": "people's, each with their own",
-    "iid": "people's, mixed among made-up users: nobody is protected",
-    "synthetic": "nobody's: it is made up",
-}
-_PAYERS = {
-    "same": "the same people: it is in the claim",
-    "beside": "others of the same corpus: the larger epsilon is claimed for everybody",
-    "elsewhere": "other people, whom the claim leaves out",
-}
 
 
 @dataclass(frozen=True)
@@ -93,8 +83,6 @@ def render(facts: Facts) -> str:
     return template.render(
         **facts,
         charts=draw(facts),
-        whose=_WHOSE_TEXT,
-        payers=_PAYERS,
         epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
         metric_rows=_some(facts["metrics"]),
     )
@@ -124,6 +112,7 @@ def _environment() -> Environment:
         "tenths": lambda value: "-" if value is None else f"{value:.1f}",
         "percent": lambda value: "-" if value is None else f"{100 * value:.2f}%",
         "yes_no": lambda value: "yes" if value else "no",
+        "ranges": _ranges,
         "short": short,
         "px": lambda value: f"{round(value, 1):g}",
         "perplexity_unit": lambda metrics: perplexity_unit(metrics)[0],
@@ -146,6 +135,17 @@ def _epsilon_rows(facts: Facts | None) -> list[tuple[int, list[float | None]]]:
         return []
     columns = zip(*(curve["epsilon"] for curve in facts["curves"]), strict=True)
     return [(after, list(row)) for after, row in zip(facts["after"], columns, strict=True)]
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Numbers in words, with those that follow each other as one range: 3, 40 to 79."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
 
 
 def _some(rows: list[Any]) -> list[Any]:

@@ -20,8 +20,8 @@ from tacit.privacy.events import Adjacency
 from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
-from tacit.tokenizers import public
 from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import FILE_NAME
 
 CLIENTS = "the number of the audit's canary clients, which is part of the population's"
@@ -126,8 +126,9 @@ def _named(experiment: Experiment, learnt: LearntTokenizer) -> list[tuple[str, s
 def declared(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
     """One input by its name and digest; refused if it is the corpus's own text."""
     name = source.removeprefix("public:").strip()
-    if public.is_named(name):
-        return PublicInput(what, name, public.digest_of_named(name))
+    named = PublicSource(source)
+    if named.parts:
+        return PublicInput(what, name, named.digest)
     path = Path(name)
     if not path.exists():
         raise ValueError(f"there is no {what} at {name}: name a public text or a file")
@@ -154,8 +155,7 @@ def digest_of(path: Path) -> str:
 
 def public_lines(source: str) -> Iterable[str]:
     """The lines of a public text by its name or file."""
-    name = source.removeprefix("public:").strip()
-    return public.public_texts(name) if public.is_named(name) else public.lines_of(Path(name))
+    return PublicSource(source).lines
 
 
 def _lines(what: str, path: Path) -> Iterable[str]:
@@ -165,4 +165,4 @@ def _lines(what: str, path: Path) -> Iterable[str]:
     if path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
         text = read_public_text([str(path)])
         return (*text.train, *text.held_out)
-    return public.lines_of(path)
+    return PublicSource(path).lines

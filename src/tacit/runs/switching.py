@@ -31,10 +31,9 @@ from tacit.runs import run_tokenizers
 from tacit.runs.debts import debt_of
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
+from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.sampled import tokenizer_from_samples
 from tacit.tokenizers.tokenizer import Tokenizer
 
 Moments = dict[str, NDArray[Any]]
@@ -180,14 +179,8 @@ def _sampled(
         sampling=Sampling(switch.temperature, switch.top_k, switch.max_length),
         progress=_telling(tell),
     )
-    new = tokenizer_from_samples(
-        texts,
-        old,
-        kind=switch.kind or old.kind,
-        size=switch.size or old.vocab_size,
-        of=of,
-    )
-    return LearntTokenizer(new, count_words(texts, "papers"))
+    kind, size = switch.kind or old.kind, switch.size or old.vocab_size
+    return learn.from_samples(texts, old, kind=kind, size=size, of=of)
 
 
 def _event_of_given(

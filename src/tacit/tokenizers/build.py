@@ -9,8 +9,9 @@ the texts come from is the caller's to say; unsaid, it is "unknown", which voids
 from __future__ import annotations
 
 import json
+import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, get_args
 
 import tokenizers
@@ -18,7 +19,6 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from tacit.privacy import checks
 from tacit.tokenizers import normalisation as normalisations
-from tacit.tokenizers import tokenizer as documents
 from tacit.tokenizers import wordpiece
 from tacit.tokenizers.normalisation import Normalisation
 from tacit.tokenizers.provenance import ORACLE, UNKNOWN
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
 
 SPECIAL = (BOS, EOS, UNK)
-BYTES = 256
+
+# The least size of each kind, and what has to find room in it.
+_LEAST = {
+    "word": (len(SPECIAL) + 1, ""),
+    "bpe": (2 + 256, " (BOS, EOS and the 256 bytes)"),
+    "wordpiece": (len(SPECIAL) + 2, ""),
+    "char": (len(SPECIAL) + 1, ""),
+}
 
 
 def word_level(
@@ -39,57 +46,88 @@ def word_level(
 ) -> Tokenizer:
     """A dictionary: the words get the ids 3, 4, ... in the order given, everything else is UNK.
 
-    A word that the normalisation would change or split could never be found, and is refused.
+    A word that the normalisation would change or split could never be matched, and is refused.
     """
-    vocabulary = {token: id for id, token in enumerate(SPECIAL)}
-    words = list(normalisations.strings(words))
-    for word, found in zip(words, normalisations.split_words(words, normalisation), strict=True):
-        if found != [word]:
-            raise ValueError(
-                f"{word!r} can be no word of a dictionary with the normalisation {normalisation!r},"
-                f" which makes {found} of it"
-            )
-        if word in vocabulary:
-            raise ValueError(f"the word {word!r} is in the dictionary twice")
-        vocabulary[word] = len(vocabulary)
-    return Tokenizer(
-        documents.assemble(
-            models.WordLevel(vocabulary, unk_token=UNK),
-            normalizer=normalisations.normalizer(normalisation),
-            pre_tokenizer=normalisations.word_split(),
-            # No word has the brackets of BOS in it, so this prefix only ever means "none".
-            decoder=_joined_by_spaces(continuing=BOS),
-            provenance=provenance,
-        )
+    index = normalisations.index_words(words, normalisation)
+    vocabulary = {token: id for id, token in enumerate([*SPECIAL, *index])}
+    return Tokenizer.assemble(
+        models.WordLevel(vocabulary, unk_token=UNK),
+        normalizer=normalisations.normalizer(normalisation),
+        pre_tokenizer=normalisations.word_split(),
+        # No word has the brackets of BOS in it, so this prefix only ever means "none".
+        decoder=_joined_by_spaces(continuing=BOS),
+        provenance=provenance,
     )
 
 
-def train_word_level(
-    texts: Iterable[str],
+def dictionary(
+    weights: Mapping[str, float],
     size: int,
     *,
     normalisation: Normalisation = "papers",
     provenance: str = UNKNOWN,
 ) -> Tokenizer:
-    """The dictionary of the most frequent words of the texts."""
-    _check_size("word", size, len(SPECIAL) + 1)
-    counts = normalisations.count_words(texts, normalisation)
-    words = most_frequent(counts, size - len(SPECIAL))
+    """The dictionary of the heaviest words, and last the ASCII punctuation that lists leave out."""
+    checks.whole("size", size)
+    marks = [mark for mark in string.punctuation if mark not in weights]
+    least = len(SPECIAL) + len(marks) + 1
+    if size < least:
+        raise ValueError(f"size must be at least {least} for a list of words, got {size}")
+    words = most_frequent(weights, size - least + 1) + marks
     return word_level(words, normalisation=normalisation, provenance=provenance)
 
 
-def train_bpe(
+def learn(
+    kind: Kind,
     texts: Iterable[str],
     size: int,
     *,
     normalisation: Normalisation = "papers",
     provenance: str = UNKNOWN,
 ) -> Tokenizer:
-    """Byte-level BPE (Sennrich 2016): any text at all, without UNK.
+    """A tokenizer of at most `size` tokens, learnt from texts.
 
-    `decode(encode(text))` is the normalised text, so with the normalisation `none` the text itself.
+    word       the dictionary of the most frequent words
+    bpe        byte-level BPE (Sennrich 2016): any text at all, without UNK.  `decode(encode(text))`
+               is the normalised text, so with the normalisation `none` the text itself
+    wordpiece  WordPiece (Schuster 2012): a word is UNK only if one of its characters is too rare
+    char       one token per character, the most frequent ones; the space is always among them
     """
-    _check_size("bpe", size, BYTES + 2, f" (BOS, EOS and the {BYTES} bytes)")
+    if kind not in _LEAST:
+        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
+    checks.whole("size", size)
+    least, because = _LEAST[kind]
+    if size < least:
+        raise ValueError(f"size must be at least {least} for kind {kind!r}{because}, got {size}")
+    if kind == "bpe":
+        return _byte_level_bpe(texts, size, normalisation, provenance)
+    if kind == "char":
+        return _characters(texts, size, normalisation, provenance)
+    counts = normalisations.count_words(texts, normalisation)
+    room = size - len(SPECIAL)
+    if kind == "wordpiece":
+        pieces = wordpiece.learn_pieces(counts, room)
+        return _word_pieces(pieces, normalisation, provenance)
+    words = most_frequent(counts, room)
+    return word_level(words, normalisation=normalisation, provenance=provenance)
+
+
+def oracle(
+    source: UserSource, kind: Kind, size: int, *, normalisation: Normalisation = "papers"
+) -> Tokenizer:
+    """A tokenizer learnt from the users' own text, for comparison only: it voids the guarantee."""
+    texts = (text for user in range(len(source)) for text in source.texts(user))
+    return learn(kind, texts, size, normalisation=normalisation, provenance=ORACLE)
+
+
+def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list[str]:
+    """The keys with the largest counts, largest first; ties go by code points."""
+    return sorted(counts, key=lambda key: (-counts[key], key))[:limit]
+
+
+def _byte_level_bpe(
+    texts: Iterable[str], size: int, normalisation: Normalisation, provenance: str
+) -> Tokenizer:
     normalizer = normalisations.normalizer(normalisation)
     splitter = pre_tokenizers.Sequence(
         [
@@ -109,129 +147,52 @@ def train_bpe(
     )
     backend.train_from_iterator(normalisations.strings(texts), trainer)
     trained = json.loads(backend.to_str())["model"]
-    return Tokenizer(
-        documents.assemble(
-            models.BPE(trained["vocab"], [(left, right) for left, right in trained["merges"]]),
-            normalizer=normalizer,
-            pre_tokenizer=splitter,
-            decoder=decoders.Sequence([_without_ends(""), decoders.ByteLevel()]),
-            provenance=provenance,
-        )
+    return Tokenizer.assemble(
+        models.BPE(trained["vocab"], [(left, right) for left, right in trained["merges"]]),
+        normalizer=normalizer,
+        pre_tokenizer=splitter,
+        decoder=decoders.Sequence([_without_ends(""), decoders.ByteLevel()]),
+        provenance=provenance,
     )
 
 
-def train_wordpiece(
-    texts: Iterable[str],
-    size: int,
-    *,
-    normalisation: Normalisation = "papers",
-    provenance: str = UNKNOWN,
-) -> Tokenizer:
-    """WordPiece (Schuster 2012): a word is UNK only if one of its characters is too rare."""
-    _check_size("wordpiece", size, len(SPECIAL) + 2)
-    counts = normalisations.count_words(texts, normalisation)
-    pieces = wordpiece.learn_pieces(counts, size - len(SPECIAL))
+def _word_pieces(pieces: list[str], normalisation: Normalisation, provenance: str) -> Tokenizer:
     vocabulary = {token: id for id, token in enumerate([*SPECIAL, *pieces])}
-    return Tokenizer(
-        documents.assemble(
-            models.WordPiece(
-                vocabulary,
-                unk_token=UNK,
-                continuing_subword_prefix=wordpiece.PREFIX,
-                max_input_chars_per_word=wordpiece.LONGEST_WORD,
-            ),
-            normalizer=normalisations.normalizer(normalisation),
-            pre_tokenizer=normalisations.word_split(),
-            decoder=_joined_by_spaces(continuing=wordpiece.PREFIX),
-            provenance=provenance,
-        )
+    return Tokenizer.assemble(
+        models.WordPiece(
+            vocabulary,
+            unk_token=UNK,
+            continuing_subword_prefix=wordpiece.PREFIX,
+            max_input_chars_per_word=wordpiece.LONGEST_WORD,
+        ),
+        normalizer=normalisations.normalizer(normalisation),
+        pre_tokenizer=normalisations.word_split(),
+        decoder=_joined_by_spaces(continuing=wordpiece.PREFIX),
+        provenance=provenance,
     )
 
 
-def char_level(
-    texts: Iterable[str],
-    size: int | None = None,
-    *,
-    normalisation: Normalisation = "papers",
-    provenance: str = UNKNOWN,
+def _characters(
+    texts: Iterable[str], size: int, normalisation: Normalisation, provenance: str
 ) -> Tokenizer:
-    """One token per character: those of the texts (or of an alphabet), the most frequent first.
-
-    The space is always one of them; a character that is not in the vocabulary is UNK.
-    """
-    if size is not None:
-        _check_size("char", size, len(SPECIAL) + 1)
-    texts = list(texts) if isinstance(texts, str) else texts
     counts: Counter[str] = Counter()
     for text in normalisations.normalised(texts, normalisation):
         counts.update(text)
     del counts[" "]
-    room = None if size is None else size - len(SPECIAL) - 1
-    tokens = [*SPECIAL, " ", *most_frequent(counts, room)]
-    return Tokenizer(
-        documents.assemble(
-            models.BPE({token: id for id, token in enumerate(tokens)}, [], unk_token=UNK),
-            normalizer=normalisations.normalizer(normalisation),
-            pre_tokenizer=normalisations.spaced_word_split(),
-            decoder=decoders.Sequence([_without_ends(""), decoders.Fuse()]),
-            provenance=provenance,
-        )
+    tokens = [*SPECIAL, " ", *most_frequent(counts, size - len(SPECIAL) - 1)]
+    return Tokenizer.assemble(
+        models.BPE({token: id for id, token in enumerate(tokens)}, [], unk_token=UNK),
+        normalizer=normalisations.normalizer(normalisation),
+        pre_tokenizer=normalisations.spaced_word_split(),
+        decoder=decoders.Sequence([_without_ends(""), decoders.Fuse()]),
+        provenance=provenance,
     )
-
-
-def learn(
-    kind: Kind,
-    texts: Iterable[str],
-    size: int,
-    *,
-    normalisation: Normalisation = "papers",
-    provenance: str = UNKNOWN,
-) -> Tokenizer:
-    """A tokenizer of a kind by its name."""
-    trainers_by_kind = {
-        "word": train_word_level,
-        "bpe": train_bpe,
-        "wordpiece": train_wordpiece,
-        "char": char_level,
-    }
-    if kind not in trainers_by_kind:
-        raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
-    train = trainers_by_kind[kind]
-    return train(texts, size, normalisation=normalisation, provenance=provenance)
-
-
-def oracle(
-    source: UserSource, kind: Kind, size: int, *, normalisation: Normalisation = "papers"
-) -> Tokenizer:
-    """A tokenizer learnt from the users' own text, for comparison only: it voids the guarantee."""
-
-    def texts() -> Iterator[str]:
-        for index in range(len(source)):
-            yield from source.texts(index)
-
-    return learn(kind, texts(), size, normalisation=normalisation, provenance=ORACLE)
-
-
-def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list[str]:
-    """The keys with the largest counts, largest first; ties go by code points."""
-    return sorted(counts, key=lambda key: (-counts[key], key))[:limit]
-
-
-def _check_size(kind: str, size: int, least: int, because: str = "") -> None:
-    checks.whole("size", size)
-    if size < least:
-        raise ValueError(f"size must be at least {least} for kind {kind!r}{because}, got {size}")
 
 
 def _joined_by_spaces(continuing: str) -> decoders.Decoder:
     """Tokens with spaces between, except before those that start with `continuing`."""
-    return decoders.Sequence(
-        [
-            decoders.WordPiece(prefix=continuing, cleanup=False),
-            decoders.Fuse(),
-            _without_ends(" ?"),
-        ]
-    )
+    parts = [decoders.WordPiece(prefix=continuing, cleanup=False), decoders.Fuse()]
+    return decoders.Sequence([*parts, _without_ends(" ?")])
 
 
 def _without_ends(space: str) -> decoders.Decoder:

@@ -9,15 +9,20 @@ user's own text.  A cache is a folder with three arrays, and a description that 
     cache.json   what the cache is of, and how large the arrays are
 
 Opening reads the description and the sizes of the files and nothing that grows with the users.
-The folder is as private as the text.
+A cache exists whole or not at all, and one process at a time builds it.  The folder is as private
+as the text.
 """
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
+import os
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy import checks, durable
+from tacit.tokenizers.normalisation import check_unicode
 from tacit.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
-import fcntl
-import io
-import os
-from contextlib import contextmanager
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Progress = Callable[[int, int], None]  # users done, users in all
@@ -40,6 +42,7 @@ Progress = Callable[[int, int], None]  # users done, users in all
 PAPERS_CAP = 1600
 
 _CHUNK_TEXTS, _CHUNK_CHARACTERS = 5_000, 1_000_000  # what is tokenized at once
+_HEADER = 128  # bytes of the .npy header of any array of numbers with one dimension
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,25 @@ class Description:
 
     @property
     def folder_name(self) -> str:
+        """The name of the cache's folder, which has the start of each part of the key."""
         cap = "all" if self.max_tokens_per_user is None else self.max_tokens_per_user
         return f"tokens-{self.tokenizer[:16]}-{self.source[:16]}-{cap}"
+
+    @classmethod
+    def read(cls, folder: Path) -> Description:
+        """What cache.json says; `ValueError` if it is missing or not as `write_cache` writes it."""
+        try:
+            description = cls(**json.loads((folder / "cache.json").read_bytes()))
+        except FileNotFoundError:
+            raise ValueError("it has no cache.json") from None
+        except (ValueError, TypeError) as error:
+            raise ValueError("its cache.json is damaged") from error
+        numbers = (description.users, description.total_tokens)
+        is_sound = all(type(number) is int and number >= 0 for number in numbers)
+        is_sound = is_sound and description.dtype in ("uint16", "uint32")
+        if not is_sound or description.format != cls.format:
+            raise ValueError(f"its cache.json is not in the format {cls.format}")
+        return description
 
 
 class TokenCache:
@@ -67,9 +87,9 @@ class TokenCache:
         self.path = path
         self.description = description
         users, total = description.users, description.total_tokens
-        self._tokens = mapped_array(path / "tokens.npy", description.dtype, total)
-        self._offsets = mapped_array(path / "offsets.npy", "int64", users + 1)
-        self._sums = mapped_array(path / "sums.npy", "uint32", users)
+        self._tokens = _map_array(path / "tokens.npy", description.dtype, total)
+        self._offsets = _map_array(path / "offsets.npy", "int64", users + 1)
+        self._sums = _map_array(path / "sums.npy", "uint32", users)
         if self._offsets[0] != 0 or self._offsets[-1] != total:
             raise ValueError("its offsets do not cover its tokens")
 
@@ -83,27 +103,31 @@ class TokenCache:
         max_tokens_per_user: int | None = PAPERS_CAP,
         progress: Progress | None = None,
     ) -> TokenCache:
-        """The cache in `folder`, built first if it is not there or is damaged.
+        """The cache in `folder`, built first if it does not exist or is damaged.
 
-        A cache exists whole or not at all; who finds another process building it waits.
+        While another process builds the same cache, this one waits for it.
         """
         if max_tokens_per_user is not None:
             checks.whole("max_tokens_per_user", max_tokens_per_user, at_least=1)
-        wanted = Description(
+        if not source.fingerprint.isalnum():
+            raise ValueError(
+                f"a source's fingerprint must be letters and digits, got {source.fingerprint!r}"
+            )
+        key = Description(
             tokenizer=tokenizer.fingerprint,
-            source=_safe_name(source.fingerprint),
+            source=source.fingerprint,
             max_tokens_per_user=max_tokens_per_user,
             users=len(source),
             dtype="uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32",
         )
-        path = Path(folder) / wanted.folder_name
-        if (found := cls._open_if_sound(path, wanted)) is not None:
-            return found
-        with exclusively(path):
-            if (found := cls._open_if_sound(path, wanted)) is not None:  # built meanwhile
-                return found
+        path = Path(folder) / key.folder_name
+        if (cache := cls._open_if_sound(path, key)) is not None:
+            return cache
+        with _exclusively(path):
+            if (cache := cls._open_if_sound(path, key)) is not None:  # built meanwhile
+                return cache
             with durable.whole_folder(path, mode=0o700, replace=True) as partial:
-                _build(partial, wanted, source, tokenizer, progress)
+                write_cache(partial, key, _encode_users(key, source, tokenizer, progress))
             return cls.open(path)
 
     @classmethod
@@ -111,20 +135,19 @@ class TokenCache:
         """A cache that exists; `ValueError` says what is wrong with it."""
         path = Path(path)
         try:
-            return cls(path, _read_description(path))
+            return cls(path, Description.read(path))
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"the token cache {path} cannot be used: {error}; delete it to have it built again"
             ) from error
 
     @classmethod
-    def _open_if_sound(cls, path: Path, wanted: Description) -> TokenCache | None:
+    def _open_if_sound(cls, path: Path, key: Description) -> TokenCache | None:
         try:
             cache = cls.open(path)
         except ValueError:
             return None
-        same = asdict(cache.description) | {"total_tokens": 0} == asdict(wanted)
-        return cache if same else None
+        return cache if replace(cache.description, total_tokens=0) == key else None
 
     def __len__(self) -> int:
         return self.description.users
@@ -135,8 +158,8 @@ class TokenCache:
             raise IndexError(f"user {index} of {len(self)}: users are numbered from 0")
         start, end = int(self._offsets[index]), int(self._offsets[index + 1])
         tokens = self._tokens[start:end]
-        in_place = 0 <= start <= end <= len(self._tokens)
-        if not in_place or zlib.crc32(tokens.data) != self._sums[index]:
+        is_inside = 0 <= start <= end <= len(self._tokens)
+        if not is_inside or zlib.crc32(tokens.data) != self._sums[index]:
             raise ValueError(
                 f"the token cache {self.path} is damaged at user {index}: delete it to have it"
                 " built again"
@@ -144,7 +167,7 @@ class TokenCache:
         return tokens
 
     def lengths(self) -> npt.NDArray[np.int64]:
-        """How many tokens each user has; takes time linear in the users."""
+        """The number of tokens of each user; takes time linear in the users."""
         return np.diff(self._offsets)
 
     def verify(self) -> None:
@@ -163,151 +186,86 @@ def user_tokens(
     texts: list[str], tokenizer: Tokenizer, max_tokens_per_user: int | None = PAPERS_CAP
 ) -> list[int]:
     """What a cache holds for a user with these texts."""
-    encoded = tokenizer.encode_batch(_needed(texts, max_tokens_per_user))
+    encoded = tokenizer.encode_batch(_within_cap(texts, max_tokens_per_user))
     return [id for ids in encoded for id in ids][:max_tokens_per_user]
 
 
-def _needed(texts: list[str], cap: int | None) -> list[str]:
+def write_cache(folder: Path, key: Description, users: Iterable[npt.NDArray[Any]]) -> None:
+    """Fill a folder with the cache of these users' tokens, in their order."""
+    offsets = np.zeros(key.users + 1, np.int64)
+    sums = np.zeros(key.users, np.uint32)
+    with open(folder / "tokens.npy", "wb") as file:
+        file.write(bytes(_HEADER))  # until the length is known
+        index = 0
+        for tokens in users:
+            assert tokens.dtype == key.dtype
+            file.write(tokens.data)
+            offsets[index + 1] = offsets[index] + len(tokens)
+            sums[index] = zlib.crc32(tokens.data)
+            index += 1
+        assert index == key.users
+        total = int(offsets[-1])
+        file.seek(0)
+        file.write(_npy_header(key.dtype, total))
+        file.flush()
+        os.fsync(file.fileno())
+    for name, array in (("offsets.npy", offsets), ("sums.npy", sums)):
+        header = _npy_header(str(array.dtype), len(array))
+        durable.write_whole(folder / name, header + array.tobytes())
+    described = asdict(replace(key, total_tokens=total))
+    durable.write_whole(folder / "cache.json", json.dumps(described, indent=1).encode())
+
+
+def _within_cap(texts: list[str], cap: int | None) -> list[str]:
     """The texts that the cap can reach, since each has two tokens at least."""
     return texts if cap is None else texts[: (cap + 1) // 2]
 
 
-def _build(
-    path: Path,
-    wanted: Description,
-    source: UserSource,
-    tokenizer: Tokenizer,
-    progress: Progress | None,
-) -> None:
-    offsets = np.zeros(wanted.users + 1, np.int64)
-    sums = np.zeros(wanted.users, np.uint32)
-    with growing_array(path / "tokens.npy", wanted.dtype) as append:
-        index = 0
-        for tokens in _encoded_users(wanted, source, tokenizer, progress):
-            append(tokens)
-            offsets[index + 1] = offsets[index] + len(tokens)
-            sums[index] = zlib.crc32(tokens.data)
-            index += 1
-    assert index == wanted.users
-    write_array(path / "offsets.npy", offsets)
-    write_array(path / "sums.npy", sums)
-    described = asdict(wanted) | {"total_tokens": int(offsets[-1])}
-    durable.write_whole(path / "cache.json", json.dumps(described, indent=1).encode())
-
-
-def _encoded_users(
-    wanted: Description, source: UserSource, tokenizer: Tokenizer, progress: Progress | None
+def _encode_users(
+    key: Description, source: UserSource, tokenizer: Tokenizer, progress: Progress | None
 ) -> Iterator[npt.NDArray[Any]]:
     """Each user's tokens in turn; many users' texts go through the tokenizer at once."""
-    cap = wanted.max_tokens_per_user
+    cap = key.max_tokens_per_user
     texts: list[str] = []
     counts: list[int] = []
     characters = 0
-    for index in range(wanted.users):
-        mine = _needed(source.texts(index), cap)
-        texts += mine
-        counts.append(len(mine))
-        characters += sum(map(len, mine))
+    for index in range(key.users):
+        try:
+            own = [check_unicode(text) for text in _within_cap(source.texts(index), cap)]
+        except ValueError as error:
+            raise ValueError(f"a text of user {index} cannot be tokenized: {error}") from None
+        texts += own
+        counts.append(len(own))
+        characters += sum(map(len, own))
         is_full = len(texts) >= _CHUNK_TEXTS or characters >= _CHUNK_CHARACTERS
-        if is_full or index == wanted.users - 1:
-            encoded = iter(_encode_naming_the_user(texts, counts, index, tokenizer))
+        if is_full or index == key.users - 1:
+            encoded = iter(tokenizer.encode_batch(texts))
             for count in counts:
                 ids = [id for _ in range(count) for id in next(encoded)]
-                yield np.array(ids[:cap], wanted.dtype)
+                yield np.array(ids[:cap], key.dtype)
             texts, counts, characters = [], [], 0
             if progress is not None:
-                progress(index + 1, wanted.users)
-
-
-def _encode_naming_the_user(
-    texts: list[str], counts: list[int], last: int, tokenizer: Tokenizer
-) -> list[list[int]]:
-    """`encode_batch`, whose complaint about a text names the user whose text it is."""
-    try:
-        return tokenizer.encode_batch(texts)
-    except ValueError:
-        start = 0
-        for index, count in enumerate(counts, start=last + 1 - len(counts)):
-            try:
-                tokenizer.encode_batch(texts[start : start + count])
-            except ValueError as error:
-                raise ValueError(f"a text of user {index} cannot be tokenized: {error}") from error
-            start += count
-        raise
-
-
-def _read_description(path: Path) -> Description:
-    try:
-        data = json.loads((path / "cache.json").read_bytes())
-        description = Description(**data)
-    except FileNotFoundError:
-        raise ValueError("it has no cache.json") from None
-    except (ValueError, TypeError) as error:
-        raise ValueError("its cache.json is damaged") from error
-    numbers = (description.users, description.total_tokens)
-    is_sound = all(type(number) is int and number >= 0 for number in numbers)
-    is_sound = is_sound and description.dtype in ("uint16", "uint32")
-    if not is_sound or description.format != Description.format:
-        raise ValueError(f"its cache.json is not in the format {Description.format}")
-    return description
-
-
-def _safe_name(fingerprint: str) -> str:
-    if not fingerprint.isalnum():
-        raise ValueError(f"a source's fingerprint must be letters and digits, got {fingerprint!r}")
-    return fingerprint
-
-
-# Folders of arrays that exist whole or not at all, built by one process at a time.
-
-_HEADER = 128  # bytes of the .npy header of any array of numbers with one dimension
+                progress(index + 1, key.users)
 
 
 @contextmanager
-def exclusively(path: Path) -> Iterator[None]:
-    """Nobody else is in here for the same folder; the system lets go of a process that dies."""
+def _exclusively(path: Path) -> Iterator[None]:
+    """Hold the lock of a cache's folder; the system releases it if the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-@contextmanager
-def growing_array(path: Path, dtype: str) -> Iterator[Callable[[npt.NDArray[Any]], object]]:
-    """A .npy file whose length nobody knows yet: call what you get with each part in turn."""
-    with open(path, "wb") as file:
-        file.write(bytes(_HEADER))
-        length = 0
-
-        def append(part: npt.NDArray[Any]) -> None:
-            nonlocal length
-            assert part.dtype == dtype
-            assert part.ndim == 1
-            file.write(part.data)
-            length += len(part)
-
-        yield append
-        file.seek(0)
-        file.write(_npy_header(dtype, length))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """A one-dimensional .npy file, synced."""
-    with growing_array(path, str(array.dtype)) as append:
-        append(array)
-
-
-def mapped_array(path: Path, dtype: str, length: int) -> npt.NDArray[Any]:
-    """The array of a file as those above write it; `ValueError` if its size or header is not so."""
+def _map_array(path: Path, dtype: str, length: int) -> npt.NDArray[Any]:
+    """The array of a .npy file, mapped; `ValueError` unless its header and size are just so."""
     header = _npy_header(dtype, length)
     size = len(header) + length * np.dtype(dtype).itemsize
     with open(path, "rb") as file:
         if file.read(_HEADER) != header:
             raise ValueError(f"{path.name} does not start like {length} numbers of type {dtype}")
-        if (found := os.fstat(file.fileno()).st_size) != size:
-            raise ValueError(f"{path.name} has {found} bytes where there should be {size}")
+        if (actual := os.fstat(file.fileno()).st_size) != size:
+            raise ValueError(f"{path.name} has {actual} bytes where there should be {size}")
         if length == 0:
             return np.empty(0, dtype)  # nothing can be mapped
         return np.memmap(file, dtype, "r", _HEADER, (length,)).view(np.ndarray)

@@ -1,23 +1,58 @@
 """Which words people use, learnt under local differential privacy: the "heavy hitters" baseline.
 
 Bagdasaryan et al. 2022, section 5.3: each user contributes three words out of a public list, with a
-local budget of epsilon = 8, by the algorithm of Apple (2017).  That is `count_mean_sketch`; each of
-the three reports has epsilon / 3, and pure differential privacy adds up.
+local budget of epsilon = 8, by the algorithm of Apple (2017).  That is the count-mean sketch below;
+each of the three reports has epsilon / 3, and pure differential privacy adds up.
 
 A user's words are drawn from the user's own text, occurrence by occurrence with replacement, so
-that frequent words are reported more often.  Words that are no candidates are passed over, and who
-has none sends reports of "nothing".
+that frequent words are reported more often.  Words that are no candidates are passed over, and a
+user who has none sends reports of "nothing".
 
-Guarantee: the number of reports is `population` times `words_per_user` whoever is there.  An absent
-person's are "nothing", as if sent by a device without text.  So when a person leaves, each of the
-person's reports changes from a word to nothing, at a cost of half its epsilon: epsilon / 2 in all,
-under add/remove-one.  When a person is replaced by another, the cost is epsilon.  The event states
-the larger figure for add/remove-one, the adjacency of everything else: epsilon is what is meant by
-the local guarantee, where no two texts of a person can be told apart, and it is no less than what
-add/remove-one asks for.
+Guarantee: the number of reports is `population` times `words_per_user`, however many users there
+are.  An absent person's are "nothing", as if sent by a device without text.  So when a person
+leaves, each of the person's reports changes from a word to nothing, at a cost of half its epsilon:
+epsilon / 2 in all, under add/remove-one.  When a person is replaced by another, the cost is
+epsilon.  The event states the larger figure for add/remove-one, the adjacency of everything else:
+epsilon is what is meant by the local guarantee, where no two texts of a person can be told apart,
+and it is no less than what add/remove-one asks for.
 
 The threshold is a public number of standard deviations, which are computed from the reports alone.
 What falls below it is dropped after the fact, at no cost.
+
+The count-mean sketch (Apple's Differential Privacy Team, "Learning with Privacy at Scale", 2017,
+algorithms CMS): k public hash functions into m buckets.  A client draws one of them, j, writes +1
+into bucket h_j(word) of a vector of -1, and flips each of the m entries with probability
+p = 1 / (1 + e^(epsilon/2)).  The server adds x = k (c/2 v + 1/2), with
+c = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), to row j of a matrix M, and estimates
+
+    f(d) = m/(m-1) (1/k sum_l M[l, h_l(d)] - N/m),   N the number of reports.
+
+Guarantee: a report is epsilon-DP in its word, and epsilon/2-DP between a word and "nothing" (a
+vector of -1 throughout).  Entries are flipped independently, and one that differs changes the
+probability of a report by at most (1-p)/p = e^(epsilon/2).  Two words in different buckets differ
+in two entries, a word and nothing in one.  The row is drawn without looking at the word.
+
+Here a report may be "nothing", so N in the formula is the number of *words* reported, which is
+secret.  It is estimated from the same reports, by the sum of all of M over k; what comes out is
+
+    f(d) = sum over reports of (x[h(d)] - mean of x at the m - 1 other buckets),  x = c/2 v + 1/2.
+
+Unbiased, over flips and hash functions: a report's x has the expectation 1 in its word's bucket and
+0 elsewhere, and another word shares d's bucket with probability 1/m.  Variance, for n reports:
+
+    n V m/(m-1)  +  sum over other words w of (f_w + f_w (f_w - 1)/k) / (m - 1),
+    V = p (1-p) / (1-2p)^2 = e^(epsilon/2) / (e^(epsilon/2) - 1)^2
+
+The first term is the flips.  The second is shared buckets, and takes the hash functions to be
+independent on three words; ours are on two, for which only the mean is proved.
+
+The reports themselves are never made.  Of the n_j reports of row j, c have +1 in a given bucket
+before the flips and n_j - c have -1, so the number that has +1 after them is
+
+    c - Binomial(c, p) + Binomial(n_j - c, p),
+
+independent of all other cells given the rows and words, because all flips are.  The matrix is a
+function of these numbers and of n_j, and so has exactly the law it has with real reports.
 """
 
 from __future__ import annotations
@@ -37,10 +72,17 @@ from tacit.privacy import checks
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Adjacency, PureDP
 from tacit.privacy.stream import Stream
-from tacit.tokenizers import word_counts
-from tacit.tokenizers.normalisation import Normalisation, split_words
-from tacit.tokenizers.normalisation import check as check_normalisation
-from tacit.tokenizers.word_counts import WordCounts
+from tacit.tokenizers.normalisation import Normalisation, check, index_words
+from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
+
+NOTHING = -1  # instead of a word's index: a report without a word
+
+_LARGEST_EPSILON = 60.0  # beyond it a flip is rarer than 2^-43, and a float of p loses its meaning
+_LARGEST_WIDTH = 1 << 16
+_DIGEST_BYTES = 6  # 48 bits and a bucket of 16 fit into the 64 + 1 bits of `_bucket`
+_WORDS_AT_ONCE = 1 << 22
+
+_Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -48,7 +90,7 @@ class HeavyHitters:
     """Count-mean sketch of a few words per user; `epsilon` is for all of a user's words together.
 
     An estimate is kept if it is above `threshold` standard deviations of the estimator.  Left out,
-    it is set so that of candidates that nobody uses about one is expected to be kept.
+    it is set so that about one candidate that no user has is expected to be kept.
     """
 
     epsilon: float = 8.0
@@ -64,7 +106,7 @@ class HeavyHitters:
         checks.whole("words_per_user", self.words_per_user, at_least=1)
         if self.threshold is not None:
             checks.non_negative("threshold", self.threshold)
-        check_normalisation(self.normalisation)
+        check(self.normalisation)
         self.sketch  # noqa: B018  (checks the rest)
 
     @property
@@ -85,17 +127,24 @@ class HeavyHitters:
 
         `key`: 32 secret bytes, of which the same never serve for two releases.
         """
-        word_counts.check_users(users, population, key)
-        index = _indexed(candidates, self.normalisation)
+        check_users(users, population, key)
+        if not candidates:
+            raise ValueError("candidates must be a public list of words, got none")
+        index = index_words(candidates, self.normalisation, "candidate")
         reported = self._reported(users, index, population, key)
-        sketch = self.sketch.collect(candidates, reported, word_counts.stream(key, "reports"))
+        stream = Stream(derive_key(key, "reports"))
+        sketch = self.sketch.collect(candidates, reported, stream)
         estimates = sketch.estimate(candidates)
         enough = estimates > self.deviations(len(candidates)) * sketch.stddev
-        found = {candidates[i]: float(estimates[i]) for i in np.flatnonzero(enough).tolist()}
-        return WordCounts(found, (self.event,), self._how())
+        counts = {candidates[i]: float(estimates[i]) for i in np.flatnonzero(enough).tolist()}
+        how = (
+            f"heavy hitters (count-mean sketch, local epsilon {format_number(self.epsilon)} for"
+            f" {self.words_per_user} words per user)"
+        )
+        return WordCounts(counts, (self.event,), how)
 
     def deviations(self, candidates: int) -> float:
-        """The threshold for so many candidates, in standard deviations; never below 0."""
+        """The threshold for this number of candidates, in standard deviations; never below 0."""
         if self.threshold is not None:
             return self.threshold
         return float(-ndtri(min(1 / candidates, 0.5)))
@@ -105,88 +154,13 @@ class HeavyHitters:
     ) -> NDArray[np.int64]:
         """What each report of the population is about: a candidate's index, or nothing."""
         reported = np.full((population, self.words_per_user), NOTHING, np.int64)
-        for user, words in enumerate(word_counts.words_by_user(users, self.normalisation)):
-            own = [place for word in words if (place := index.get(word)) is not None]
+        for user, words in enumerate(words_by_user(users, self.normalisation)):
+            own = [index[word] for word in words if word in index]
             if own:
-                stream = word_counts.stream(key, "a user's words", users.user_id(user))
+                stream = Stream(derive_key(key, "a user's words", users.user_id(user)))
                 drawn = stream.integers(len(own), self.words_per_user)
                 reported[user] = [own[i] for i in drawn]
         return reported.ravel()
-
-    def _how(self) -> str:
-        return (
-            f"heavy hitters (count-mean sketch, local epsilon {format_number(self.epsilon)} for"
-            f" {self.words_per_user} words per user)"
-        )
-
-
-def _indexed(candidates: Sequence[str], normalisation: Normalisation) -> dict[str, int]:
-    """The place of each candidate; each must be one word, and there once."""
-    if not candidates:
-        raise ValueError("candidates must be a public list of words, got none")
-    index: dict[str, int] = {}
-    split = split_words(candidates, normalisation)
-    for place, (word, found) in enumerate(zip(candidates, split, strict=True)):
-        if found != [word]:
-            raise ValueError(
-                f"candidate {word!r} must be one word as the normalisation {normalisation!r}"
-                f" leaves it, which makes {found} of it"
-            )
-        if index.setdefault(word, place) != place:
-            raise ValueError(f"candidate {word!r} is in the list twice")
-    return index
-
-
-# The count-mean sketch: how often each word is reported, learnt from reports that are private.
-#
-# Apple's Differential Privacy Team, "Learning with Privacy at Scale" (2017), algorithms CMS: k
-# public
-# hash functions into m buckets.  A client draws one of them, j, writes +1 into bucket h_j(word) of
-# a
-# vector of -1, and flips each of the m entries with probability 1 / (1 + e^(epsilon/2)).  The
-# server
-# adds x = k (c/2 v + 1/2), with c = (e^(epsilon/2) + 1) / (e^(epsilon/2) - 1), to row j of a matrix
-# M, and estimates
-#
-#     f(d) = m/(m-1) (1/k sum_l M[l, h_l(d)] - N/m),   N the number of reports.
-#
-# Guarantee: a report is epsilon-DP in its word, and epsilon/2-DP between a word and "nothing" (a
-# vector of -1 throughout).  Entries are flipped independently, and one that differs changes the
-# probability of a report by at most (1-p)/p = e^(epsilon/2).  Two words in different buckets differ
-# in two entries, a word and nothing in one.  The row is drawn without looking at the word.
-#
-# Here a report may be "nothing", so N in the formula is the number of *words* reported, which
-# nobody
-# knows.  It is estimated from the same reports, by the sum of all of M over k; what comes out is
-#
-#     f(d) = sum over reports of (x[h(d)] - mean of x at the m - 1 other buckets),  x = c/2 v + 1/2.
-#
-# Unbiased, over flips and hash functions: a report's x has the expectation 1 in its word's bucket
-# and
-# 0 elsewhere, and another word shares d's bucket with probability 1/m.  Variance, for n reports:
-#
-#     n V m/(m-1)  +  sum over other words w of (f_w + f_w (f_w - 1)/k) / (m - 1),
-#     V = p (1-p) / (1-2p)^2 = e^(epsilon/2) / (e^(epsilon/2) - 1)^2
-#
-# The first term is the flips.  The second is shared buckets, and takes the hash functions to be
-# independent on three words; ours are on two, for which only the mean is proved.
-#
-# The reports themselves are never made.  Of the n_j reports of row j, c have +1 in a given bucket
-# before the flips and n_j - c have -1, so the number that has +1 after them is
-#
-#     c - Binomial(c, p) + Binomial(n_j - c, p),
-#
-# independent of all other cells given the rows and words, because all flips are.  The matrix is a
-# function of these numbers and of n_j, and so has exactly the law it has with real reports.
-
-NOTHING = -1
-"""In place of a word's index: a report without a word."""
-
-Integers = NDArray[np.int64]
-
-_LARGEST_EPSILON = 60.0  # beyond it a flip is rarer than 2^-43, and a float of p loses its meaning
-_LARGEST_WIDTH = 1 << 16
-_DIGEST_BYTES = 6  # 48 bits and a bucket of 16 fit into the 64 + 1 bits of `_bucket`
 
 
 @dataclass(frozen=True)
@@ -220,16 +194,7 @@ class CountMeanSketch:
         """
         return (1 + 2.0**-46) / (1 + math.exp(self.epsilon / 2))
 
-    def report(self, word: str | None, stream: Stream) -> tuple[int, NDArray[np.int8]]:
-        """What one client sends: its row, and a vector of +1 and -1.  None is "nothing"."""
-        row = int(stream.integers(self.hashes, 1)[0])
-        entries = np.full(self.width, -1, np.int8)
-        if word is not None:
-            entries[self.buckets([word], row)] = 1
-        flips = binomials(np.ones(self.width, np.int64), self.flip_prob, stream)
-        return row, np.where(flips == 1, -entries, entries)
-
-    def collect(self, words: Sequence[str], reported: Integers, stream: Stream) -> Sketch:
+    def collect(self, words: Sequence[str], reported: _Integers, stream: Stream) -> _Sketch:
         """The sketch of one report for each index into `words`, or `NOTHING`, in `reported`."""
         if reported.size and not -1 <= int(reported.min()) <= int(reported.max()) < len(words):
             raise ValueError(
@@ -242,15 +207,11 @@ class CountMeanSketch:
         size = (self.hashes, self.width)
         before = np.bincount(cells, minlength=self.hashes * self.width).reshape(size)
         in_row = np.bincount(rows, minlength=self.hashes)
-        lost = binomials(before, self.flip_prob, stream)
-        won = binomials(in_row[:, None] - before, self.flip_prob, stream)
-        return Sketch(self, before - lost + won, in_row)
+        lost = _binomials(before, self.flip_prob, stream)
+        won = _binomials(in_row[:, None] - before, self.flip_prob, stream)
+        return _Sketch(self, before - lost + won, in_row)
 
-    def buckets(self, words: Sequence[str], row: int) -> Integers:
-        """h_row of each word."""
-        return self._bucket(_digests(words), np.full(1, row))
-
-    def _bucket(self, digests: NDArray[np.uint64], rows: Integers) -> Integers:
+    def _bucket(self, digests: NDArray[np.uint64], rows: _Integers) -> _Integers:
         """(a x + b mod 2^64) >> (64 - log2 m): pairwise independent (Dietzfelbinger 1996).
 
         That holds for x of at most 65 - log2 m bits, so for words whose 48-bit digests differ.
@@ -261,29 +222,29 @@ class CountMeanSketch:
 
 
 @dataclass(frozen=True)
-class Sketch:
+class _Sketch:
     """What the server has: in each cell how many reports have +1 there, and the reports per row."""
 
     protocol: CountMeanSketch
-    pluses: Integers
-    in_row: Integers
+    pluses: _Integers
+    in_row: _Integers
 
     def estimate(self, words: Sequence[str]) -> NDArray[np.float64]:
         """f(d) for each word: unbiased, so for rare words often below 0."""
         protocol = self.protocol
         digests = _digests(words)
-        found = np.zeros(len(words), np.int64)
+        own = np.zeros(len(words), np.int64)
         for row in range(protocol.hashes):
-            found += self.pluses[row, protocol._bucket(digests, np.full(1, row))]
-        others = (self.pluses.sum() - found) / (protocol.width - 1)
+            own += self.pluses[row, protocol._bucket(digests, np.full(1, row))]
+        others = (self.pluses.sum() - own) / (protocol.width - 1)
         # x is (1 - p)/(1 - 2p) where v is +1 and that less 1/(1 - 2p) where it is -1.  The constant
         # is the same in all buckets and falls out of the difference.
-        estimates: NDArray[np.float64] = (found - others) / (1 - 2 * protocol.flip_prob)
+        estimates: NDArray[np.float64] = (own - others) / (1 - 2 * protocol.flip_prob)
         return estimates
 
     @property
     def stddev(self) -> float:
-        """Of the estimate for a word that nobody reported, given the reports.
+        """The standard deviation of an unreported word's estimate, given the reports.
 
         Such a word's bucket is uniform in each row, so the variance is the sum over rows of the
         variance over buckets: flips and shared buckets are both in it, whatever words there are.
@@ -302,7 +263,7 @@ def _coefficients(hash_seed: int, hashes: int) -> NDArray[np.uint64]:
     return drawn
 
 
-def binomials(counts: Integers, p: float, stream: Stream) -> Integers:
+def _binomials(counts: _Integers, p: float, stream: Stream) -> _Integers:
     """An independent Binomial(count, p) for each count: `Stream.binomial`, for arrays.
 
     Each event is U < p for a uniform U whose bits are compared with those of p.  Of the events
@@ -330,12 +291,9 @@ def binomials(counts: Integers, p: float, stream: Stream) -> Integers:
     return happened.reshape(np.shape(counts))
 
 
-_WORDS_AT_ONCE = 1 << 22
-
-
-def _ones(bits: Integers, stream: Stream) -> Integers:
+def _ones(bits: _Integers, stream: Stream) -> _Integers:
     """For each number of bits (above 0), how many of as many random bits are 1."""
-    found = np.empty_like(bits)
+    ones = np.empty_like(bits)
     ends = np.cumsum((bits + 63) // 64)
     first = 0
     while first < len(bits):
@@ -346,13 +304,13 @@ def _ones(bits: Integers, stream: Stream) -> Integers:
         # The last word of a cell keeps bits % 64 of its bits; a shift by 0 keeps all.
         words[end - 1] >>= (-bits[first:last] % 64).astype(np.uint64)
         starts = np.concatenate([[0], end[:-1]])
-        found[first:last] = np.add.reduceat(np.bitwise_count(words).astype(np.int64), starts)
+        ones[first:last] = np.add.reduceat(np.bitwise_count(words).astype(np.int64), starts)
         first = last
-    return found
+    return ones
 
 
 def _digests(words: Sequence[str]) -> NDArray[np.uint64]:
-    """48 bits of each word."""
+    """48 bits of a hash of each word."""
     joined = b"".join(
         hashlib.blake2b(word.encode(), digest_size=_DIGEST_BYTES).digest() + b"\0\0"
         for word in words

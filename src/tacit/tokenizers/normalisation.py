@@ -17,10 +17,11 @@ character belongs to exactly one word or is white space.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -43,19 +44,18 @@ _UNEVEN_SPACE = rf"[{_SPACE}]{{2,}}|(?! )[{_SPACE}]"
 _ASCII_WORDS = re.compile(r"\w+(?:'\w+)*|[^\w\t\n\x0b\x0c\r ]", re.ASCII)
 
 
-def check(normalisation: str) -> Normalisation:
-    """The normalisation itself if there is one of that name; `ValueError` otherwise."""
-    for known in get_args(Normalisation):
-        if normalisation == known:
-            return known  # type: ignore[no-any-return]
-    known_names = " or ".join(map(repr, get_args(Normalisation)))
-    raise ValueError(f"normalisation must be {known_names}, got {normalisation!r}")
+def check(normalisation: str) -> None:
+    """Raise `ValueError` if there is no normalisation of that name."""
+    if normalisation not in get_args(Normalisation):
+        names = " or ".join(map(repr, get_args(Normalisation)))
+        raise ValueError(f"normalisation must be {names}, got {normalisation!r}")
 
 
 @functools.cache  # compiling takes a millisecond, and some ask for every user anew
 def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
     """The normaliser of tokenizer.json; None where the text stays as it is."""
-    if check(normalisation) == "none":
+    check(normalisation)
+    if normalisation == "none":
         return None
     return normalizers.Sequence(
         [
@@ -68,15 +68,24 @@ def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
     )
 
 
+def name_of(document: dict[str, Any]) -> Normalisation | None:
+    """The normalisation of a parsed tokenizer.json; None if it is one of another library."""
+    for name in get_args(Normalisation):
+        rule = normalizer(name)
+        if document["normalizer"] == (None if rule is None else json.loads(rule.__getstate__())):
+            return name  # type: ignore[no-any-return]
+    return None
+
+
 @functools.cache
 def word_split() -> pre_tokenizers.PreTokenizer:
-    """Words only: white space is dropped."""
+    """The splitter into words that drops white space."""
     return pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
 
 
 @functools.cache
 def spaced_word_split() -> pre_tokenizers.PreTokenizer:
-    """The same words, each with the space before it: nothing is dropped."""
+    """The splitter into the same words, each with the space before it; it drops nothing."""
     return pre_tokenizers.Split(Regex(_SPACED_WORDS), behavior="isolated")
 
 
@@ -98,7 +107,7 @@ def split_words(texts: Iterable[str], normalisation: Normalisation) -> Iterator[
             yield [word for word, _ in split.pre_tokenize_str(changed)]
 
 
-def count_words(texts: Iterable[str], normalisation: Normalisation) -> Counter[str]:
+def count_words(texts: Iterable[str], normalisation: Normalisation = "papers") -> Counter[str]:
     """How often each normalised word occurs."""
     counts: Counter[str] = Counter()
     for words in split_words(texts, normalisation):
@@ -106,8 +115,34 @@ def count_words(texts: Iterable[str], normalisation: Normalisation) -> Counter[s
     return counts
 
 
+def index_words(
+    words: Iterable[str], normalisation: Normalisation, what: str = "word"
+) -> dict[str, int]:
+    """The index of each word in a list of words.
+
+    A word that the normalisation would change or split could never be matched, and is refused; so
+    is a word that stands in the list twice.
+    """
+    words = list(strings(words))
+    index: dict[str, int] = {}
+    for word, split in zip(words, split_words(words, normalisation), strict=True):
+        if split != [word]:
+            raise ValueError(
+                f"the {what} {word!r} must be one word as the normalisation {normalisation!r}"
+                f" leaves it, which makes {split} of it"
+            )
+        if word in index:
+            raise ValueError(f"the {what} {word!r} is in the list twice")
+        index[word] = len(index)
+    return index
+
+
 def strings(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, each checked to be text; people's text as a whole is refused."""
+    """The texts, each checked to be Unicode text.
+
+    A corpus of users is refused: a tokenizer learnt from people's own text is made by `oracle`,
+    which marks it as one that voids the guarantee.
+    """
     if isinstance(texts, str):
         raise ValueError("texts must be many strings, got one: put it into a list")
     if hasattr(texts, "user_id"):
@@ -115,15 +150,18 @@ def strings(texts: Iterable[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts must be strings, and text {number} is {type(text).__name__}")
-        if not is_unicode(text):
-            raise ValueError(f"text {number} has half of a surrogate pair, which is not Unicode")
-        yield text
+        yield check_unicode(text, number)
 
 
-def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8, which half of a surrogate pair cannot."""
+def check_unicode(text: str, number: int | None = None) -> str:
+    """The text itself if it can be written as UTF-8, which half of a surrogate pair cannot.
+
+    The message names the text by its number and never quotes it, since it may be a user's.
+    """
     try:
         text.encode()
+        return text
     except UnicodeEncodeError:
-        return False
-    return True
+        name = "a text" if number is None else f"text {number}"
+    # Outside of the `except`, whose error holds the text itself.
+    raise ValueError(f"{name} has half of a surrogate pair, which is not Unicode")

@@ -1,12 +1,12 @@
 """Which words people use, learnt by a trusted server: noisy counts above a threshold.
 
-Nobody has to know the words beforehand.  This is partition selection, or the private union of sets
+The words need not be known beforehand.  This is partition selection, or the private union of sets
 (Gopi et al. 2020, "Differentially private set union"), with weights of 1/sqrt(t) and
 Gaussian noise:
 
 1. A user gives t = min(L, number of the user's distinct words) words, a uniform choice of them.
    Each gets the weight w_t = 1/sqrt(t), so a user's weights have the norm 1 at most.
-   The alternative, 1/sqrt(L) for everybody, would waste most of the norm of people with little text
+   The alternative, 1/sqrt(L) for all, would waste most of the norm of people with little text
    and lower the threshold hardly at all.
 2. Each word that somebody gave gets Gaussian noise of standard deviation z on its sum of weights.
 3. Words above the threshold rho are released with their noisy sums.
@@ -53,15 +53,13 @@ from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Composition, Event, Gaussian, Lapse
-from tacit.privacy.stream import normal_from_words
-from tacit.tokenizers import word_counts
-from tacit.tokenizers.normalisation import Normalisation
-from tacit.tokenizers.normalisation import check as check_normalisation
-from tacit.tokenizers.word_counts import WordCounts
+from tacit.privacy.stream import Stream, normal_from_words
+from tacit.tokenizers.normalisation import Normalisation, check
+from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
 _FINEST_BITS = 24
-_COARSEST_BITS = 8
 _LARGEST_NOISE_BITS = 28  # in steps of the grid, as in `mechanisms.fixed_point`
+_LARGEST_NOISE = 1 << (_LARGEST_NOISE_BITS - 8)  # the coarsest grid has 8 bits
 _LARGEST_SUM_BITS = 62
 _MOST_WORDS = 100_000
 
@@ -80,10 +78,9 @@ class PartitionSelection:
 
     def __post_init__(self) -> None:
         checks.positive("noise_multiplier", self.noise_multiplier)
-        if not self.noise_multiplier <= 2.0 ** (_LARGEST_NOISE_BITS - _COARSEST_BITS):
+        if not self.noise_multiplier <= _LARGEST_NOISE:
             raise ValueError(
-                "noise_multiplier must be at most"
-                f" {2 ** (_LARGEST_NOISE_BITS - _COARSEST_BITS):,}, got {self.noise_multiplier}"
+                f"noise_multiplier must be at most {_LARGEST_NOISE:,}, got {self.noise_multiplier}"
             )
         checks.open_unit("selection_delta", self.selection_delta)
         checks.whole("words_per_user", self.words_per_user, at_least=1)
@@ -91,7 +88,7 @@ class PartitionSelection:
             raise ValueError(
                 f"words_per_user must be at most {_MOST_WORDS:,}, got {self.words_per_user}"
             )
-        check_normalisation(self.normalisation)
+        check(self.normalisation)
 
     @classmethod
     def for_budget(
@@ -116,7 +113,7 @@ class PartitionSelection:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What learning costs."""
+        """What learning costs: see the guarantee above."""
         return Gaussian(self.noise_multiplier), Lapse(self.selection_delta)
 
     @property
@@ -140,7 +137,7 @@ class PartitionSelection:
 
         `key`: 32 secret bytes, of which the same never serve for two releases.
         """
-        word_counts.check_users(users, population, key)
+        check_users(users, population, key)
         if population.bit_length() + self.grid_bits > _LARGEST_SUM_BITS:
             raise ValueError(f"population must be smaller for sums in 64 bits, got {population}")
         totals = self._totals(users, key)
@@ -152,31 +149,29 @@ class PartitionSelection:
         kept = [(int(noisy[i]), words[i]) for i in np.flatnonzero(noisy > least)]
         kept.sort(key=lambda item: (-item[0], item[1]))
         counts = {word: math.ldexp(total, -self.grid_bits) for total, word in kept}
-        return WordCounts(counts, self.events, self._how())
+        how = (
+            f"partition selection (noise multiplier {format_number(self.noise_multiplier)},"
+            f" selection delta {self.selection_delta:g}, {self.words_per_user} words per user)"
+        )
+        return WordCounts(counts, self.events, how)
 
     def _totals(self, users: UserSource, key: bytes) -> Counter[str]:
         """The sum of weights, in steps, of each word that somebody gives."""
         totals: Counter[str] = Counter()
-        for user, words in enumerate(word_counts.words_by_user(users, self.normalisation)):
-            given = self._given(words, users.user_id(user), key)
-            weight = self.weight(max(len(given), 1))
-            for word in given:
+        for user, words in enumerate(words_by_user(users, self.normalisation)):
+            chosen = self._choose(words, users.user_id(user), key)
+            weight = self.weight(max(len(chosen), 1))
+            for word in chosen:
                 totals[word] += weight
         return totals
 
-    def _given(self, words: list[str], user_id: str, key: bytes) -> list[str]:
+    def _choose(self, words: list[str], user_id: str, key: bytes) -> list[str]:
         """The distinct words that a user gives, a function of the user's text and own stream."""
         distinct = list(dict.fromkeys(words))
         if len(distinct) <= self.words_per_user:
             return distinct
-        stream = word_counts.stream(key, "a user's words", user_id)
+        stream = Stream(derive_key(key, "a user's words", user_id))
         return [distinct[i] for i in stream.subset(len(distinct), self.words_per_user)]
-
-    def _how(self) -> str:
-        return (
-            f"partition selection (noise multiplier {format_number(self.noise_multiplier)},"
-            f" selection delta {self.selection_delta:g}, {self.words_per_user} words per user)"
-        )
 
 
 def _noise(words: list[str], key: bytes) -> NDArray[np.float64]:
@@ -184,7 +179,7 @@ def _noise(words: list[str], key: bytes) -> NDArray[np.float64]:
 
     The law is that of `Stream.normal`: the second half is the fraction of the first.
     """
-    keyed = hashlib.blake2b(key=word_counts.derived(key, "noise of words"), digest_size=16)
+    keyed = hashlib.blake2b(key=derive_key(key, "noise of words"), digest_size=16)
     digests = []
     for word in words:
         digest = keyed.copy()

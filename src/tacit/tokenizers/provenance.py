@@ -1,10 +1,12 @@
 """Where a tokenizer's vocabulary comes from: it is part of what is released (design rule 9).
 
-"public: NAME"           learnt from public text or a public list only
-"private: NAME"          learnt under differential privacy, with a ledger entry of its own
-"post-processing: NAME"  computed from what was released privately before; costs nothing more
-"oracle"                 learnt from the users' own text: no guarantee survives it
-"unknown"                nobody says; treated like "oracle"
+    "public: NAME"           learnt from public text or a public list only
+    "private: NAME"          learnt under differential privacy, with a ledger entry of its own
+    "post-processing: NAME"  computed from what was released privately before; costs nothing more
+    "oracle"                 learnt from the users' own text: no guarantee survives it
+    "unknown"                not stated; treated like "oracle"
+
+A provenance is a plain string, so that it can stand in tokenizer.json and in reports as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def post_processing(of: str) -> str:
 
 
 def check(provenance: str) -> str:
-    """The provenance itself if it is one of the five kinds; `ValueError` otherwise."""
+    """The provenance itself if it is of one of the five kinds; `ValueError` otherwise."""
     kind, colon, name = provenance.partition(": ")
     named = kind in _NAMED and colon and name.strip() == name != "" and name.isprintable()
     if provenance not in _VOIDING and not named:

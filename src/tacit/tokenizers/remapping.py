@@ -9,9 +9,28 @@ Algorithm 1 makes `map` new x old, as the product needs it, but then writes map[
 order here is that of the product.  It also assigns 1/len rather than adds it, so that an old token
 that occurs twice in a new one would count once; here it counts twice, and every row sums to 1.
 
-Tokens are compared as bytes (see `spelling`), never as strings.  A token of the same bytes maps one
-to one, and BOS, EOS and UNK go by what they are for, whatever they are called.  From a dictionary,
-a word that it lacks begins as a copy of UNK.
+Tokens are compared as bytes, never as strings.  A token of the same bytes maps one to one, and
+BOS, EOS and UNK go by what they are for, whatever they are called.  From a dictionary, a word that
+it lacks begins as a copy of UNK.
+
+A token stands for the bytes of normalised text that it takes up, in UTF-8.  What has to be settled
+is where each kind has its spaces:
+
+    word        "cat" is b" cat": a word owns the space before it
+    wordpiece   "cat" is b" cat", and "##s", which continues a word, is b"s"
+    bpe         byte-level: " cat" and "cat" are two tokens, b" cat" and b"cat"; a token may be
+                half of a character
+    char        "c" is b"c", and the space is a token of its own
+
+In the other direction, the token of exactly these bytes spells them, if there is one.  Otherwise:
+
+    bpe         the tokenizer's own merges, applied to the bytes
+    char        each character
+    word        each word; without a space before it, as at the start of a text, it is the same word
+    wordpiece   each word, the longest piece first; bytes that begin without a space are a whole
+                word if there is one, else they continue a word, else they begin one
+
+What nothing spells is UNK: with dictionaries and pieces the whole word, for half a character too.
 
 Guarantee: a token with one source keeps every bit, so a tokenizer onto itself changes nothing.  The
 map is a function of two public vocabularies, and applying it to a release is post-processing.
@@ -21,18 +40,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 import tokenizers
 from numpy.typing import NDArray
 
-from tacit.tokenizers import normalisation as normalisations
+from tacit.tokenizers.normalisation import name_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -59,7 +78,13 @@ class Remapping:
         """The old tokens that spell each new one; `ValueError` if the two do not fit together."""
         by_role = _roles(old, new)
         before, after = Spelling.of(old), Spelling.of(new)
-        _check_same_text(before, after)
+        # Tokens are of normalised text, so their bytes compare under one normalisation only.
+        if before.document["normalizer"] != after.document["normalizer"]:
+            names = [_normalisation(spelling) for spelling in (before, after)]
+            raise ValueError(
+                f"the old tokenizer has the normalisation {names[0]} and the new one {names[1]}:"
+                " their tokens are of different texts, so train the new one with that of the old"
+            )
         sources = (
             (by_role[id],) if text is None else tuple(before.spell(text))
             for id, text in enumerate(after.tokens)
@@ -68,12 +93,12 @@ class Remapping:
 
     @property
     def new_size(self) -> int:
-        """How many tokens the new vocabulary has."""
+        """The number of tokens of the new vocabulary."""
         return len(self.sources)
 
     @property
     def is_identity(self) -> bool:
-        """Is every token its own and only source?"""
+        """Whether every token is its own and only source."""
         same = self.new_size == self.old_size and bool(self.copied.all())
         return same and bool((self._flat == np.arange(self.old_size)).all())
 
@@ -118,7 +143,7 @@ class Remapping:
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """Where each new token's sources begin."""
+        """The index in `_flat` at which each new token's sources begin."""
         return _fixed(np.cumsum(self._lengths) - self._lengths)
 
     @cached_property
@@ -152,173 +177,131 @@ def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
     return roles
 
 
-def _check_same_text(old: Spelling, new: Spelling) -> None:
-    """Tokens are of normalised text, so their bytes compare under one normalisation only."""
-    if old.normaliser != new.normaliser:
-        raise ValueError(
-            f"the old tokenizer has the normalisation {_name(old.normaliser)} and the new one"
-            f" {_name(new.normaliser)}: their tokens are of different texts, so train the new one"
-            " with that of the old"
-        )
+class Spelling(ABC):
+    """Tokens as bytes, and bytes as tokens, for one tokenizer.
 
-
-def _name(normaliser: dict[str, Any] | None) -> str:
-    for name in get_args(normalisations.Normalisation):
-        rule = normalisations.normalizer(name)
-        if normaliser == (None if rule is None else json.loads(rule.__getstate__())):
-            return repr(name)
-    return "of another library"
-
-
-# Tokens as bytes, and bytes as tokens: what tokenizers of different kinds have in common.
-#
-# A token stands for the bytes of normalised text that it takes up, in UTF-8.  Where each kind has
-# its spaces is the one thing to settle:
-#
-#     word        "cat" is b" cat": a word owns the space before it
-#     wordpiece   "cat" is b" cat", and "##s", which continues a word, is b"s"
-#     bpe         byte-level: " cat" and "cat" are two tokens, b" cat" and b"cat"; a token may be
-#                 half of a character
-#     char        "c" is b"c", and the space is a token of its own
-#
-# In the other direction, the token of exactly these bytes spells them, if there is one.  Otherwise:
-#
-#     bpe         the tokenizer's own merges, applied to the bytes
-#     char        each character
-#     word        each word; without a space before it, as at the start of a text, it is the same
-# word
-#     wordpiece   each word, the longest piece first; bytes that begin without a space are a whole
-#                 word if there is one, else they continue a word, else they begin one
-#
-# What nothing spells is UNK: with dictionaries and pieces the whole word, for half a character too.
-# BOS, EOS and UNK themselves are no text and have no bytes.
-
-Ids = Mapping[bytes, int]
-
-
-def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
-    """The bytes of each token by id; None for BOS, EOS and UNK."""
-    return list(Spelling.of(tokenizer).tokens)
-
-
-def spelled(tokenizer: Tokenizer, text: bytes) -> list[int]:
-    """The ids that spell these bytes, UNK where nothing does.  For many, keep a `Spelling`."""
-    return Spelling.of(tokenizer).spell(text)
-
-
-@dataclass(frozen=True)
-class Spelling:
-    """Both directions for one tokenizer: `tokens` are the bytes by id.
-
-    They are of text that went through `normaliser`, which is an entry of tokenizer.json.
+    `tokens` has the bytes of each token by id, and None for BOS, EOS and UNK, which are no text.
     """
 
-    tokens: tuple[bytes | None, ...]
-    ids: Ids
-    unk: int | None
-    kind: _Kind
-    normaliser: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Spelling:
-        document = json.loads(tokenizer.to_json())
-        kind = _kind(tokenizer, document)
-        without = {tokenizer.bos, tokenizer.eos, tokenizer.unk}
-        tokens: list[bytes | None] = [None] * tokenizer.vocab_size
+    def __init__(self, tokenizer: Tokenizer, document: dict[str, Any]) -> None:
+        self.document = document
+        self.unk = tokenizer.unk
+        self.tokens: list[bytes | None] = [None] * tokenizer.vocab_size
         for token, id in document["model"]["vocab"].items():
-            if id not in without:
-                tokens[id] = kind.bytes_of(token)
-        ids = {text: id for id, text in enumerate(tokens) if text is not None}
-        return cls(tuple(tokens), ids, tokenizer.unk, kind, document["normalizer"])
+            if id not in (tokenizer.bos, tokenizer.eos, tokenizer.unk):
+                self.tokens[id] = self._bytes_of(token)
+        self.ids = {text: id for id, text in enumerate(self.tokens) if text is not None}
+
+    @staticmethod
+    def of(tokenizer: Tokenizer) -> Spelling:
+        """The spelling of a tokenizer; `ValueError` if its tokens do not stand for bytes."""
+        document = json.loads(tokenizer.to_json())
+        model = document["model"]
+        if model["type"] == "WordLevel":
+            return _Words(tokenizer, document)
+        if model["type"] == "WordPiece":
+            return _Pieces(tokenizer, document)
+        marked = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+        if _is_byte_level(document["pre_tokenizer"]) and not marked:
+            return _Bytes(tokenizer, document)
+        if tokenizer.kind == "char":
+            return _Characters(tokenizer, document)
+        raise ValueError(
+            f"the {tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens is not byte-level,"
+            " so that its tokens do not tell which bytes they stand for: take a byte-level one"
+        )
 
     def spell(self, text: bytes) -> list[int]:
         """The ids that spell these bytes, UNK where nothing does."""
         if (id := self.ids.get(text)) is not None:
             return [id]
-        found = (self.unk if id is None else id for id in self.kind.spell(text, self.ids))
-        return [id for id in found if id is not None]
+        ids = (self.unk if id is None else id for id in self._cut(text))
+        return [id for id in ids if id is not None]
 
+    @abstractmethod
+    def _bytes_of(self, token: str) -> bytes:
+        """The bytes that an entry of the vocabulary stands for."""
 
-@dataclass(frozen=True)
-class _Library:
-    """The plain library's tokenizer, read when it is first needed: to spell, not to be spelt."""
-
-    json: str
+    @abstractmethod
+    def _cut(self, text: bytes) -> list[int | None]:
+        """The ids that spell bytes for which there is no single token; None stands for UNK."""
 
     @cached_property
-    def backend(self) -> tokenizers.Tokenizer:
-        return tokenizers.Tokenizer.from_str(self.json)
+    def _backend(self) -> tokenizers.Tokenizer:
+        """The plain library's tokenizer, read when it is first needed."""
+        return tokenizers.Tokenizer.from_str(json.dumps(self.document))
 
-    def words(self, text: bytes) -> list[bytes]:
+    def _split(self, text: bytes) -> list[bytes]:
         """The words, without the space between; none if there is half a character in the text."""
         try:
             whole = text.decode()
         except UnicodeDecodeError:
             return []
-        splitter = self.backend.pre_tokenizer
+        splitter = self._backend.pre_tokenizer
         if splitter is None:
             return [text] if text else []
         return [word.encode() for word, _ in splitter.pre_tokenize_str(whole)]
 
-    def merged(self, written: str) -> list[int]:
-        """What the model makes of characters of its own alphabet."""
-        return [token.id for token in self.backend.model.tokenize(written)]
 
-
-class _Kind(Protocol):
-    """How tokens of a kind are written, and how bytes that are no token are cut into tokens."""
-
-    def bytes_of(self, token: str) -> bytes: ...
-
-    def spell(self, text: bytes, ids: Ids) -> list[int | None]:
-        """None stands for UNK."""
-
-
-@dataclass(frozen=True)
-class _Words:
-    library: _Library
-
-    def bytes_of(self, token: str) -> bytes:
+class _Words(Spelling):
+    def _bytes_of(self, token: str) -> bytes:
         return b" " + token.encode()
 
-    def spell(self, text: bytes, ids: Ids) -> list[int | None]:
-        return [ids.get(b" " + word) for word in self.library.words(text)] or _unknown(text)
+    def _cut(self, text: bytes) -> list[int | None]:
+        ids = [self.ids.get(b" " + word) for word in self._split(text)]
+        return ids or ([None] if text else [])
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    library: _Library
-    prefix: str
+class _Pieces(Spelling):
+    def _bytes_of(self, token: str) -> bytes:
+        prefix = self.document["model"]["continuing_subword_prefix"]
+        continues = token.startswith(prefix) and token != prefix
+        return token.removeprefix(prefix).encode() if continues else b" " + token.encode()
 
-    def bytes_of(self, token: str) -> bytes:
-        continues = token.startswith(self.prefix) and token != self.prefix
-        return token.removeprefix(self.prefix).encode() if continues else b" " + token.encode()
-
-    def spell(self, text: bytes, ids: Ids) -> list[int | None]:
-        found: list[int | None] = []
-        for number, word in enumerate(self.library.words(text)):
+    def _cut(self, text: bytes) -> list[int | None]:
+        ids: list[int | None] = []
+        for number, word in enumerate(self._split(text)):
             spaced = b" " + word
-            may_continue = number == 0 and text.startswith(word) and spaced not in ids
+            may_continue = number == 0 and text.startswith(word) and spaced not in self.ids
             readings = (word, spaced) if may_continue else (spaced,)
-            found += next(filter(None, (_longest_first(each, ids) for each in readings)), [None])
-        return found or _unknown(text)
+            ids += next(filter(None, map(self._longest_first, readings)), [None])
+        return ids or ([None] if text else [])
+
+    def _longest_first(self, text: bytes) -> list[int] | None:
+        """WordPiece's way of cutting a word; None where it gets stuck."""
+        ids = []
+        start = 0
+        while start < len(text):
+            ends = range(len(text), start, -1)
+            end = next((end for end in ends if text[start:end] in self.ids), None)
+            if end is None:
+                return None
+            ids.append(self.ids[text[start:end]])
+            start = end
+        return ids
 
 
-@dataclass(frozen=True)
-class _Characters:
-    def bytes_of(self, token: str) -> bytes:
+class _Characters(Spelling):
+    def _bytes_of(self, token: str) -> bytes:
         return token.encode()
 
-    def spell(self, text: bytes, ids: Ids) -> list[int | None]:
+    def _cut(self, text: bytes) -> list[int | None]:
         characters = text.decode(errors="surrogateescape")  # half characters: byte by byte
-        return [ids.get(each.encode(errors="surrogateescape")) for each in characters]
+        return [self.ids.get(each.encode(errors="surrogateescape")) for each in characters]
 
 
-@dataclass(frozen=True)
-class _Bytes:
-    library: _Library
+class _Bytes(Spelling):
+    def __init__(self, tokenizer: Tokenizer, document: dict[str, Any]) -> None:
+        # The library silently drops a byte that it has no token for.
+        vocabulary = document["model"]["vocab"]
+        if missing := sum(character not in vocabulary for character in _CHARACTER_OF.values()):
+            raise ValueError(
+                f"byte-level BPE must have a token for each of the 256 bytes, and {missing} of them"
+                " are missing"
+            )
+        super().__init__(tokenizer, document)
 
-    def bytes_of(self, token: str) -> bytes:
+    def _bytes_of(self, token: str) -> bytes:
         try:
             return token.translate(_BYTE_OF).encode("latin-1")
         except UnicodeEncodeError:
@@ -326,26 +309,9 @@ class _Bytes:
                 f"the token {token!r} is not written in the alphabet of byte-level BPE"
             ) from None
 
-    def spell(self, text: bytes, ids: Ids) -> list[int | None]:
-        return [*self.library.merged(text.decode("latin-1").translate(_CHARACTER_OF))]
-
-
-def _kind(tokenizer: Tokenizer, document: dict[str, Any]) -> _Kind:
-    library, model = _Library(tokenizer.to_json()), document["model"]
-    if model["type"] == "WordLevel":
-        return _Words(library)
-    if model["type"] == "WordPiece":
-        return _Pieces(library, model["continuing_subword_prefix"])
-    marked = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
-    if _is_byte_level(document["pre_tokenizer"]) and not marked:
-        _check_bytes(model["vocab"])
-        return _Bytes(library)
-    if tokenizer.kind == "char":
-        return _Characters()
-    raise ValueError(
-        f"the {tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens is not byte-level, so"
-        " that nobody knows which bytes its tokens stand for: take a byte-level one"
-    )
+    def _cut(self, text: bytes) -> list[int | None]:
+        written = text.decode("latin-1").translate(_CHARACTER_OF)
+        return [token.id for token in self._backend.model.tokenize(written)]
 
 
 def _is_byte_level(pre_tokenizer: dict[str, Any] | None) -> bool:
@@ -353,31 +319,9 @@ def _is_byte_level(pre_tokenizer: dict[str, Any] | None) -> bool:
     return any(part is not None and part["type"] == "ByteLevel" for part in parts)
 
 
-def _check_bytes(vocabulary: Mapping[str, int]) -> None:
-    # The library drops a byte that it has no token for, without a word.
-    if missing := sum(character not in vocabulary for character in _CHARACTER_OF.values()):
-        raise ValueError(
-            f"byte-level BPE must have a token for each of the 256 bytes, and {missing} of them"
-            " are missing"
-        )
-
-
-def _unknown(text: bytes) -> list[int | None]:
-    return [None] if text else []
-
-
-def _longest_first(text: bytes, ids: Ids) -> list[int | None] | None:
-    """WordPiece's way; None where it gets stuck."""
-    found: list[int | None] = []
-    start = 0
-    while start < len(text):
-        ends = range(len(text), start, -1)
-        end = next((end for end in ends if text[start:end] in ids), None)
-        if end is None:
-            return None
-        found.append(ids[text[start:end]])
-        start = end
-    return found
+def _normalisation(spelling: Spelling) -> str:
+    name = name_of(spelling.document)
+    return "of another library" if name is None else repr(name)
 
 
 def _alphabet() -> list[str]:

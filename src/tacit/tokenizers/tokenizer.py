@@ -1,10 +1,29 @@
-"""One tokenizer of any kind: text to ids and back, its words, its provenance, its fingerprint."""
+"""One tokenizer of any kind: text to ids and back, its words, its provenance, its fingerprint.
+
+A tokenizer is its tokenizer.json: all that decides about ids, and where the vocabulary comes from,
+stand in that one file, and the plain HuggingFace library gives the same ids for it.
+
+The library refuses fields it does not know, so the provenance and the fingerprint are entries of
+the template's table of special tokens that no template uses.  The plain library reads, copies and
+writes them like any other entry, and they never become tokens.
+
+The fingerprint is the SHA-256 of the provenance and of everything else in the file, written in one
+canonical way.  A file whose fingerprint is not its own was changed and is refused.  A file without
+both entries is of unknown provenance, which voids the guarantee like an oracle's, so taking the
+mark off an oracle does not make it public.  (A fingerprint is no signature: a forged one is a false
+statement by the person who forged it, as a false claim is.)
+
+BOS, EOS and UNK are entries of the vocabulary but not "added tokens", because those are searched
+for in the text: a user who writes one would end the sequence.  Their brackets are symbols, hence
+words of their own, so that no text becomes one of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,63 +32,96 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from tacit.privacy import durable
 from tacit.tokenizers import provenance as origins
-from tacit.tokenizers.normalisation import WHITE_SPACE, is_unicode
+from tacit.tokenizers.normalisation import WHITE_SPACE, check_unicode
 
 Kind = Literal["word", "bpe", "wordpiece", "char"]
 
 FILE_NAME = "tokenizer.json"
+BOS, EOS, UNK = "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"
+
+_Document = dict[str, Any]  # tokenizer.json as it is parsed
+
+_PROVENANCE, _FINGERPRINT = "tacit.provenance", "tacit.fingerprint"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Tokenizer:
     """A HuggingFace tokenizer that knows where it comes from and cannot be changed.
 
     BOS is 0, EOS is 1, and UNK is 2 except for byte-level BPE, which needs none (`unk` is None).
-    There is no padding token: batches are padded with EOS and masked.  All that decides about ids
-    is in tokenizer.json, so the plain library gives the same ids for that file.
+    There is no padding token: batches are padded with EOS and masked.  `provenance` is one of the
+    kinds that `tacit.tokenizers.provenance` lists, and `fingerprint` is the SHA-256, in
+    hexadecimal, of all that decides about ids and of the provenance.  Two tokenizers are equal if
+    their fingerprints are.
     """
 
-    __slots__ = (
-        "_backend",
-        "_bos",
-        "_eos",
-        "_fingerprint",
-        "_json",
-        "_kind",
-        "_normalizer",
-        "_provenance",
-        "_splitter",
-        "_unk",
-    )
+    kind: Kind
+    provenance: str
+    fingerprint: str
+    bos: int
+    eos: int
+    unk: int | None
+    _json: str
+    _backend: tokenizers.Tokenizer
 
-    def __init__(self, document: Document) -> None:
-        check_usable(document)
-        self._provenance = provenance_of(document)
-        document = sealed(document, self._provenance)
-        self._json = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    @classmethod
+    def of(cls, document: _Document, provenance: str | None = None) -> Tokenizer:
+        """A tokenizer from the parsed contents of tokenizer.json.
+
+        `provenance` marks a document that has no marks yet; unsaid, it is "unknown".  A document
+        that has its marks keeps them: another provenance is refused.
+        """
+        _check_usable(document)
+        origin = _stated_provenance(document)
+        if origin is None:
+            origin = origins.UNKNOWN if provenance is None else provenance
+        elif provenance not in (None, origin):
+            raise ValueError("the provenance of a tokenizer cannot be changed")
+        origins.check(origin)
+        fingerprint = _fingerprint(document, origin)
+        text = json.dumps(_marked(document, origin, fingerprint), ensure_ascii=False, indent=1)
         try:
-            self._backend = tokenizers.Tokenizer.from_str(self._json)
+            backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library has no type of its own for this
             raise ValueError(f"HuggingFace tokenizers cannot read it: {error}") from error
-        self._normalizer = self._backend.normalizer
-        self._splitter = self._backend.pre_tokenizer
-        frame = self._backend.encode("").ids
+        frame = backend.encode("").ids
         if len(frame) != 2 or frame[0] == frame[1]:
             raise ValueError(f"it does not put a text between BOS and EOS: '' becomes {frame}")
         unk = document["model"].get("unk_token")
-        self._unk = None if unk is None else self._backend.token_to_id(unk)
-        self._bos, self._eos = frame
-        self._kind = cast(Kind, kind_of(document))
-        self._fingerprint = fingerprint(document, self._provenance)
+        unk_id = None if unk is None else backend.token_to_id(unk)
+        bos, eos = frame
+        return cls(_kind(document), origin, fingerprint, bos, eos, unk_id, text + "\n", backend)
+
+    @classmethod
+    def assemble(
+        cls,
+        model: models.Model,
+        *,
+        normalizer: normalizers.Normalizer | None,
+        pre_tokenizer: pre_tokenizers.PreTokenizer,
+        decoder: decoders.Decoder,
+        provenance: str,
+    ) -> Tokenizer:
+        """A tokenizer from the library's parts; its model has BOS and EOS as 0 and 1."""
+        backend = tokenizers.Tokenizer(model)
+        if normalizer is not None:
+            backend.normalizer = normalizer
+        backend.pre_tokenizer = pre_tokenizer
+        backend.decoder = decoder
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{BOS} $A {EOS}", pair=None, special_tokens=[(BOS, 0), (EOS, 1)]
+        )
+        return cls.of(json.loads(backend.to_str()), provenance)
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """A tokenizer from the contents of tokenizer.json."""
+        """A tokenizer from the contents of tokenizer.json; `ValueError` says why it is refused."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ValueError("it is cut off or not valid JSON") from error
         try:
-            return cls(document)
+            return cls.of(document)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"a part of it is missing or malformed: {error!r}") from error
 
@@ -100,58 +152,30 @@ class Tokenizer:
         return self._json
 
     @property
-    def kind(self) -> Kind:
-        return self._kind
-
-    @property
-    def provenance(self) -> str:
-        """Where the vocabulary comes from: see `tacit.tokenizers.provenance`."""
-        return self._provenance
-
-    @property
     def why_void(self) -> str | None:
         """Why no guarantee holds for a model with this tokenizer, or None if one may."""
-        return origins.why_void(self._provenance)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256, in hexadecimal, of all that decides about ids, and of the provenance."""
-        return self._fingerprint
+        return origins.why_void(self.provenance)
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are, BOS, EOS and UNK among them."""
+        """The number of ids, BOS, EOS and UNK among them."""
         return self._backend.get_vocab_size()
-
-    @property
-    def bos(self) -> int:
-        return self._bos
-
-    @property
-    def eos(self) -> int:
-        return self._eos
-
-    @property
-    def unk(self) -> int | None:
-        """The id of what is not in the vocabulary; None where there is no such text."""
-        return self._unk
 
     def encode(self, text: str) -> list[int]:
         """BOS, the text's ids, EOS."""
-        return self._backend.encode(_checked(text)).ids
+        return self._backend.encode(check_unicode(text)).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, which no other text influences; in parallel."""
-        encodings = self._backend.encode_batch_fast([_checked(text) for text in texts])
+        """`encode` of each text, in parallel; no text influences the ids of another."""
+        encodings = self._backend.encode_batch_fast([check_unicode(text) for text in texts])
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, without BOS and EOS; the normalised text if they came from `encode`.
 
-        Of word-level ids the spacing is lost too: there is one space between any two words.
+        Word-level ids have lost the spacing too: one space stands between any two words.
         """
-        ends = (self.bos, self.eos)
-        inner = [int(id) for id in ids if id not in ends]
+        inner = [int(id) for id in ids if id not in (self.bos, self.eos)]
         if outside := [id for id in inner if not 0 <= id < self.vocab_size]:
             raise ValueError(f"ids must be from 0 to {self.vocab_size - 1}, got {outside[0]}")
         return self._backend.decode(inner, skip_special_tokens=False)
@@ -189,12 +213,13 @@ class Tokenizer:
 
     def _pieces(self, text: str) -> list[str]:
         """What the text is split into before tokens are looked for; white space is empty."""
-        text = _checked(text)
-        if self._normalizer is not None:
-            text = self._normalizer.normalize_str(text)
-        if self._splitter is None:
+        text = check_unicode(text)
+        normalizer, splitter = self._backend.normalizer, self._backend.pre_tokenizer
+        if normalizer is not None:
+            text = normalizer.normalize_str(text)
+        if splitter is None:
             return [text] if text else []
-        pieces = self._splitter.pre_tokenize_str(text)
+        pieces = splitter.pre_tokenize_str(text)
         # The offsets, because byte-level pieces are written in another alphabet.
         return [text[start:end].strip(WHITE_SPACE) for _, (start, end) in pieces]
 
@@ -207,13 +232,7 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"<{self.kind} tokenizer of {self.vocab_size:,} tokens, {self.provenance}>"
 
-    def __copy__(self) -> Tokenizer:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Tokenizer:
-        return self
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self) -> tuple[object, tuple[str]]:  # for pickles and copies
         return Tokenizer.from_json, (self.to_json(),)
 
 
@@ -222,104 +241,8 @@ def _file_at(path: Path) -> Path:
     return path if is_file else path / FILE_NAME
 
 
-def _checked(text: str) -> str:
-    if not is_unicode(text):  # the message must not quote what may be a user's text
-        raise ValueError("half of a surrogate pair is not Unicode")
-    return text
-
-
-# tokenizer.json: all that decides about ids, and where the tokenizer comes from, in one file.
-#
-# HuggingFace `tokenizers` refuses fields it does not know, so the provenance and the fingerprint
-# are entries of the template's table of special tokens that no template uses.  The plain library
-# reads, copies and writes them like any other entry, and they never become tokens.
-#
-# The fingerprint is the SHA-256 of the provenance and of everything else in the file, written in
-# one
-# canonical way.  A file whose fingerprint is not its own was changed and is refused.  A file
-# without both entries is of unknown provenance, which voids the guarantee like an oracle's: so
-# taking the mark off an oracle does not make it public.  (A fingerprint is no signature: whoever
-# forges one on purpose lies in their own name, as with a claim.)
-#
-# BOS, EOS and UNK are entries of the vocabulary but not "added tokens", because those are searched
-# for in the text: a user who writes one would end the sequence.  Their brackets are symbols, hence
-# words of their own, so that no text becomes one of them.
-
-BOS, EOS, UNK = "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"
-
-Document = dict[str, Any]
-
-_PROVENANCE, _FINGERPRINT = "tacit.provenance", "tacit.fingerprint"
-
-
-def assemble(
-    model: models.Model,
-    *,
-    normalizer: normalizers.Normalizer | None,
-    pre_tokenizer: pre_tokenizers.PreTokenizer,
-    decoder: decoders.Decoder,
-    provenance: str,
-) -> Document:
-    """The file of a tokenizer whose model has BOS and EOS as 0 and 1."""
-    backend = tokenizers.Tokenizer(model)
-    if normalizer is not None:
-        backend.normalizer = normalizer
-    backend.pre_tokenizer = pre_tokenizer
-    backend.decoder = decoder
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{BOS} $A {EOS}", pair=None, special_tokens=[(BOS, 0), (EOS, 1)]
-    )
-    return sealed(json.loads(backend.to_str()), provenance)
-
-
-def sealed(document: Document, provenance: str) -> Document:
-    """The document with its provenance and its fingerprint in it; given once, for good."""
-    bare, present = _without_marks(document)
-    if present and provenance_of(document) != provenance:
-        raise ValueError("the provenance of a tokenizer cannot be changed")
-    marks = {
-        _PROVENANCE: origins.check(provenance),
-        _FINGERPRINT: fingerprint(document, provenance),
-    }
-    for name, value in marks.items():
-        bare["post_processor"]["special_tokens"][name] = {
-            "id": name,
-            "ids": [0],
-            "tokens": [value],
-        }
-    return bare
-
-
-def provenance_of(document: Document) -> str:
-    """What the document says of itself, "unknown" if nothing; `ValueError` if it was changed."""
-    _, marks = _without_marks(document)
-    if not marks:
-        return origins.UNKNOWN
-    stated = marks.get(_PROVENANCE)
-    if not isinstance(stated, str) or marks.get(_FINGERPRINT) != fingerprint(document, stated):
-        raise ValueError(
-            "it was changed after tacit wrote it: its fingerprint is not the one of its contents"
-        )
-    return origins.check(stated)
-
-
-def fingerprint(document: Document, provenance: str) -> str:
-    """SHA-256, in hexadecimal, of all that decides about ids, and of the provenance."""
-    bare, _ = _without_marks(document)
-    canonical = json.dumps([provenance, bare], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def kind_of(document: Document) -> str:
-    """word, bpe, wordpiece or char, from the model itself."""
-    model = document["model"]
-    if model["type"] == "BPE":
-        return "char" if model["unk_token"] and not model["merges"] else "bpe"
-    return {"WordLevel": "word", "WordPiece": "wordpiece"}[model["type"]]
-
-
-def check_usable(document: object) -> Document:
-    """The document, or a `ValueError` saying what in it cannot be trained with."""
+def _check_usable(document: object) -> None:
+    """Raise a `ValueError` that says what in the document cannot be trained with, if anything."""
     if not (isinstance(document, dict) and isinstance(document.get("model"), dict)):
         raise ValueError("it is not a tokenizer of HuggingFace tokenizers")
     model = document["model"]
@@ -338,13 +261,51 @@ def check_usable(document: object) -> Document:
         raise ValueError(f"its token for unknown words, {model['unk_token']!r}, has no id")
     if (document.get("post_processor") or {}).get("type") != "TemplateProcessing":
         raise ValueError("it has no template that puts a text between BOS and EOS")
-    return document
 
 
-def _without_marks(document: Document) -> tuple[Document, dict[str, Any]]:
-    """A copy without the provenance and the fingerprint, and those that were there."""
-    processor = dict(document["post_processor"])
+def _kind(document: _Document) -> Kind:
+    """The kind, from the model: characters are a BPE that has UNK and no merges."""
+    model = document["model"]
+    if model["type"] == "BPE":
+        return "char" if model["unk_token"] and not model["merges"] else "bpe"
+    return cast(Kind, {"WordLevel": "word", "WordPiece": "wordpiece"}[model["type"]])
+
+
+def _stated_provenance(document: _Document) -> str | None:
+    """What the document says of itself, None if nothing; `ValueError` if it was changed."""
+    marks = {
+        name: entry["tokens"][0] if entry["tokens"] else None
+        for name, entry in document["post_processor"]["special_tokens"].items()
+        if name in (_PROVENANCE, _FINGERPRINT)
+    }
+    if not marks:
+        return None
+    stated = marks.get(_PROVENANCE)
+    if not isinstance(stated, str) or marks.get(_FINGERPRINT) != _fingerprint(document, stated):
+        raise ValueError(
+            "it was changed after tacit wrote it: its fingerprint is not the one of its contents"
+        )
+    return stated
+
+
+def _fingerprint(document: _Document, provenance: str) -> str:
+    """SHA-256, in hexadecimal, of the document without its marks, and of the provenance."""
+    bare = _with_special_tokens(document, {})
+    canonical = json.dumps([provenance, bare], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _marked(document: _Document, provenance: str, fingerprint: str) -> _Document:
+    """A copy of the document with these marks in it."""
+    marks = {_PROVENANCE: provenance, _FINGERPRINT: fingerprint}
+    entries = {name: {"id": name, "ids": [0], "tokens": [mark]} for name, mark in marks.items()}
+    return _with_special_tokens(document, entries)
+
+
+def _with_special_tokens(document: _Document, marks: dict[str, Any]) -> _Document:
+    """A copy of the document whose marks are exactly these."""
+    processor = document["post_processor"]
     table = dict(processor["special_tokens"])
-    marks = {name: table.pop(name) for name in (_PROVENANCE, _FINGERPRINT) if name in table}
-    values = {name: mark["tokens"][0] if mark["tokens"] else None for name, mark in marks.items()}
-    return document | {"post_processor": processor | {"special_tokens": table}}, values
+    for name in (_PROVENANCE, _FINGERPRINT):
+        table.pop(name, None)
+    return document | {"post_processor": processor | {"special_tokens": table | marks}}

@@ -1,24 +1,27 @@
-"""Words with counts that were learnt privately, what they cost, and the tokenizers made of them."""
+"""Words with counts that were learnt privately, what they cost, and the tokenizers made of them.
+
+`heavy_hitters` and `partition_selection` are two ways of learning which words people use.  Both
+return `WordCounts`, and share what is here: whom they may ask, and how randomness is keyed.
+"""
 
 from __future__ import annotations
 
 import hmac
 import math
-import string
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from tacit.corpus.source import UserSource
 from tacit.privacy import checks
 from tacit.privacy.events import Event
-from tacit.privacy.stream import Stream
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.normalisation import Normalisation, split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 KEY_SIZE = 32
-_OCCURRENCES = 1_000_000  # as many words as BPE and WordPiece are shown
+_OCCURRENCES = 1_000_000  # the number of words that BPE and WordPiece are shown
 _WORDS_PER_TEXT = 100_000
 
 
@@ -46,8 +49,8 @@ class WordCounts:
     ) -> Tokenizer:
         """The most frequent words, or what BPE, WordPiece or characters make of them.
 
-        ASCII punctuation comes last in a dictionary, as it does with public lists of words: three
-        words per user seldom find it, and everybody knows it.
+        A dictionary ends with ASCII punctuation, as those from public lists of words do: three
+        words per user seldom include it, and it is public knowledge.
         """
         if not self.counts:
             raise ValueError(
@@ -55,18 +58,12 @@ class WordCounts:
                 " allow a larger epsilon or ask more people"
             )
         origin = provenance.private(self.how)
-        if kind != "word":
-            return build.learn(
-                kind, self._texts(), size, normalisation=normalisation, provenance=origin
+        if kind == "word":
+            return build.dictionary(
+                self.counts, size, normalisation=normalisation, provenance=origin
             )
-        checks.whole("size", size)
-        marks = [mark for mark in string.punctuation if mark not in self.counts]
-        room = size - len(build.SPECIAL) - len(marks)
-        if room < 1:
-            least = len(marks) + len(build.SPECIAL) + 1
-            raise ValueError(f"size must be at least {least} for a list of words, got {size}")
-        words = build.most_frequent(self.counts, room) + marks
-        return build.word_level(words, normalisation=normalisation, provenance=origin)
+        texts = self._texts()
+        return build.learn(kind, texts, size, normalisation=normalisation, provenance=origin)
 
     def _texts(self) -> Iterator[str]:
         """Each word as often as its share of a million, and at least once.
@@ -75,21 +72,13 @@ class WordCounts:
         and a text has many words.
         """
         scale = _OCCURRENCES / math.fsum(self.counts.values())
-        text: list[str] = []
-        for word in build.most_frequent(self.counts):
-            left = max(round(self.counts[word] * scale), 1)
-            while left:
-                taken = min(left, _WORDS_PER_TEXT - len(text))
-                text += [word] * taken
-                left -= taken
-                if len(text) == _WORDS_PER_TEXT:
-                    yield " ".join(text)
-                    text = []
-        if text:
-            yield " ".join(text)
-
-
-# What all ways of learning words share.
+        occurrences = (
+            word
+            for word in build.most_frequent(self.counts)
+            for _ in range(max(round(self.counts[word] * scale), 1))
+        )
+        while text := " ".join(islice(occurrences, _WORDS_PER_TEXT)):
+            yield text
 
 
 def check_users(users: UserSource, population: int, key: bytes) -> None:
@@ -107,7 +96,7 @@ def check_users(users: UserSource, population: int, key: bytes) -> None:
 def words_by_user(users: UserSource, normalisation: Normalisation) -> Iterator[list[str]]:
     """The words of each user in turn, in the order of the user's text, repetitions included.
 
-    One call of `split_words` serves everybody: what it sets up takes longer than a short text.
+    One call of `split_words` serves all users: what it sets up takes longer than a short text.
     """
     texts: deque[str] = deque()
     split = split_words(iter(texts.popleft, None), normalisation)  # asked only when there are some
@@ -117,11 +106,9 @@ def words_by_user(users: UserSource, normalisation: Normalisation) -> Iterator[l
         yield [word for _ in own for word in next(split)]
 
 
-def stream(key: bytes, purpose: str, of: str = "") -> Stream:
-    """The stream of one purpose, such as a user's own choices: independent of all others."""
-    return Stream(derived(key, purpose, of))
+def derive_key(key: bytes, purpose: str, of: str = "") -> bytes:
+    """The key of one purpose, such as a user's own choices: independent of all others.
 
-
-def derived(key: bytes, purpose: str, of: str = "") -> bytes:
-    """The key of one purpose; no purpose has a NUL in it, so no two pairs are spelled alike."""
+    No purpose has a NUL in it, so no two pairs of purpose and `of` are spelled alike.
+    """
     return hmac.digest(key, f"tacit words, 1: {purpose}\0{of}".encode(), "sha256")

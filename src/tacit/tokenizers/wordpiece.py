@@ -1,9 +1,15 @@
-"""Learn WordPiece's pieces with a result that depends on the words' counts alone.
+"""WordPiece: how its pieces are learnt, and the vocabulary of pieces that a BERT model reads.
 
 HuggingFace's WordPiece trainer numbers the symbols "x" (at a word's start) and "##x" (inside) in
 the order of a randomly seeded hash map and breaks ties by these numbers, so that two runs on the
 same text differ.  Its BPE trainer numbers its symbols by code point.  So each symbol gets a private
-code point here, BPE is trained on words written in those, and the result is written back.
+code point here, BPE is trained on words written in those, and the result is written back: it
+depends on the words' counts alone.
+
+A BERT vocabulary has [PAD], [UNK], [CLS], [SEP] and [MASK] besides.  Text is normalised and split
+as HuggingFace's BERT tokenizer does it (Devlin et al. 2019), so a vocabulary from elsewhere gives
+the ids that its model was trained with.  One thing differs: the five special pieces are never
+looked for in a text, so that no user can write one into it.
 """
 
 from __future__ import annotations
@@ -21,10 +27,11 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tacit.privacy import checks
 from tacit.tokenizers import provenance as origins
-from tacit.tokenizers.normalisation import is_unicode, strings
+from tacit.tokenizers.normalisation import check_unicode, strings
 
 PREFIX = "##"
 LONGEST_WORD = 100  # characters; WordPiece takes time quadratic in them
+PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _PRIVATE = 0xF0000  # planes 15 and 16 have 131,068 code points for private use
 _CHUNK = 10_000  # words per string handed over, to bound the memory
@@ -57,15 +64,12 @@ def learn_pieces(counts: Mapping[str, int], limit: int) -> list[str]:
     backend.train_from_iterator(_encoded(usable, code), trainer)
     vocabulary = json.loads(backend.to_str())["model"]["vocab"]
     learnt = sorted(vocabulary, key=lambda piece: int(vocabulary[piece]))
-    return [_written_back([plain[character] for character in piece]) for piece in learnt]
+    symbols = ([plain[character] for character in piece] for piece in learnt)
+    return [first + "".join(s.removeprefix(PREFIX) for s in rest) for first, *rest in symbols]
 
 
 def _symbols(word: str) -> list[str]:
     return [word[0], *(PREFIX + character for character in word[1:])]
-
-
-def _written_back(symbols: list[str]) -> str:
-    return symbols[0] + "".join(symbol.removeprefix(PREFIX) for symbol in symbols[1:])
 
 
 def _encoded(counts: Mapping[str, int], code: Mapping[str, str]) -> Iterator[str]:
@@ -81,15 +85,6 @@ def _encoded(counts: Mapping[str, int], code: Mapping[str, str]) -> Iterator[str
 def _private_point(index: int) -> int:
     """The code point of a symbol; the last two of each plane are not characters."""
     return _PRIVATE + index if index < 0xFFFE else _PRIVATE + index + 2
-
-
-# The pieces that a BERT model reads: WordPiece with [PAD], [UNK], [CLS], [SEP] and [MASK].
-#
-# Text is normalised and split as HuggingFace's BERT tokenizer does it (Devlin et al. 2019), so a
-# vocabulary from elsewhere gives the ids that its model was trained with.  One thing differs: the
-# five special pieces are never looked for in a text, so nobody can write one into it.
-
-PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,8 @@ class PieceVocabulary:
         least = len(SPECIAL) + 2
         if size < least:
             raise ValueError(f"size must be at least {least} for kind 'wordpiece', got {size}")
-        split, normaliser = pre_tokenizers.BertPreTokenizer(), _normaliser(lower_case=True)
+        normaliser = normalizers.BertNormalizer(lowercase=True)
+        split = pre_tokenizers.BertPreTokenizer()
         counts: Counter[str] = Counter()
         for text in strings(texts):
             words = split.pre_tokenize_str(normaliser.normalize_str(text))
@@ -133,7 +129,7 @@ class PieceVocabulary:
 
     @classmethod
     def load(cls, path: str | Path, *, provenance: str = origins.UNKNOWN) -> PieceVocabulary:
-        """From tokenizer.json or vocab.txt, or from the one that a folder has.
+        """A vocabulary from tokenizer.json or vocab.txt, or from the one that a folder has.
 
         A vocab.txt does not say whether text is lower-cased: it is if no piece has a capital.
         """
@@ -141,7 +137,7 @@ class PieceVocabulary:
         try:
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".json":
-                pieces, lower_case = _from_document(json.loads(text))
+                pieces, lower_case = _parse(json.loads(text))
             else:
                 pieces = text.splitlines()
                 lower_case = all(piece == piece.lower() for piece in pieces if piece not in SPECIAL)
@@ -168,10 +164,9 @@ class PieceVocabulary:
         return self._ids[piece]
 
     def cut(self, texts: Sequence[str]) -> list[list[int]]:
-        """The pieces of each text, which no other text influences; in parallel."""
-        if not all(map(is_unicode, texts)):  # the message must not quote what may be private
-            raise ValueError("half of a surrogate pair is not Unicode")
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        """The ids of each text's pieces, in parallel; no text influences the ids of another."""
+        checked = [check_unicode(text) for text in texts]
+        encodings = self._backend.encode_batch_fast(checked, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     @cached_property
@@ -183,13 +178,9 @@ class PieceVocabulary:
         backend = tokenizers.Tokenizer(
             models.WordPiece(self._ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
         )
-        backend.normalizer = _normaliser(lower_case=self.lower_case)
+        backend.normalizer = normalizers.BertNormalizer(lowercase=self.lower_case)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return backend
-
-
-def _normaliser(*, lower_case: bool) -> normalizers.Normalizer:
-    return normalizers.BertNormalizer(lowercase=lower_case)
 
 
 def _file_at(path: Path) -> Path:
@@ -201,18 +192,18 @@ def _file_at(path: Path) -> Path:
     raise ValueError(f"there is no {' and no '.join(map(str, candidates))}")
 
 
-def _from_document(document: dict[str, Any]) -> tuple[list[str], bool]:
+def _parse(document: dict[str, Any]) -> tuple[list[str], bool]:
     """The pieces of a tokenizer.json in the order of their ids, and whether it lower-cases."""
     model, normaliser = document["model"], document["normalizer"] or {}
-    kinds = {
+    parts = {
         "model": (model["type"], "WordPiece"),
         "normalizer": (normaliser.get("type"), "BertNormalizer"),
         "pre_tokenizer": ((document["pre_tokenizer"] or {}).get("type"), "BertPreTokenizer"),
         "continuing_subword_prefix": (model["continuing_subword_prefix"], PREFIX),
     }
-    for name, (found, wanted) in kinds.items():
-        if found != wanted:
-            raise ValueError(f"its {name} is {found!r}, and BERT's is {wanted!r}")
+    for name, (actual, expected) in parts.items():
+        if actual != expected:
+            raise ValueError(f"its {name} is {actual!r}, and BERT's is {expected!r}")
     if normaliser["strip_accents"] not in (None, normaliser["lowercase"]):
         raise ValueError("it strips accents but does not lower-case, or the reverse")
     vocabulary = model["vocab"]

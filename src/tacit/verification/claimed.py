@@ -114,7 +114,7 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
     """The facts that follow from the ledger, the experiment and the files of the run."""
     guarantee, ledger, experiment = evidence.guarantee, evidence.ledger, evidence.experiment
     expected: dict[str, Any] = {
-        "claim": claim_facts(guarantee, ledger),
+        "claim": claim_facts(guarantee),
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
         "experiment": experiment_text(experiment),
@@ -124,7 +124,7 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
     yield from _compare(file, facts, expected)
     if (projected := facts.get("projected")) is not None:
         to = Projection(projected["cohort"], projected["population"], projected["delta"])
-        expected = projected_facts(guarantee, ledger, to)
+        expected = projected_facts(guarantee, to)
         yield from _compare(file, projected, expected, "projected.")
     said = {(one["name"], one["severity"]) for one in facts["warnings"]}
     for warning in claim_warnings(guarantee):

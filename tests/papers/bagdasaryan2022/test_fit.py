@@ -15,8 +15,8 @@ def test_figures_by_hand():
     ours = build.word_level(["the", "cat"])
     assert fit(ours, ["The cat!", "", "a cat"]) == Fit(texts=3, words=5, tokens=5, unknown_words=2)
     assert fit(ours, ["The cat!"]).oov_share == pytest.approx(1 / 3)
-    assert fit(build.char_level("catdog"), ["cat dogs"]) == Fit(1, 2, 8, 1)
-    assert fit(build.train_bpe([], 258), ["cat dögs"]) == Fit(1, 2, 9, 0)
+    assert fit(build.learn("char", list("catdog"), 1000), ["cat dogs"]) == Fit(1, 2, 8, 1)
+    assert fit(build.learn("bpe", [], 258), ["cat dögs"]) == Fit(1, 2, 9, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

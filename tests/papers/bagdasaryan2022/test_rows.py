@@ -23,7 +23,7 @@ from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
-from tacit.tokenizers.public import public_texts
+from tacit.tokenizers.public import PublicSource
 from tacit.train import train
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022 import rows as tokenizer_rows
@@ -41,10 +41,10 @@ def runs(folder, tmp_path_factory):
     """Runs of two rounds: with a public BPE, a short public dictionary, and an oracle."""
     place = tmp_path_factory.mktemp("tokenizers")
     public = provenance.public("a few sentences")
-    bpe = build.train_bpe(PUBLIC, 280, provenance=public)
+    bpe = build.learn("bpe", PUBLIC, 280, provenance=public)
     LearntTokenizer(bpe, count_words(PUBLIC, "papers")).save(place / "bpe")
     build.word_level(WORDS[:9], provenance=public).save(place / "word" / "tokenizer.json")
-    oracle = build.train_bpe(PUBLIC, 290, provenance=provenance.ORACLE)
+    oracle = build.learn("bpe", PUBLIC, 290, provenance=provenance.ORACLE)
     LearntTokenizer(oracle, {"the": 1.0}).save(place / "oracle")
     return {
         kind: train(
@@ -255,16 +255,16 @@ def test_the_words_of_public_text_that_comes_with_tacit_are_known(texts):
         build.word_level(WORDS, provenance=provenance.public("chatterbot")), None
     )
     row = row_of_tokenizer(learnt, texts, name="public")
-    expected = count_words(public_texts("chatterbot"), "papers")
+    expected = PublicSource("chatterbot").word_weights()
     assert row.kld == kl_divergence(count_words(texts, "papers"), expected)
 
 
 def test_texts_are_measured_in_pieces_with_the_same_result(runs, texts, monkeypatch):
     model, tokenizer = runs["bpe"].model(), runs["bpe"].tokenizer
-    whole = measured(model, tokenizer, texts).words
+    whole = measured(model, tokenizer, texts)[1]
     monkeypatch.setattr(tokenizer_rows, "_PIECE", 7)
     told = []
-    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now)).words
+    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now))[1]
     assert (pieces.words, pieces.right, pieces.tokens) == (whole.words, whole.right, whole.tokens)
     assert pieces.log_prob == pytest.approx(whole.log_prob, rel=1e-12)
     assert told[0] == (7, len(texts))

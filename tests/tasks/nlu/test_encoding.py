@@ -164,7 +164,7 @@ def test_words_of_a_private_tokenizer_keep_its_provenance():
     encoder = WordEncoder.from_tokenizer(tokenizer)
     assert encoder.words == ("to", "paris")
     assert encoder.provenance == "private: heavy hitters"
-    pieces = build.train_bpe(["to paris"], 300)
+    pieces = build.learn("bpe", ["to paris"], 300)
     with pytest.raises(ValueError, match="must be one of words, got kind 'bpe'"):
         WordEncoder.from_tokenizer(pieces)
 

@@ -32,7 +32,7 @@ from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
 from tacit.tokenizers import build
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.public import from_public, public_texts
+from tacit.tokenizers.public import PublicSource, from_public
 from tacit.tokenizers.tokenizer import Tokenizer
 
 FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
@@ -207,7 +207,8 @@ def _pretrain(
 ) -> None:
     """Plain training on public text, in place."""
     is_file = Path(given.source).is_file()
-    texts = read_public_text([given.source]).train if is_file else list(public_texts(given.source))
+    source = given.source
+    texts = read_public_text([source]).train if is_file else PublicSource(source).texts()
     settings = pretraining.Settings(
         learning_rate=given.learning_rate,
         epochs=given.epochs,

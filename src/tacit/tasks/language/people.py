@@ -20,7 +20,7 @@ import numpy as np
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
-from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
@@ -32,7 +32,7 @@ from tacit.tasks.language import plans
 from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
 from tacit.tasks.language.planting import Planted, Planting, count_planted
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import texts_of
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -41,7 +41,7 @@ class People:
     """The corpus, and of its training users those that take part, with the texts they train on."""
 
     corpus: UserCorpus
-    members: Source  # those who take part, with all of their texts
+    members: UserSource  # those who take part, with all of their texts
 
     @classmethod
     def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
@@ -112,7 +112,7 @@ class People:
         )
 
     @property
-    def users(self) -> Source:
+    def users(self) -> UserSource:
         """The same people without their held-out texts."""
         return kept(self.members)
 
@@ -137,7 +137,7 @@ class People:
         found = draw_canaries(grid, population, tokenizer, given.seed, frequencies)
         return Planting(tuple(found), population, given.seed)
 
-    def view(self, experiment: Experiment, tokenizer: Tokenizer) -> Source:
+    def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
         """What is trained on."""
         planting = self.planting(experiment, tokenizer)
         users = self.users if planting is None else planting.view(self.users)
@@ -154,7 +154,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in texts_of(source):
+    for text in PublicSource(source).texts():
         batch.append(text)
         if len(batch) == 5000:
             count()

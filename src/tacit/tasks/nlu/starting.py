@@ -14,7 +14,8 @@ from tacit.tasks.nlu.encoding import Encoder, Labels
 from tacit.tasks.nlu.experiment import ModelChoice, NluExperiment
 from tacit.tasks.nlu.registry import build
 from tacit.tasks.nlu.word_encoder import WordEncoder
-from tacit.tokenizers import provenance, public
+from tacit.tokenizers import provenance
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.wordpiece import PieceVocabulary
 
 
@@ -68,7 +69,7 @@ def _bert(chosen: ModelChoice) -> Start:
     elif chosen.vocabulary == "oracle":
         raise ValueError("model.vocabulary of bert must be a public text, got 'oracle'")
     else:
-        texts = public.texts_of(chosen.vocabulary)
+        texts = PublicSource(chosen.vocabulary).texts()
         origin = provenance.public(chosen.vocabulary)
         learnt = PieceVocabulary.learn(texts, chosen.vocabulary_size, provenance=origin)
         encoder = PieceEncoder(learnt)

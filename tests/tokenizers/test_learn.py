@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tacit.tokenizers import build
-from tacit.tokenizers.sampled import normalisation_of, tokenizer_from_samples
+from tacit.tokenizers.learn import _normalisation_of, from_samples
 from tacit.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, PUBLIC, tokenizer
 
@@ -16,7 +16,7 @@ SAMPLES = ["The zebra saw a zebra", "a zebra", "THE zebra"]
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 def test_it_is_what_learning_from_the_texts_gives_with_the_old_normalisation(kind, normalisation):
     old = tokenizer("word", normalisation)
-    found = tokenizer_from_samples(iter(SAMPLES), old, kind=kind, size=280, of="run 1, round 7")
+    found = from_samples(iter(SAMPLES), old, kind=kind, size=280, of="run 1, round 7").tokenizer
     wanted = build.learn(
         kind,
         SAMPLES,
@@ -27,21 +27,21 @@ def test_it_is_what_learning_from_the_texts_gives_with_the_old_normalisation(kin
     assert found == wanted
     assert found.kind == kind
     assert found.why_void is None
-    assert normalisation_of(found) == normalisation
+    assert _normalisation_of(found) == normalisation
 
 
 def test_its_dictionary_is_the_samples_most_frequent_words():
-    found = tokenizer_from_samples(SAMPLES, tokenizer("bpe"), kind="word", size=5, of="a run")
+    found = from_samples(SAMPLES, tokenizer("bpe"), kind="word", size=5, of="a run").tokenizer
     assert [found.token(id) for id in range(3, 5)] == ["zebra", "a"]  # 4; 2, before "the" with 2
-    as_written = tokenizer_from_samples(
+    as_written = from_samples(
         SAMPLES, tokenizer("bpe", "none"), kind="word", size=8, of="a run"
-    )
+    ).tokenizer
     assert [as_written.token(id) for id in range(3, 8)] == ["zebra", "a", "THE", "The", "saw"]
 
 
 def test_bpe_learns_the_samples_words_as_tokens_and_reads_any_text():
     old = tokenizer("bpe")
-    found = tokenizer_from_samples(SAMPLES * 5, old, kind="bpe", size=300, of="a run")
+    found = from_samples(SAMPLES * 5, old, kind="bpe", size=300, of="a run").tokenizer
     assert len(found.encode("a zebra")) == 4  # BOS, "a", " zebra", EOS
     assert len(old.encode("a zebra")) > 4
     assert found.decode(found.encode("naïve 漢字 \U0001f980")) == "naïve 漢字 \U0001f980"
@@ -51,13 +51,13 @@ def test_bpe_learns_the_samples_words_as_tokens_and_reads_any_text():
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 def test_the_normalisation_is_known_from_the_file_of_every_kind(kind, normalisation):
     old = tokenizer(kind, normalisation)
-    assert normalisation_of(Tokenizer.from_json(old.to_json())) == normalisation
+    assert _normalisation_of(Tokenizer.from_json(old.to_json())) == normalisation
 
 
 @pytest.mark.parametrize("mark", ["oracle", "unknown"])
 def test_what_voids_the_guarantee_of_the_old_voids_that_of_the_new(mark):
     old = build.learn("word", PUBLIC, 50, provenance=mark)
-    found = tokenizer_from_samples(SAMPLES, old, kind="word", size=50, of="a run")
+    found = from_samples(SAMPLES, old, kind="word", size=50, of="a run").tokenizer
     assert found.provenance == mark
     assert found.why_void is not None
 
@@ -68,9 +68,9 @@ def test_a_normaliser_of_others_is_refused():
     special = document["post_processor"]["special_tokens"]
     for name in [name for name in special if name.startswith("tacit.")]:
         del special[name]
-    foreign = Tokenizer(document)
-    with pytest.raises(ValueError, match="not that of the normalisation 'papers' or 'none'"):
-        tokenizer_from_samples(SAMPLES, foreign, kind="word", size=50, of="a run")
+    foreign = Tokenizer.of(document)
+    with pytest.raises(ValueError, match="neither of tacit's normalisations"):
+        from_samples(SAMPLES, foreign, kind="word", size=50, of="a run")
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_a_normaliser_of_others_is_refused():
 def test_bad_input_is_one_sentence(texts, options, message):
     arguments = {"kind": "bpe", "size": 300, "of": "a run", **options}
     with pytest.raises(ValueError, match=message) as caught:
-        tokenizer_from_samples(texts, tokenizer("bpe"), **arguments)
+        from_samples(texts, tokenizer("bpe"), **arguments)
     assert "\n" not in str(caught.value)
