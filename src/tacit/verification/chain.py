@@ -32,7 +32,7 @@ def _checkpoints(evidence: Evidence) -> Iterator[str]:
         return
     hashes = evidence.ledger.hashes
     for one in evidence.checkpoints:
-        where = f"{evidence.ledger.path} is not the ledger of the checkpoint of round {one.round}"
+        where = f"{evidence.ledger.path} is not the ledger of the checkpoint of round {one.leg}"
         if one.head.entries >= len(hashes):
             yield f"{where}: it has {len(hashes) - 1} entries, and that has {one.head.entries}"
         elif hashes[one.head.entries] != one.head.hash:
@@ -40,8 +40,8 @@ def _checkpoints(evidence: Evidence) -> Iterator[str]:
     for before, after in pairwise(evidence.checkpoints):
         if after.head.entries < before.head.entries:
             yield (
-                f"{evidence.directory.checkpoints.state_file(after.round)} has a shorter ledger"
-                f" than the checkpoint of round {before.round}"
+                f"{evidence.directory.checkpoints.state_file(after.leg)} has a shorter ledger"
+                f" than the checkpoint of round {before.leg}"
             )
 
 
@@ -150,13 +150,13 @@ def _enough(evidence: Evidence) -> Iterator[str]:
     if evidence.is_bundle:
         done, where = evidence.bundle.round, f"the model of {evidence.path}"
     else:
-        done = evidence.last.round
+        done = evidence.last.leg
         where = str(evidence.directory.checkpoints.state_file(done))
-    planned = range(first, evidence.planned)
+    planned = range(first, evidence.experiment.legs)
     if evidence.epoch_charges is not None:
         in_epoch = evidence.epoch_charges
         # How many steps an epoch without noise has depends on the data.
-        planned = range(evidence.planned * in_epoch if in_epoch > 1 else 2**62)
+        planned = range(evidence.experiment.legs * in_epoch if in_epoch > 1 else 2**62)
     rounds = {entry.round for entry in evidence.charged}
     missing = (done - first) * in_epoch - len(rounds)
     if missing > 0:

@@ -28,9 +28,8 @@ from tacit.report.page import render
 from tacit.report.warnings import claim_warnings
 from tacit.runs.directory import digest_of_result
 from tacit.runs.export import Facts, card
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Check, Evidence, Remark, read_object
 
@@ -55,23 +54,21 @@ def _result(evidence: Evidence) -> Iterator[str]:
     row = evidence.guarantee.as_row()
     del row["other_runs"]  # about others, as of the day that the run ended
     row["simulation"] = evidence.header.simulation
-    experiment, done = evidence.experiment, evidence.last.round
-    if isinstance(experiment, Experiment):
-        row |= {"charged_rounds": row["rounds"], "rounds": done}
-    else:
-        row |= {"epochs": done, "method": experiment.training.method}
+    experiment, done = evidence.experiment, evidence.last.leg
+    row |= {"charged_rounds": row["rounds"], f"{experiment.leg_name}s": done}
+    if isinstance(experiment, NluExperiment):
+        row["method"] = experiment.training.method
         row["as_printed"] = _as_printed(evidence, experiment)
     yield from _compare(file, stated, row)
-    if stated.get("ending") == "complete" and done < evidence.planned:
-        yield f"{file} says that the run is complete, after {done} of {evidence.planned}"
+    if stated.get("ending") == "complete" and done < experiment.legs:
+        yield f"{file} says that the run is complete, after {done} of {experiment.legs}"
     if not isinstance(stated.get("key_kept"), bool):
         yield f"{file} does not say whether the run's key was kept"
 
 
 def _as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
     """The figures of `edp-sgd-paper` for the epochs done."""
-    assert isinstance(evidence.directory, NluDirectory)
-    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.round)
+    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.leg)
     return run.as_printed()
 
 
@@ -81,7 +78,7 @@ def _audit(evidence: Evidence) -> Iterator[str]:
     if evidence.is_bundle or not file.is_file():
         return
     stated, guarantee = read_object(file), evidence.guarantee
-    if stated.get("round") != evidence.last.round:
+    if stated.get("round") != evidence.last.leg:
         yield Remark(f"{file} is about round {stated.get('round')}: run tacit audit again")
         return
     epsilon = guarantee.value if math.isfinite(guarantee.value) else None

@@ -12,12 +12,11 @@ from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.runs.declarations import CANARIES, CLIENTS
-from tacit.tasks.nlu.declarations import PER_UTTERANCE, VALID_AND_TEST
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.nlu import scaling as scaling_file
+from tacit.tasks.nlu.beginning import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import method_of, releases
-from tacit.tasks.nlu.scaling import release_of
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Check, Evidence, Remark
 
@@ -76,7 +75,7 @@ def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[st
 
 def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
     file = evidence.ledger.path
-    first = release_of(experiment.noise)  # before any step
+    first = scaling_file.release_of(experiment.noise)  # before any step
     charged = [entry.event for entry in evidence.own if entry.kind == "scaling"]
     if charged != ([] if first is None else [first]):
         yield (
@@ -103,7 +102,6 @@ def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Even
     training = experiment.training
     in_epoch = evidence.epoch_charges
     assert in_epoch is not None
-    assert isinstance(evidence.directory, NluDirectory)
     if training.method in PRIVATE and experiment.noise.noise_multiplier:
         assert experiment.noise.population is not None
         method = method_of(experiment, LayerScaling.none((1,)), experiment.noise.population)
@@ -111,7 +109,7 @@ def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Even
     # An epoch is one charge, and how many steps it has depends on the data.  With as many units as
     # a batch has it is one step, so that the epochs can be counted through.
     is_printed = training.method == "edp-sgd-paper"
-    scaling = evidence.directory.scaling() if is_printed else LayerScaling.none((1,))
+    scaling = scaling_file.read(evidence.path) if is_printed else LayerScaling.none((1,))
     method = method_of(experiment, scaling, training.batch_size)
     epochs = (range(epoch, epoch + 1) for epoch in range(training.epochs))
     by_epoch = [event for epoch in epochs for _, event in method.charges(epoch)]

@@ -27,7 +27,6 @@ from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.plans import layers_of, round_plans
-from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
@@ -54,16 +53,18 @@ def kind_of(path: Path) -> str:
     """What a folder holds; one that is neither run nor bundle is refused."""
     if not path.is_dir():
         raise ValueError(f"there is no run or bundle at {path}")
-    if NluDirectory(path).experiment_file.is_file():
-        return NLU_RUN
     if is_bundle(path):
         return BUNDLE
     directory = RunDirectory(path)
-    if directory.ledger_file.is_file() or directory.experiment_file.is_file():
-        return LANGUAGE_RUN
-    if (path / "model.safetensors").is_file():
-        raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
-    raise ValueError(f"{path} is neither a run nor a bundle: it has no ledger.jsonl")
+    if not directory.ledger_file.is_file() and not directory.experiment_file.is_file():
+        if (path / "model.safetensors").is_file():
+            raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
+        raise ValueError(f"{path} is neither a run nor a bundle: it has no ledger.jsonl")
+    try:
+        is_nlu = isinstance(directory.experiment(), NluExperiment)
+    except (ValueError, OSError):  # which the checks will say
+        is_nlu = False
+    return NLU_RUN if is_nlu else LANGUAGE_RUN
 
 
 class Evidence:
@@ -77,7 +78,7 @@ class Evidence:
         self.ledger = ledger
         self.header = ledger.header
         self.is_bundle = kind == BUNDLE
-        self.directory = NluDirectory(path) if kind == NLU_RUN else RunDirectory(path)
+        self.directory = RunDirectory(path)
         parent = ledger.header.parent
         self.inherited = ledger.entries[: parent.head.entries if parent else 0]
         # The entries that this run has made itself, without the one that an export adds.
@@ -121,14 +122,6 @@ class Evidence:
         assert experiment.noise.population is not None
         return epoch_steps(experiment, experiment.noise.population)
 
-    @property
-    def planned(self) -> int:
-        """How many rounds or epochs the experiment plans."""
-        experiment = self.experiment
-        if isinstance(experiment, Experiment):
-            return experiment.rounds
-        return experiment.training.epochs
-
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints that can be read, in order."""
@@ -143,13 +136,13 @@ class Evidence:
     def _read_checkpoints(self) -> tuple[list[Checkpoint], list[str]]:
         sound: list[Checkpoint] = []
         faults: list[str] = []
-        for round in self.directory.checkpoints.rounds():
+        for leg in self.directory.checkpoints.legs():
             try:
-                whole = self.directory.checkpoints.read(round)
+                whole = self.directory.checkpoints.read(leg)
             except ValueError as error:
                 faults.append(str(error))
             else:  # the optimizer's state, twice as large as a model, claims nothing
-                sound.append(dataclasses.replace(whole, optimizer={}))
+                sound.append(dataclasses.replace(whole, arrays={}))
         return sound, faults
 
     @property
