@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tacit.models.lstm import LSTM
+from tacit.models.recurrent import LSTM
 
 from tacit.evaluation.decoder import Output, TiedHead, decoder_for, most_rows
 from tacit.models.layers import TiedEmbedding
