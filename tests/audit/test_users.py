@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit import user_scores
-from tacit.audit.user_scores import score_users, user_texts
+from tacit.audit import users as user_scores
+from tacit.audit.users import score_users, user_texts
 from tacit.corpus.source import UserSource
 from tacit.corpus.views import IID, kept
 from tacit.evaluation.baselines import Bigram
