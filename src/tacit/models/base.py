@@ -25,6 +25,8 @@ State = tuple[Tensor, ...] | None
 # Far beyond any use; a file from elsewhere may ask for more than a machine can count to.
 _LARGEST_SIZE = 2**24
 
+_IGNORED = -100  # the target of a masked position in cross entropy
+
 
 @dataclass(frozen=True)
 class ModelConfig:
