@@ -52,6 +52,15 @@ def held_out_draw(key: bytes, text: bytes) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
+def role_draw(purpose: str, unit: str) -> float:
+    """A number in [0, 1) that depends on the purpose and this unit (a user, a text) alone.
+
+    By it audits divide test users into roles, so that adding one user moves no other.
+    """
+    digest = hashlib.sha256(f"tacit audit {purpose}\0{unit}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+
+
 def derived(label: str, *parts: object) -> str:
     """The fingerprint of something made from other things: SHA-256 of a label and the parts."""
     digest = hashlib.sha256(f"tacit {label}".encode())

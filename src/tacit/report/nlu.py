@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
-
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
+from tacit.report.audit import Attack
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
-from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scaling import read as read_scaling
 
 _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
@@ -43,9 +43,9 @@ class _Metrics(Table):
 
 
 class _EpochMetrics(_Metrics):
-    """A line of metrics.jsonl, on valid; such a run counts its epochs as rounds."""
+    """A line of metrics.jsonl, on valid."""
 
-    epoch: int = Field(validation_alias="round")
+    epoch: int
 
 
 class _Result(Table):
@@ -55,17 +55,11 @@ class _Result(Table):
     test: _Metrics
 
 
-class _Attack(Table):
+class _Attack(Attack):
     """A membership attack on utterances, with those on both sides kept or left out."""
 
-    attack: str
-    duplicates: str
     members: int
-    non_members: int
-    auc: float
-    auc_interval: tuple[float, float]
-    tpr_at: dict[str, dict[str, Any]]  # by rate of false positives
-    roc: tuple[tuple[float, float], ...]
+    duplicates: str
 
 
 class _Attacks(Table):
@@ -86,30 +80,14 @@ class _Attacks(Table):
         """A row for each attack, as the page and its ROC show them."""
         stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
-            {
-                "name": f"{each.attack}, duplicates {each.duplicates}",
-                "stated": stated.get((each.attack, each.duplicates)),
-                **each.model_dump(mode="json", include=_ATTACK_FACTS),
-                "confidence": self.confidence,
-                "tpr_at": [_true_positives(*item) for item in each.tpr_at.items()],
+            each.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{each.name}, duplicates {each.duplicates}",
+                "stated": stated.get((each.name, each.duplicates)),
             }
             for each in self.attacks
         ]
         return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
-
-
-_ATTACK_FACTS = {"members", "non_members", "auc", "auc_interval", "roc"}
-
-
-def _true_positives(rate: str, reached: dict[str, Any]) -> dict[str, Any]:
-    """How many members are found at a rate of false positives, or why that is not known."""
-    interval = [reached.get("low"), reached.get("high")]
-    return {
-        "fpr": float(rate),
-        "tpr": reached.get("tpr"),
-        "interval": None if None in interval else interval,
-        "why_not": reached.get("reason"),
-    }
 
 
 class NluReport:
@@ -118,14 +96,16 @@ class NluReport:
     of = "intent and slot model"
     template = "nlu.html"
     leg = "epoch"  # what the training is counted in
-    files = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    files = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = results.read(_Attacks, run.directory.attack_file) if internal else None
+        self._attacks = (
+            results.read(_Attacks, run.directory.private / "attack.json") if internal else None
+        )
         self._stored = run.stored()
-        self.done, self.planned = run.epoch, run.experiment.training.epochs
+        self.done, self.planned = run.leg, run.experiment.training.epochs
         self.provenance = self._stored.encoder.provenance
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -214,7 +194,7 @@ class NluReport:
             "sampling_prob": training.batch_size / population if is_poisson else None,
             "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
             "scaling": noise.scaling if is_edp else None,
-            "largest_scale": run.directory.scaling().largest if is_scale_public else None,
+            "largest_scale": read_scaling(run.path).largest if is_scale_public else None,
         }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:
