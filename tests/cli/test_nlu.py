@@ -232,10 +232,10 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
 
 def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished, tmp_path):
     found = command("report").json(finished, "--out", tmp_path / "page.html")
-    assert found["of"] == "intent and slot model"
+    assert found["task"] == "nlu"
     assert found["claim"] == NluRun.open(finished).guarantee().claim
     assert found["claim"] in (tmp_path / "page.html").read_text()
-    assert json.loads((tmp_path / "page.json").read_text())["of"] == found["of"]
+    assert json.loads((tmp_path / "page.json").read_text())["task"] == found["task"]
     assert not (finished / "report.html").exists()
     (tmp_path / "empty").mkdir()
     assert "is not a run directory" in command("report").refused(tmp_path / "empty")
