@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack, get_args
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, check_counts, number, whole_number
+from tacit.cli.options import AsJson, check_counts, number_option, text_option, whole_option
 from tacit.cli.output import append_rows, emit, new_directory, percent, perplexity, table
 from tacit.cli.progress import Show, bar
 
@@ -50,10 +50,6 @@ _NOT_MASKED = {
 }
 
 
-def _number_option(metavar: str, help: str, parser: Callable[[str], Any] = whole_number) -> Any:
-    return typer.Option(parser=parser, metavar=metavar, help=help, show_default=False)
-
-
 def pretrain(
     texts: Annotated[
         list[str],
@@ -63,55 +59,44 @@ def pretrain(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to make.")],
+    out: Annotated[Path, text_option("DIR", "The directory to make.")],
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="lstm, cifg, gru, ... or package.module:factory.  [default: lstm]",
-        ),
+        text_option("NAME", "lstm, cifg, gru, ... or package.module:factory. [default: lstm]"),
     ] = None,
     model_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A size of the model, such as cells=128."),
+        list[str] | None, text_option("NAME=VALUE", "A size of the model, such as cells=128.")
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHICH",
-            help="word, bpe, wordpiece or char, learnt from the text; public:NAME (or a word"
-            " list); or a tokenizer.json.  [default: word]",
+        text_option(
+            "WHICH", "word, bpe, wordpiece, char; public:NAME; a tokenizer.json.  [default: word]"
         ),
     ] = None,
-    vocab: Annotated[int, _number_option("N", "Tokens of a new tokenizer.")] = 10_000,
-    epochs: Annotated[float, _number_option("X", "Passes over the text.", number)] = 1.0,
-    minutes: Annotated[
-        float | None, _number_option("X", "Train no longer than this.", number)
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="adam or sgd.  [default: adam]")
-    ] = None,
+    vocab: Annotated[int, whole_option("N", "Tokens of a new tokenizer.")] = 10_000,
+    epochs: Annotated[float, number_option("X", "Passes over the text.")] = 1.0,
+    minutes: Annotated[float | None, number_option("X", "Train no longer than this.")] = None,
+    optimizer: Annotated[str | None, text_option("NAME", "adam or sgd. [default: adam]")] = None,
     lr: Annotated[
-        float | None,
-        _number_option("X", "The largest learning rate.  [default: 5e-3, or 1e-3]", number),
+        float | None, number_option("X", "The largest learning rate.  [default: 5e-3, or 1e-3]")
     ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the learning rate: cosine or constant.")
+        str, text_option("NAME", "Of the learning rate: cosine or constant.")
     ] = "cosine",
     warmup: Annotated[
-        int | None, _number_option("N", "Steps until it is reached.  [default: 100, or 200]")
+        int | None, whole_option("N", "Steps until it is reached.  [default: 100, or 200]")
     ] = None,
-    clip: Annotated[float, _number_option("X", "Largest norm of a gradient.", number)] = 1.0,
-    batch: Annotated[int, _number_option("N", "Texts side by side.")] = 32,
+    clip: Annotated[float, number_option("X", "Largest norm of a gradient.")] = 1.0,
+    batch: Annotated[int, whole_option("N", "Texts side by side.")] = 32,
     unroll: Annotated[
-        int | None, _number_option("N", "Tokens of a text per step.  [default: 20, or 48]")
+        int | None, whole_option("N", "Tokens of a text per step.  [default: 20, or 48]")
     ] = None,
-    measure_every: Annotated[int, _number_option("N", "Steps between measurements.")] = 500,
+    measure_every: Annotated[int, whole_option("N", "Steps between measurements.")] = 500,
     measure_tokens: Annotated[
-        int, _number_option("N", "Held-out tokens measured on during training.")
+        int, whole_option("N", "Held-out tokens measured on during training.")
     ] = 20_000,
-    seed: Annotated[int, _number_option("N", "Same seed, same model.")] = 0,
-    threads: Annotated[int | None, _number_option("N", "Cores to use.  [default: all]")] = None,
+    seed: Annotated[int, whole_option("N", "Same seed, same model.")] = 0,
+    threads: Annotated[int | None, whole_option("N", "Cores to use.  [default: all]")] = None,
     mlm: Annotated[
         bool,
         typer.Option(
