@@ -13,8 +13,8 @@ from pathlib import Path
 PRELOADED = [
     "tacit.cli.main",
     "tacit.train",
-    "tacit.tasks.nlu.training",
-    "tacit.audit.auditing",
+    "tacit.tasks.nlu.trainer",
+    "tacit.audit.language",
     "tacit.tokenizers.learn",
     "tacit.runs.open_release",
     "tacit.verification",

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.held_out import held_out_texts
@@ -83,7 +83,7 @@ def test_a_folder_with_a_model_needs_a_corpus(tacit, private_run, tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()
     shutil.copy(
-        private_run / "checkpoints" / "round-000006.safetensors", folder / "model.safetensors"
+        private_run / "checkpoints" / "model-000006.safetensors", folder / "model.safetensors"
     )
     shutil.copy(private_run / "tokenizer.json", folder)
     assert "add --corpus CORPUS" in tacit.refused(folder)

@@ -12,15 +12,15 @@ import sys
 import pytest
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization
 from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
-from tacit.runs.opening import created
 from tacit.runs.run import Run
+from tacit.runs.start import create
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -37,7 +37,7 @@ def tacit(command):
 def unfinished(small, tmp_path):
     """A run that was stopped after two rounds; its key is still there."""
     path = tmp_path / "unfinished"
-    session = created(experiment(small, seed=None), path)
+    session = create(experiment(small, seed=None), path)
     step(session)
     step(session)
     session.ledger.close()

@@ -155,8 +155,8 @@ def test_a_projected_claim_is_labelled_and_keeps_what_the_actual_one_says(made, 
     assert PROJECTED not in actual.claim
     assert "something of this run alone" in there.claim
     assert str(PUBLIC[0]) in there.claim
-    facts = projected_facts(actual, made.ledger, to)
-    own = claim_facts(actual, made.ledger)
+    facts = projected_facts(actual, to)
+    own = claim_facts(actual)
     assert (facts["label"], facts["sentence"]) == (PROJECTED, there.claim)
     for kept in ("public_inputs", "simulation", "audit", "view", "unit", "adjacency", "parent"):
         assert facts[kept] == own[kept]
@@ -182,8 +182,8 @@ def test_more_people_a_round_never_cost_more_at_the_same_noise_on_the_average(ma
 @settings(max_examples=12)
 @given(ledgers())
 def test_facts_of_a_claim_are_a_function_of_the_ledger_and_survive_json(made):
-    facts = claim_facts(made.guarantee, made.ledger)
-    assert facts == claim_facts(made.guarantee.beside("Others were trained."), made.ledger)
+    facts = claim_facts(made.guarantee)
+    assert facts == claim_facts(made.guarantee.beside("Others were trained."))
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     found = ledger_facts(made.ledger)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -209,14 +209,14 @@ def test_rounds_whose_noise_does_not_grow_with_the_cohort_are_refused(tmp_path, 
     header = Header("11", "user", 100, 1e-3, adjacency=event.adjacency)
     ledger = made_ledger(tmp_path, header, [], [event])
     with pytest.raises(ValueError, match="a projection needs noisy rounds with Poisson sampling"):
-        projected_facts(Guarantee.of(ledger), ledger, Projection(10, 100))
+        projected_facts(Guarantee.of(ledger), Projection(10, 100))
 
 
 def test_a_run_without_a_round_has_nothing_to_project(tmp_path):
     header = Header("11", "user", 100, 1e-3, adjacency=Adjacency.ADD_REMOVE)
     ledger = made_ledger(tmp_path, header, [PureDP(1.0)], [])
     with pytest.raises(ValueError, match="at least one round"):
-        projected_facts(Guarantee.of(ledger), ledger, Projection(10, 100))
+        projected_facts(Guarantee.of(ledger), Projection(10, 100))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import pytest
 
 from tacit import train as training
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import figures
 from tacit.privacy.ledger import Ledger
@@ -15,8 +16,8 @@ from tacit.privacy.ledger_lines import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
+from tacit.train import train as train_nlu
 from tests.runs.small import experiment, files_of, make_folder
 from tests.runs.test_resume import Died, dies
 from tests.tasks.nlu.small import of_method
@@ -207,7 +208,7 @@ def test_a_run_goes_on_in_the_group_that_its_people_were_merged_into(own, monkey
     before = "00" * 8
     people.folder(before)
     PeopleLedger(people.folder(before)).declare(PeoplesBudget(500.0, 1e-3))
-    people.merge_ledgers(before, mine)
+    people._merge_ledgers(before, mine)
     done = train(None, run, resume=True)
     assert done.round == 5
     kept = PeopleLedger(people.folder(before))

@@ -1,22 +1,24 @@
-"""`tacit export`: the one bundle that is meant for sharing."""
+"""`tacit export`: the one bundle that is meant for sharing.
+
+Everything else in a run directory is for its owner only.  What must not be released is refused, or
+marked on the model card if that is asked for.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, whole_number
-from tacit.cli.output import new_directory
+from tacit.cli.options import AsJson, Round, RunArgument
+from tacit.cli.output import emit, new_directory
 
 if TYPE_CHECKING:
     from tacit.privacy.guarantee import Guarantee
     from tacit.runs.export import Facts
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
 EXAMPLES = """
 Examples:
@@ -28,19 +30,12 @@ Examples:
 
 
 def export(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
-    ],
+    run: RunArgument,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="DIR", help="The directory to make.  [default: RUN-export]"),
     ] = None,
-    round: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
-        ),
-    ] = None,
+    round: Round = None,
     not_for_release: Annotated[
         bool,
         typer.Option(
@@ -58,11 +53,11 @@ def export(
     from tacit.privacy.ledger import Ledger
     from tacit.runs import export as bundles
     from tacit.runs.personalization import refuse_personal
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
     out = out or Path(f"{run}-export")
     refuse_personal(run)
-    opened = Run.open(run)
+    opened = LanguageRun.open(run)
     claimed = opened.guarantee()
     why_not = claimed.why_not_for_release
     if why_not and not not_for_release:
@@ -71,35 +66,36 @@ def export(
             " --not-for-release"
         )
     if not why_not and not_for_release:
-        why_not = "whoever exported it says so"
+        why_not = "the person who exported it says so"
     facts = _facts(opened, claimed, round)
     with new_directory(out) as folder:
         words = opened.tokenizer_at(facts.round).to_json()
         bundles.write(folder, opened.directory, facts, words, why_not)
-    if as_json:
-        row = {
-            "out": str(out),
-            "run": str(run),
-            "round": facts.round,
-            "files": list(bundles.FILES),
-            "not_for_release": why_not,
-            "complete": facts.is_complete,
-            "claim": claimed.claim,
-            "head": Ledger.read(out / "ledger.jsonl").head.to_json(),
-        }
-        json.dump(row, sys.stdout, indent=2, allow_nan=False)
-        print()
-        return
-    console = Console(highlight=False, markup=False)
-    console.print(f"In {out}: {', '.join(bundles.FILES)}, of the model after round {facts.round}.")
-    if why_not:
-        console.print(f"Not for release: {why_not}.")
-    if not facts.is_complete:
+    row = {
+        "out": str(out),
+        "run": str(run),
+        "round": facts.round,
+        "files": list(bundles.FILES),
+        "not_for_release": why_not,
+        "complete": facts.is_complete,
+        "claim": claimed.claim,
+        "head": Ledger.read(out / "ledger.jsonl").head.to_json(),
+    }
+    emit(row, as_json, lambda console: _print(console, row))
+
+
+def _print(console: Console, row: dict[str, Any]) -> None:
+    files = ", ".join(row["files"])
+    console.print(f"In {row['out']}: {files}, of the model after round {row['round']}.")
+    if row["not_for_release"]:
+        console.print(f"Not for release: {row['not_for_release']}.")
+    if not row["complete"]:
         console.print("The training is not finished: further rounds that are released cost more.")
-    console.print(claimed.claim)
+    console.print(row["claim"])
 
 
-def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
+def _facts(run: LanguageRun, claimed: Guarantee, round: int | None) -> Facts:
+    """What the model card says; weights that started from one person's model are refused."""
     from tacit.models import weights
     from tacit.models.base import parameter_count
     from tacit.runs.export import Facts
@@ -107,10 +103,10 @@ def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
 
     checkpoint = run.directory.checkpoints.read(round)
     refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
-    model, words = run.model(checkpoint.round), run.tokenizer_at(checkpoint.round)
-    measured = [row for row in run.metrics() if row["round"] == checkpoint.round]
+    model, words = run.model(checkpoint.leg), run.tokenizer_at(checkpoint.leg)
+    measured = [row for row in run.metrics() if row["round"] == checkpoint.leg]
     return Facts(
-        round=checkpoint.round,
+        round=checkpoint.leg,
         is_complete=run.is_complete,
         key_exists=run.directory.key_file.exists(),
         guarantee=claimed,

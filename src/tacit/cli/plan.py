@@ -1,19 +1,24 @@
-"""`tacit plan`: what training would cost, before anything is trained."""
+"""`tacit plan`: what training would cost, before anything is trained.
+
+Epsilon follows from the population, the cohort, the rounds, the noise and delta alone, so that it
+can be known, and any one of these solved for, without data.
+"""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import AsJson, experiment, number, whole_number
+from tacit.cli.options import AsJson, Delta, experiment, number, whole_number
+from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_epsilon
+
+if TYPE_CHECKING:
+    from tacit.mechanisms.planning import Answer
 
 EXAMPLES = """
 Examples:
@@ -35,31 +40,28 @@ def plan(
         ),
     ],
     cohort: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this form together with a parser)
+        int | None,
         typer.Option(parser=whole_number, metavar="C", help="Users per round, on average."),
     ] = None,
     rounds: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(parser=whole_number, metavar="T", help="Rounds of training."),
     ] = None,
     noise_multiplier: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             parser=number, metavar="Z", help="z: noise over the sensitivity under add/remove-one."
         ),
     ] = None,
     target_epsilon: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             parser=number,
             metavar="EPSILON",
             help="Solve for the noise, rounds or cohort that is left out.",
         ),
     ] = None,
-    delta: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(parser=number, metavar="DELTA", help="Below 1/K.  [default: K^-1.1]"),
-    ] = None,
+    delta: Delta = None,
     accountant: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +76,7 @@ def plan(
         str, typer.Option(metavar="NAME", help="Denominator of the average: fixed or clipped.")
     ] = "fixed",
     max_cohort: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number, metavar="N", help="Cap of a truncated cohort.  [default: derived]"
         ),
@@ -95,11 +97,11 @@ def plan(
     ] = False,
     as_json: AsJson = False,
     plot: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Draw epsilon over rounds: .png, .svg or .pdf."),
     ] = None,
 ) -> None:
-    """What a training would cost, or what it must be so that it costs no more.
+    """Compute the epsilon of a training before it is run, or what it takes to meet an epsilon.
 
     Leave one of --noise-multiplier, --rounds and --cohort out and give --target-epsilon to solve
     for it.  Nothing is trained and no data is read.
@@ -123,21 +125,17 @@ def plan(
     if plot is not None:
         figures.check_target(plot)
     with Console(stderr=True).status("accounting"):
-        found, refused = answers(question, accountant, precise=precise)
-    rows = [as_row(answer) for answer in found]
-    if as_json:
-        json.dump(rows, sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        _print(rows, refused, question.asked)
+        answered, refused = answers(question, accountant, precise=precise)
+    rows = [_as_row(answer) for answer in answered]
+    emit(rows, as_json, lambda console: _print(console, rows, refused, question.asked))
     if plot is not None:
-        figures.epsilon_over_rounds(found[0], plot)
+        figures.epsilon_over_rounds(answered[0], plot)
 
 
-def as_row(answer: Any) -> dict[str, Any]:
+def _as_row(answer: Answer) -> dict[str, Any]:
     """One answer under the names that scripts rely on."""
     plan = answer.plan
-    event = plan.event()
+    event: Any = plan.event()  # of Gaussian noise: all other plans are refused before
     return {
         "accountant": answer.accountant,
         "epsilon": answer.epsilon if math.isfinite(answer.epsilon) else None,
@@ -146,7 +144,7 @@ def as_row(answer: Any) -> dict[str, Any]:
         "sampling_prob": plan.sampler.sampling_prob,
         "rounds": answer.rounds,
         "unit": plan.unit,
-        "adjacency": plan.adjacency.value,
+        "adjacency": plan.adjacency.value if plan.adjacency is not None else None,
         "claim": answer.claim,
         "projected": answer.projected,
         "population": plan.population,
@@ -156,8 +154,9 @@ def as_row(answer: Any) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]], refused: dict[str, str], asked: str) -> None:
-    console = Console(highlight=False)
+def _print(
+    console: Console, rows: list[dict[str, Any]], refused: dict[str, str], asked: str
+) -> None:
     first = rows[0]
     console.print(
         f"{first['rounds']:,} rounds of {first['cohort']:,.6g} {first['unit']}s a round out of"
@@ -165,45 +164,34 @@ def _print(rows: list[dict[str, Any]], refused: dict[str, str], asked: str) -> N
     )
     if asked != "epsilon":
         solved = f"{first[asked]:,.6g}" if asked == "noise_multiplier" else f"{first[asked]:,.0f}"
-        name = asked.replace("_", " ")
-        console.print(f"{name}: [bold]{solved}[/bold] (solved for, by {first['accountant']})")
-    labelled = any(row["projected"] for row in rows)
-    halved = any(row["noise_multiplier"] != row["accounted_noise_multiplier"] for row in rows)
-    table = Table()
-    table.add_column("accountant")
-    table.add_column("epsilon", justify="right", style="bold")
-    table.add_column("noise multiplier", justify="right")
-    if halved:
-        table.add_column("accounted as", justify="right")
-    table.add_column("sampling prob.", justify="right")
-    if labelled:
-        table.add_column("this is")
-    for row in rows:
-        epsilon = math.inf if row["epsilon"] is None else row["epsilon"]
-        cells = [row["accountant"], format_epsilon(epsilon), f"{row['noise_multiplier']:.6g}"]
-        if halved:
-            cells.append(f"{row['accounted_noise_multiplier']:.6g}")
-        cells.append(f"{row['sampling_prob']:.6g}")
-        if labelled:
-            cells.append("projected" if row["projected"] else "actual")
-        table.add_row(*cells)
-    console.print(table)
+        console.print(f"{asked.replace('_', ' ')}: {solved} (solved for, by {first['accountant']})")
+    columns = {
+        "accountant": [row["accountant"] for row in rows],
+        ">epsilon": [epsilon(row["epsilon"]) for row in rows],
+        ">noise multiplier": [f"{row['noise_multiplier']:.6g}" for row in rows],
+    }
+    if any(row["noise_multiplier"] != row["accounted_noise_multiplier"] for row in rows):
+        columns[">accounted as"] = [f"{row['accounted_noise_multiplier']:.6g}" for row in rows]
+    columns[">sampling prob."] = [f"{row['sampling_prob']:.6g}" for row in rows]
+    if any(row["projected"] for row in rows):
+        columns["this is"] = ["projected" if row["projected"] else "actual" for row in rows]
+    console.print(table(*columns, rows=zip(*columns.values(), strict=True)))
     console.print(first["claim"])
-    console.print(_meaning(math.inf if first["epsilon"] is None else first["epsilon"], first))
+    console.print(_meaning(first))
     for name, reason in refused.items():
-        console.print(f"[dim]{name}: not shown, because {reason}.[/dim]")
+        console.print(f"{name}: not shown, because {reason}.", style="dim")
 
 
-def _meaning(epsilon: float, row: dict[str, Any]) -> str:
-    """What the figure says about a person, in one sentence."""
-    if epsilon > 20:
+def _meaning(row: dict[str, Any]) -> str:
+    """What (epsilon, delta) bounds, in one sentence: TPR <= exp(epsilon) FPR + delta."""
+    if row["epsilon"] is None or row["epsilon"] > 20:
         return (
             "In words: at this epsilon the guarantee says next to nothing about whether one"
             f" {row['unit']} took part."
         )
-    factor = format_epsilon(math.exp(epsilon), 3)
+    factor = format_epsilon(math.exp(row["epsilon"]), 3)
     return (
-        f"In words: whoever tries to tell from the trained model whether a given {row['unit']} took"
-        f" part, knowing everything else, is right about those who did at most {factor} times as"
-        f" often as wrong about those who did not, plus {row['delta']:g}."
+        f"In words: any test for whether a given {row['unit']} took part, even by somebody who"
+        " knows everybody else's data, has a true positive rate of at most"
+        f" {factor} x its false positive rate + {row['delta']:g}."
     )

@@ -32,6 +32,8 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import tomli_w
+
 from tacit.config.experiment import Experiment
 from tacit.config.sections import Complete, Tables, merge, read_toml
 
@@ -62,6 +64,20 @@ class Recipe(Generic[E]):
         if (variant or "") not in self.experiments:
             raise _no_variant(self.name, variant or "", self.variants)
         return self.experiments[variant or ""]
+
+    def to_toml(self) -> str:
+        """A recipe with the same experiments: what they share, then what is each variant's own."""
+        tables = {
+            variant: experiment.model_dump(mode="json", exclude_none=True)
+            for variant, experiment in self.experiments.items()
+        }
+        if not self.variants:
+            return tomli_w.dumps(tables[""])
+        for table in tables.values():
+            del table["name"]  # follows from the recipe's name and the variant's
+        shared = _shared(list(tables.values()))
+        own = {variant: _without(table, shared) for variant, table in tables.items()}
+        return tomli_w.dumps({**shared, "variants": own})
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,28 @@ class Shelf(Generic[E]):
 
 TRAINING = Shelf(Experiment)
 names, load, source = TRAINING.names, TRAINING.load, TRAINING.source
+
+
+def _shared(tables: Sequence[Tables]) -> Tables:
+    """The values that all tables have."""
+    first, *others = tables
+    shared: Tables = {}
+    for key, value in first.items():
+        values = [table.get(key) for table in others]
+        if all(other == value for other in values):
+            shared[key] = value
+        elif isinstance(value, dict) and all(isinstance(other, dict) for other in values):
+            shared[key] = _shared([value, *(other or {} for other in values)])
+    return shared
+
+
+def _without(table: Tables, shared: Tables) -> Tables:
+    """What a table has beyond the shared values; where both have a key, both have tables."""
+    return {
+        key: _without(value, shared[key]) if key in shared else value
+        for key, value in table.items()
+        if key not in shared or value != shared[key]
+    }
 
 
 def _no_variant(recipe: str, variant: str, known: Sequence[str]) -> ValueError:

@@ -8,31 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit.mechanisms.clipping import (
-    Clipper,
-    ClipSchedule,
-    ConstantClip,
-    FlatClip,
-    NoClip,
-    PerLayerClip,
-    QuantileClip,
-)
-from tacit.mechanisms.estimators import (
-    ClippedDenominator,
-    Estimator,
-    FixedDenominator,
-    TrueAverage,
-    UserWeighting,
-)
+from tacit.mechanisms import clipping, estimators, samplers
+from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
+from tacit.mechanisms.estimators import Estimator
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import (
-    FixedSizeSampler,
-    PoissonSampler,
-    Sampler,
-    TruncatedPoissonSampler,
-    WithReplacementSampler,
-)
+from tacit.mechanisms.samplers import Sampler
 from tacit.privacy.events import Adjacency
 
 
@@ -84,8 +65,8 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
         clipper=clipper,
         estimator=estimator,
         noise=IndependentNoise(z) if z else None,
-        weighting=UserWeighting(settings.user_weight_cap),
-        schedule=settings.schedule or ConstantClip(),
+        weighting=estimators.UserWeighting(settings.user_weight_cap),
+        schedule=settings.schedule or clipping.ConstantClip(),
         adaptive=settings.adaptive,
         layers=settings.layers,
         weight_aware=settings.weight_aware,
@@ -94,18 +75,21 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
 
 
 def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
+    """The sampler by its name; q is the expected cohort over the declared population."""
     K, q = settings.population, settings.cohort / settings.population
     match settings.sampling:
         case "poisson":
-            return PoissonSampler(q)
+            return samplers.PoissonSampler(q)
         case "truncated" if settings.max_cohort is not None:
-            return TruncatedPoissonSampler(K, q, settings.max_cohort)
+            return samplers.TruncatedPoissonSampler(K, q, settings.max_cohort)
         case "truncated":
-            return TruncatedPoissonSampler.with_default_cap(K, q, delta=delta, rounds=rounds)
+            return samplers.TruncatedPoissonSampler.with_default_cap(
+                K, q, delta=delta, rounds=rounds
+            )
         case "fixed":
-            return FixedSizeSampler(K, _whole_cohort(settings))
+            return samplers.FixedSizeSampler(K, _whole_cohort(settings))
         case "with-replacement":
-            return WithReplacementSampler(K, _whole_cohort(settings))
+            return samplers.WithReplacementSampler(K, _whole_cohort(settings))
     raise ValueError(
         "sampling must be one of poisson, truncated, fixed, with-replacement, got"
         f" {settings.sampling!r}"
@@ -113,6 +97,7 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
 
 
 def _whole_cohort(settings: PlanSettings) -> int:
+    """The cohort as an integer, which sampling of an exact size needs."""
     if not float(settings.cohort).is_integer():
         raise ValueError(
             f"plan.cohort must be whole for {settings.sampling} sampling: {settings.cohort}"
@@ -121,25 +106,27 @@ def _whole_cohort(settings: PlanSettings) -> int:
 
 
 def _clipper(settings: PlanSettings) -> Clipper:
+    """No clip, one norm per layer as given or even, or one norm for the whole update."""
     if settings.clipping == "none":
-        return NoClip()
+        return clipping.NoClip()
     if settings.layer_clip_norms is not None:
-        return PerLayerClip(settings.layer_clip_norms)
+        return clipping.PerLayerClip(settings.layer_clip_norms)
     assert settings.clip_norm is not None, "only no clipping has no clip norm"
     if settings.clipping == "per-layer":
-        return PerLayerClip.even(settings.clip_norm, len(settings.layers or ()))
-    return FlatClip(settings.clip_norm)
+        return clipping.PerLayerClip.even(settings.clip_norm, len(settings.layers or ()))
+    return clipping.FlatClip(settings.clip_norm)
 
 
 def _estimator(settings: PlanSettings) -> Estimator:
+    """The estimator by its name, with its declared weight, or K."""
     K = float(settings.population)
     match settings.estimator:
         case "fixed":
-            return FixedDenominator(settings.total_weight or K)
+            return estimators.FixedDenominator(settings.total_weight or K)
         case "clipped":
-            return ClippedDenominator(settings.min_weight or K)
+            return estimators.ClippedDenominator(settings.min_weight or K)
         case "true-average":
-            return TrueAverage()
+            return estimators.TrueAverage()
     raise ValueError(
         f"estimator must be one of fixed, clipped, true-average, got {settings.estimator!r}"
     )
@@ -149,7 +136,7 @@ def _noise_multiplier(
     noise_stddev: float, sampler: Sampler, clipper: Clipper, estimator: Estimator
 ) -> float:
     """z for a sigma on the average: the inverse of sigma = zS/(qW), or of 2zS/(qW_min)."""
-    if isinstance(estimator, TrueAverage) or isinstance(clipper, NoClip):
+    if isinstance(estimator, estimators.TrueAverage) or isinstance(clipper, clipping.NoClip):
         raise ValueError(
             "plan.noise_stddev needs a clip norm and an estimator of bounded sensitivity"
         )

@@ -17,19 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms import clipping as clippers
-from tacit.mechanisms import clipping as schedules
-from tacit.mechanisms import estimators, parts, refusals, samplers
-from tacit.mechanisms.clipping import (
-    Clipper,
-    ClipSchedule,
-    ClipState,
-    ConstantClip,
-    QuantileClip,
-    bit_sensitivity,
-    joint_noise_multiplier,
-    split_noise_multiplier,
-)
+from tacit.mechanisms import clipping, estimators, parts, refusals, samplers
+from tacit.mechanisms.clipping import Clipper, ClipSchedule, ClipState, QuantileClip
 from tacit.mechanisms.estimators import Estimator, UserWeighting
 from tacit.mechanisms.fixed_point import (
     CLIP_BITS,
@@ -84,7 +73,7 @@ class RoundPlan(parts.Part):
     estimator: Estimator
     noise: Noise | None = None
     weighting: UserWeighting = field(default_factory=UserWeighting)
-    schedule: ClipSchedule = field(default_factory=ConstantClip)
+    schedule: ClipSchedule = field(default_factory=clipping.ConstantClip)
     adaptive: QuantileClip | None = None
     layers: tuple[int, ...] | None = None
     weight_aware: bool = False
@@ -98,6 +87,7 @@ class RoundPlan(parts.Part):
 
     @property
     def is_private(self) -> bool:
+        """Whether there is noise, and so a guarantee."""
         return self.noise is not None
 
     @property
@@ -107,6 +97,7 @@ class RoundPlan(parts.Part):
 
     @property
     def adjacency(self) -> Adjacency | None:
+        """What two neighbouring datasets differ in, by the sampler; None without a guarantee."""
         return self.sampler.adjacency
 
     @property
@@ -132,7 +123,7 @@ class RoundPlan(parts.Part):
         z = self.noise_multiplier or 0.0
         if not z or not self.bits:
             return z
-        return split_noise_multiplier(z, self.bit_noise_stddev, self.bits)
+        return clipping.split_noise_multiplier(z, self.bit_noise_stddev, self.bits)
 
     def noise_stddev(self, clip_state: ClipState | None = None) -> float:
         """sigma, on the average: zS/(qW), or 2zS/(qW_min) with the clipped denominator."""
@@ -171,8 +162,8 @@ class RoundPlan(parts.Part):
         assert self.is_private, "a plan without noise has no multiplier"
         assert adjacency is not None, "a plan with noise has a sampler for it"
         update = self.relative_noise / self.estimator.relative_sensitivity(adjacency)
-        bit = self.bit_noise_stddev / bit_sensitivity(adjacency)
-        return joint_noise_multiplier([update] + [bit] * self.bits)
+        bit = self.bit_noise_stddev / clipping.bit_sensitivity(adjacency)
+        return clipping.joint_noise_multiplier([update] + [bit] * self.bits)
 
     # A round.
 
@@ -213,7 +204,7 @@ class RoundPlan(parts.Part):
         return Contribution(
             self.grid(clip_state).quantise(clipped.values, still_to_weigh),
             weight,
-            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT).astype(np.int64),
+            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT),
         )
 
     def statistic(self, total: Contribution) -> NDArray[Any]:
@@ -250,6 +241,7 @@ class RoundPlan(parts.Part):
     def _next_clip_state(
         self, now: ClipState, bits: Integers, stream_for: Callable[[str], Stream]
     ) -> ClipState:
+        """The next round's S: by the schedule, or from the noisy clip bits."""
         if self.adaptive is None:
             return self.schedule.state(self.clipper.norms, now.round + 1)
         if self.is_private:
@@ -261,9 +253,11 @@ class RoundPlan(parts.Part):
 
     @property
     def _denominator(self) -> float:
+        """qW or qW_min: the public constant that the noisy statistic is divided by."""
         return self.estimator.denominator(self.sampler.sampling_prob)
 
     def _clipper(self, clip_state: ClipState) -> Clipper:
+        """The plan's way of clipping with the norms of this round."""
         if len(clip_state.norms) != len(self.clipper.norms):
             raise ValueError(
                 f"clip_state must have {len(self.clipper.norms)} norms, got {len(clip_state.norms)}"
@@ -337,18 +331,18 @@ _PARTS: dict[str, type[parts.Part]] = {
         samplers.TruncatedPoissonSampler,
         samplers.FixedSizeSampler,
         samplers.WithReplacementSampler,
-        clippers.FlatClip,
-        clippers.PerLayerClip,
-        clippers.NoClip,
+        clipping.FlatClip,
+        clipping.PerLayerClip,
+        clipping.NoClip,
         estimators.TrueAverage,
         estimators.FixedDenominator,
         estimators.ClippedDenominator,
         IndependentNoise,
         UserWeighting,
-        schedules.ConstantClip,
-        schedules.StepClip,
-        schedules.GeometricClip,
-        schedules.LinearClip,
+        clipping.ConstantClip,
+        clipping.StepClip,
+        clipping.GeometricClip,
+        clipping.LinearClip,
         QuantileClip,
     )
 }

@@ -20,12 +20,9 @@ from tacit.privacy.accountants import (
     default_accountant,
     sound_accountants,
 )
-from tacit.privacy.events import Composition, Event
+from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment
-
-SAMPLINGS = ("poisson", "truncated", "fixed")
-ESTIMATORS = ("fixed", "clipped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +74,14 @@ class Answer:
 
     @property
     def claim(self) -> str:
+        """The guarantee in words, as a training with this plan would state it."""
         planned = self.plan.guarantee(
             self.epsilon, self.delta, self.accountant, self.rounds, projected=self.projected
         )
         return planned.claim
 
 
-def solve(
+def _solve(
     question: Question, accountant: Accountant | None = None, *, precise: bool = False
 ) -> Question:
     """The question with what it asks for filled in; the target is met, never exceeded."""
@@ -100,28 +98,22 @@ def solve(
         noise_multiplier=None if question.experiment else question.noise_multiplier or 1.0,
     )
     by = accountant or default_accountant(
-        Composition.of([plan_for(known).event()]), precise=precise
+        Composition.of([_plan_for(known).event()]), precise=precise
     )
     if asked == "noise_multiplier":
-        assert question.rounds is not None
-
-        def event_at_noise(z: float) -> Event:
-            return plan_for(replace(known, noise_multiplier=z)).event()
-
-        found = calibration.noise_for_epsilon(
-            event_at_noise,
-            rounds=question.rounds,
+        z = calibration.noise_for_releases(
+            lambda z: _plan_for(replace(known, noise_multiplier=z)).releases(known.rounds or 1),
             delta=delta,
             target_epsilon=target,
             accountant=by,
         )
-        return replace(known, noise_multiplier=found)
+        return replace(known, noise_multiplier=z)
     if asked == "rounds":
         rounds = calibration.rounds_for_epsilon(
-            plan_for(known).event(), delta=delta, target_epsilon=target, accountant=by
+            _plan_for(known).event(), delta=delta, target_epsilon=target, accountant=by
         )
         if rounds == 0:
-            first = by.epsilon(Composition.of([plan_for(known).event()]), delta)
+            first = by.epsilon(Composition.of([_plan_for(known).event()]), delta)
             raise ValueError(
                 f"target_epsilon of {target} allows no round at all: the first one costs"
                 f" {first:.4g} already; use more noise or a smaller cohort"
@@ -129,7 +121,7 @@ def solve(
         return replace(known, rounds=rounds)
     assert question.rounds is not None
     cohort = calibration.cohort_for_epsilon(
-        lambda c: plan_for(replace(known, cohort=c)).event(),
+        lambda c: _plan_for(replace(known, cohort=c)).event(),
         population=min(question.population, question.max_cohort or question.population),
         rounds=question.rounds,
         delta=delta,
@@ -150,10 +142,15 @@ def answers(
     """
     named = accountant if accountant not in (None, "all") else None
     by = accountant_named(named, precise=precise) if named else None
-    solved = solve(question, by, precise=precise)
-    event = plan_for(solved).event()
-    chosen, refused = _choose(event, by, every=accountant == "all", precise=precise)
-    found = [_answer(solved, a, projected=solved.experiment is not None) for a in chosen]
+    solved = _solve(question, by, precise=precise)
+    event = _plan_for(solved).event()
+    chosen: Sequence[Accountant] = [by] if by else []
+    refused: dict[str, str] = {}
+    if by is None:
+        chosen, refused = sound_accountants(Composition.of([event]), precise=precise)
+        if accountant is None:
+            chosen, refused = chosen[:1], {}
+    rows = [_answer(solved, a, projected=solved.experiment is not None) for a in chosen]
     if solved.experiment is not None:
         run = solved.experiment
         actual = replace(
@@ -162,27 +159,19 @@ def answers(
             population=run.population or solved.population,
             rounds=run.rounds or solved.rounds,
         )
-        found += [_answer(actual, a, projected=False) for a in chosen]
-    return found, refused
-
-
-def _choose(
-    event: Event, by: Accountant | None, *, every: bool, precise: bool
-) -> tuple[Sequence[Accountant], dict[str, str]]:
-    if by is not None:
-        return [by], {}
-    sound, refused = sound_accountants(Composition.of([event]), precise=precise)
-    return (sound, refused) if every else (sound[:1], {})
+        rows += [_answer(actual, a, projected=False) for a in chosen]
+    return rows, refused
 
 
 def _answer(question: Question, accountant: Accountant, *, projected: bool) -> Answer:
+    """One accountant's epsilon for a question without unknowns."""
     assert question.rounds is not None
-    plan, delta = plan_for(question), question.chosen_delta
+    plan, delta = _plan_for(question), question.chosen_delta
     epsilon = accountant.epsilon(plan.releases(question.rounds), delta)
     return Answer(plan, question.rounds, delta, epsilon, accountant.name, projected)
 
 
-def plan_for(question: Question) -> RoundPlan:
+def _plan_for(question: Question) -> RoundPlan:
     """The plan of a question with cohort and noise known.
 
     The clip norm is 1 unless an experiment has one: the noise follows it, so no cost depends on it.
@@ -206,13 +195,11 @@ def plan_for(question: Question) -> RoundPlan:
 
 
 def _check(question: Question) -> None:
+    """Refuse what no plan could be made of; the plan itself refuses the rest."""
     population = checks.whole("population", question.population, at_least=2)
-    if question.cohort is not None:
-        checks.whole("cohort", question.cohort, at_least=1)
-        if question.cohort > population:
-            raise ValueError(
-                f"cohort must be at most the population of {population:,}, got {question.cohort:,}"
-            )
+    cohort, max_cohort = question.cohort, question.max_cohort
+    if cohort is not None and checks.whole("cohort", cohort, at_least=1) > population:
+        raise ValueError(f"cohort must be at most the population of {population:,}, got {cohort:,}")
     if question.rounds is not None:
         checks.whole("rounds", question.rounds, at_least=1)
     if question.noise_multiplier is not None:
@@ -224,60 +211,45 @@ def _check(question: Question) -> None:
             f"delta must be above 0 and below 1/population = {1 / population:.3g}, or one user in"
             f" the population may be given away whole; got {question.delta:g}"
         )
-    if question.sampling not in SAMPLINGS:
+    if max_cohort is not None and question.sampling != "truncated":
         raise ValueError(
-            f"sampling must be one of {', '.join(SAMPLINGS)}, got {question.sampling!r}"
-        )
-    if question.estimator not in ESTIMATORS:
-        raise ValueError(
-            f"estimator must be one of {', '.join(ESTIMATORS)}, got {question.estimator!r}"
-        )
-    if question.max_cohort is not None:
-        _check_max_cohort(question)
-    _check_what_is_asked(question)
-
-
-def _check_max_cohort(question: Question) -> None:
-    if question.sampling != "truncated":
-        raise ValueError(
-            f"max_cohort applies to truncated Poisson sampling only, got {question.max_cohort} with"
+            f"max_cohort applies to truncated Poisson sampling only, got {max_cohort} with"
             f" {question.sampling} sampling; add --sampling truncated or drop it"
         )
-    assert question.max_cohort is not None
-    checks.whole("max_cohort", question.max_cohort, at_least=1)
-    if question.cohort is not None and question.max_cohort < question.cohort:
+    if max_cohort is not None and cohort is not None and max_cohort < cohort:
         raise ValueError(
-            f"max_cohort must be at least the expected cohort of {question.cohort}, got"
-            f" {question.max_cohort}"
+            f"max_cohort must be at least the expected cohort of {cohort}, got {max_cohort}"
         )
+    if question.experiment is not None:
+        _check_experiment(question, question.experiment)
+    _check_unknowns(question)
 
 
-def _check_what_is_asked(question: Question) -> None:
-    """Exactly one of epsilon, noise, rounds and cohort is unknown."""
-    if question.experiment is not None and question.noise_multiplier is not None:
+def _check_experiment(question: Question, experiment: SmallExperiment) -> None:
+    """An experiment sets the noise, for the estimator whose sensitivity is S / cohort."""
+    if question.noise_multiplier is not None:
         raise ValueError(
             "noise_multiplier and from_experiment contradict each other, because the experiment"
             " sets the noise; give one of them"
         )
-    if question.experiment is not None and question.estimator != "fixed":
+    if question.estimator != "fixed":
         raise ValueError("from_experiment needs the fixed estimator, whose sensitivity is S/cohort")
-    if question.experiment is not None:
-        its_population = question.experiment.population or question.population
-        if question.experiment.cohort > its_population:
-            raise ValueError(
-                f"the experiment's cohort must be at most the population of {its_population:,},"
-                f" got {question.experiment.cohort:g}"
-            )
-    has_noise = question.noise_multiplier is not None or question.experiment is not None
-    missing = [
-        name
-        for name, known in (
-            ("noise_multiplier", has_noise),
-            ("rounds", question.rounds is not None),
-            ("cohort", question.cohort is not None),
+    population = experiment.population or question.population
+    if experiment.cohort > population:
+        raise ValueError(
+            f"the experiment's cohort must be at most the population of {population:,},"
+            f" got {experiment.cohort:g}"
         )
-        if not known
-    ]
+
+
+def _check_unknowns(question: Question) -> None:
+    """Exactly one of epsilon, noise, rounds and cohort is unknown."""
+    known = {
+        "noise_multiplier": question.noise_multiplier or question.experiment,
+        "rounds": question.rounds,
+        "cohort": question.cohort,
+    }
+    missing = [name for name, value in known.items() if value is None]
     if question.target_epsilon is None and missing:
         raise ValueError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give all of"

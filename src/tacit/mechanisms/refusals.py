@@ -8,22 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacit.mechanisms.clipping import (
-    Clipper,
-    ClipSchedule,
-    ConstantClip,
-    NoClip,
-    PerLayerClip,
-    QuantileClip,
-    split_noise_multiplier,
-)
-from tacit.mechanisms.estimators import (
-    ClippedDenominator,
-    Estimator,
-    FixedDenominator,
-    TrueAverage,
-    UserWeighting,
-)
+from tacit.mechanisms import clipping, estimators
+from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip
+from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
 from tacit.mechanisms.noise import Noise
 from tacit.mechanisms.samplers import Sampler, WithReplacementSampler
@@ -50,16 +37,17 @@ def check_plan(plan: RoundPlan) -> None:
 
 
 def _check_fields(plan: RoundPlan) -> None:
+    """Every part is of the kind that its field is for: a plan may have been read from JSON."""
     if plan.unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {plan.unit!r}")
     for name, value, kind in (
         ("sampler", plan.sampler, Sampler),
-        ("clipper", plan.clipper, Clipper),
-        ("estimator", plan.estimator, Estimator),
+        ("clipper", plan.clipper, clipping.Clipper),
+        ("estimator", plan.estimator, estimators.Estimator),
         ("noise", plan.noise, (Noise, type(None))),
-        ("weighting", plan.weighting, UserWeighting),
-        ("schedule", plan.schedule, ClipSchedule),
-        ("adaptive", plan.adaptive, (QuantileClip, type(None))),
+        ("weighting", plan.weighting, estimators.UserWeighting),
+        ("schedule", plan.schedule, clipping.ClipSchedule),
+        ("adaptive", plan.adaptive, (clipping.QuantileClip, type(None))),
     ):
         if not isinstance(value, kind):
             raise ValueError(f"{name} cannot be {value!r}")
@@ -94,6 +82,7 @@ def _check_population(plan: RoundPlan) -> None:
 
 
 def _check_clipping(plan: RoundPlan) -> None:
+    """There is a norm for whatever changes norms, and one norm or one for each layer."""
     changes = plan.adaptive is not None or not isinstance(plan.schedule, ConstantClip)
     if isinstance(plan.clipper, NoClip) and changes:
         raise ValueError(
@@ -145,7 +134,9 @@ def _check_private(plan: RoundPlan) -> None:
             " FixedSizeSampler"
         )
     if plan.bits:
-        split_noise_multiplier(z, plan.bit_noise_stddev, plan.bits)  # raises if nothing is left
+        clipping.split_noise_multiplier(
+            z, plan.bit_noise_stddev, plan.bits
+        )  # raises if nothing is left
         largest = LARGEST_NOISE / 2**CLIP_BITS
         if not plan.bit_noise_stddev <= largest:
             raise ValueError(

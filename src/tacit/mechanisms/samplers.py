@@ -47,9 +47,9 @@ class Sampler(Part, abc.ABC):
     def event(self, noise_multiplier: float) -> Event:
         """The event of one round whose noise stddev / sensitivity is `noise_multiplier`."""
 
-    @abc.abstractmethod
     def describe(self) -> str:
         """The sampler in a few words, as the claim names it."""
+        return self.event(1.0).sampling
 
     @abc.abstractmethod
     def largest_cohort(self, population: int) -> int:
@@ -72,19 +72,16 @@ class PoissonSampler(Sampler):
         checks.probability("sampling_prob", self.sampling_prob)
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """A binomial size, then a uniform subset of that size: every user joins independently."""
         if users == 0:
             return np.empty(0, np.int64)
         return stream.subset(users, stream.binomial(users, self.sampling_prob))
 
     def event(self, noise_multiplier: float) -> Event:
+        """The Poisson-sampled Gaussian, or the plain one if everybody joins."""
         if self.sampling_prob == 1:
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.PoissonGaussian(self.sampling_prob, noise_multiplier)
-
-    def describe(self) -> str:
-        if self.sampling_prob == 1:
-            return "no sampling (everybody in every round)"
-        return f"Poisson sampling with probability {self.sampling_prob:.6g}"
 
     def largest_cohort(self, population: int) -> int:
         return population
@@ -92,7 +89,7 @@ class PoissonSampler(Sampler):
 
 @dataclass(frozen=True)
 class _SlotSampler(Sampler):
-    """What the samplers over a declared number of slots share."""
+    """A sampler over a declared number of slots, of which actual users fill the first."""
 
     population: int
 
@@ -146,20 +143,16 @@ class TruncatedPoissonSampler(_SlotSampler):
         return cls(population, sampling_prob, low)
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """A binomial number of slots, cut to the cap, and the users in them."""
         size = min(stream.binomial(self.population, self.sampling_prob), self.max_cohort)
         return self._occupied(users, size, stream)
 
     def event(self, noise_multiplier: float) -> Event:
+        """An event of its own, or that of Poisson sampling where the cap cannot bind."""
         if self.max_cohort >= self.population:
             return PoissonSampler(self.sampling_prob).event(noise_multiplier)
         return events.TruncatedPoissonGaussian(
             self.population, self.sampling_prob, self.max_cohort, noise_multiplier
-        )
-
-    def describe(self) -> str:
-        return (
-            f"Poisson sampling with probability {self.sampling_prob:.6g}, cut to"
-            f" {self.max_cohort:,} a round"
         )
 
     def largest_cohort(self, population: int) -> int:
@@ -168,7 +161,7 @@ class TruncatedPoissonSampler(_SlotSampler):
 
 @dataclass(frozen=True)
 class _SizedSampler(_SlotSampler):
-    """What the samplers with an exact cohort size share."""
+    """A sampler of exactly C = `cohort` users a round, so q = C / K."""
 
     cohort: int
 
@@ -201,17 +194,14 @@ class FixedSizeSampler(_SizedSampler):
     adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """The users among `cohort` slots; fewer than that if there are empty slots."""
         return self._occupied(users, self.cohort, stream)
 
     def event(self, noise_multiplier: float) -> Event:
+        """Sampling without replacement, or the plain Gaussian if everybody takes part."""
         if self.cohort == self.population:
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.FixedSizeGaussian(self.population, self.cohort, noise_multiplier)
-
-    def describe(self) -> str:
-        if self.cohort == self.population:
-            return "no sampling (everybody in every round)"
-        return f"fixed-size sampling of {self.cohort:,} a round without replacement"
 
 
 @dataclass(frozen=True)
@@ -222,6 +212,7 @@ class WithReplacementSampler(_SizedSampler):
     adjacency: ClassVar[None] = None
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """Independent draws, so a user may be in the cohort more than once."""
         if users == 0:
             return np.empty(0, np.int64)
         return np.sort(stream.integers(users, self.cohort))

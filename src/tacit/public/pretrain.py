@@ -27,14 +27,11 @@ from tacit.models.base import LanguageModel, State, detached
 from tacit.models.base import loss as summed_loss
 from tacit.public.steps import (
     Outcome,
-    Progress,
     Settings,
     Watching,
     batches_by_length,
     run_steps,
 )
-
-__all__ = ["Outcome", "Progress", "Settings", "pretrain", "windows"]
 
 LONGEST = 1000  # tokens; what is longer is cut, so that one book does not end up alone in a batch
 

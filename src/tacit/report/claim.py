@@ -18,76 +18,48 @@ from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import PriorCost
 from tacit.privacy.projection import Projection
 
 Tell = Callable[[str, int, int], None]
 """(what is being computed, how far it is, of how much): a thousand rounds take seconds."""
 
 
-# What the claim repeats from the ledger's header, under the same names.
-_HEADER_FACTS = (
-    "about_people",
-    "delta",
-    "unit",
-    "population",
-    "population_is_counted",
-    "view",
-    "simulation",
-    "audit",
-    "counted",
-    "experiment",
-)
-
-
-def claim_facts(guarantee: Guarantee, ledger: Ledger) -> dict[str, Any]:
+def claim_facts(guarantee: Guarantee) -> dict[str, Any]:
     """The claim in words, and everything that it is made from.
 
-    `ledger` is the one that the guarantee is of, or is projected from.
+    It repeats the ledger's header and adds what follows from the releases; an epsilon is null where
+    it is infinite or not known.
     """
-    header, parent = guarantee.header, ledger.header.parent
-    return {
+    header = guarantee.header
+    return header.to_json() | {
         "sentence": guarantee.claim,
         "private": finite(guarantee.value) is not None,
+        "about_people": header.about_people,
         "epsilon": {name: finite(value) for name, value in guarantee.epsilon.items()},
         "accountant": guarantee.accountant,
         "accountant_asked_for": header.accountant,
-        **{name: getattr(header, name) for name in _HEADER_FACTS},
-        "adjacency": header.adjacency.value if header.adjacency is not None else None,
         "rounds_charged": guarantee.rounds,
         "releases": [asdict(part) | {"event": part.event.to_json()} for part in guarantee.parts],
-        "budget": asdict(header.budget) if header.budget else None,
         "excluded": list(guarantee.excluded),
-        "public_inputs": [asdict(one) for one in header.public_inputs],
-        "prior_costs": [_cost_facts(guarantee, cost) for cost in header.prior_costs],
-        "parent": parent.to_json() if parent else None,
+        "prior_costs": [
+            cost.to_json()
+            | {"epsilon": None if cost.releases is None else finite(guarantee.cost_of(cost))}
+            for cost in header.prior_costs
+        ],
         "not_for_release": guarantee.why_not_for_release,
     }
 
 
-def _cost_facts(guarantee: Guarantee, cost: PriorCost) -> dict[str, Any]:
-    """What was paid before the run began; epsilon is null where it is infinite or not known."""
-    is_known = cost.releases is not None
-    return {
-        "what": cost.what,
-        "whom": cost.whom,
-        "part": cost.part or None,
-        "is_known": is_known,
-        "epsilon": finite(guarantee.cost_of(cost)) if is_known else None,
-        "excluded": list(cost.excluded),
-        "head": cost.head.to_json() if cost.head else None,
-    }
+def projected_facts(guarantee: Guarantee, to: Projection) -> dict[str, Any]:
+    """The facts of a claim for a training that did not take place, labelled as that (rule 10).
 
-
-def projected_facts(guarantee: Guarantee, ledger: Ledger, to: Projection) -> dict[str, Any]:
-    """The facts of a claim for a training that did not take place, labelled as that (design
-    rule 10).  What such a claim is, and what it costs, is up to `Guarantee.projected`."""
+    What such a claim is, and what it costs, is up to `Guarantee.projected`.
+    """
     if not guarantee.header.about_people:
         raise ValueError("a run with synthetic users has no claim about people to be projected")
     if not guarantee.rounds:
         raise ValueError("a projection needs a run that has done at least one round")
-    claim = claim_facts(guarantee.projected(to), ledger)
-    return {"label": PROJECTED, "cohort": to.cohort, **claim}
+    return {"label": PROJECTED, "cohort": to.cohort, **claim_facts(guarantee.projected(to))}
 
 
 def ledger_facts(ledger: Ledger) -> dict[str, Any]:

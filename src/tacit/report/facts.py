@@ -36,29 +36,22 @@ from tacit.report.nlu import NluReport
 from tacit.report.warnings import claim_warnings, note, run_warnings
 from tacit.runs import export
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.run import LanguageRun, NluRun, Run
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
 
 KIND = "tacit report"  # how report.json is told from other files
 _VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
 
 
-def open_run(path: Path) -> Run | NluRun:
+def open_run(path: Path) -> LanguageRun | NluRun:
     """The run that a directory holds; a directory without one is refused."""
-    if NluDirectory(path).experiment_file.is_file():
-        return NluRun.open(path)
-    if path.is_dir() and not RunDirectory(path).experiment_file.is_file():
-        raise ValueError(
-            f"{path} is not a run directory: it has neither {RunDirectory.experiment_name} nor"
-            f" {NluDirectory.experiment_name}"
-        )
-    return Run.open(path)
+    run = Run.open(path)
+    assert isinstance(run, LanguageRun | NluRun)
+    return run
 
 
 def gather(
-    run: Run | NluRun,
+    run: LanguageRun | NluRun,
     *,
     internal: bool = False,
     projection: Projection | None = None,
@@ -90,10 +83,9 @@ def gather(
     ]
     projected = None
     if projection is not None:
-        projected = projected_facts(guarantee, run.ledger, projection)
+        projected = projected_facts(guarantee, projection)
         text = f"Figures that are marked as projected are just that: {PROJECTED}."
         warnings.append(note("projected", text))
-    ledger = ledger_facts(run.ledger)
     return {
         "kind": KIND,
         "of": task.of,
@@ -112,7 +104,7 @@ def gather(
             "simulation": run.is_simulation,
             **task.about(),
         },
-        "claim": claim_facts(guarantee, run.ledger),
+        "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
         "warnings": [
@@ -121,10 +113,8 @@ def gather(
         ],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
         "metrics": task.metrics(),
-        "charged_again": ledger["charged_again"],
         **task.sections(tell),
-        "not_claimed": _not_claimed(run.ledger.header.unit),
-        "ledger": ledger,
+        "ledger": ledger_facts(run.ledger),
         "versions": {
             "tacit": __version__,
             "python": platform.python_version(),
@@ -135,7 +125,7 @@ def gather(
     }
 
 
-def _task(run: Run | NluRun, internal: bool) -> LanguageReport | NluReport:
+def _task(run: LanguageRun | NluRun, internal: bool) -> LanguageReport | NluReport:
     if isinstance(run, NluRun):
         return NluReport(run, internal=internal)
     return LanguageReport(run, internal=internal)
@@ -146,22 +136,6 @@ def experiment_text(experiment: Experiment | NluExperiment) -> str:
     if isinstance(experiment, NluExperiment):
         return nlu.without_folders(experiment).to_toml()
     return export.without_folders(experiment).to_toml()
-
-
-def _not_claimed(unit: str) -> list[str]:
-    """What no guarantee for one unit at a time says."""
-    group = "the utterances of one person" if unit == "record" else "a household"
-    return [
-        f"Anything about a group: the guarantee is for one {unit} at a time, and for k {unit}s,"
-        f" such as {group}, epsilon is up to k times as large, and delta grows even more.",
-        f"That the model says nothing about anybody: what is true of many {unit}s it may learn,"
-        " whether or not a certain one of them takes part.",
-        "Models that are made from this one with more of people's text, such as a personalised"
-        " one.",
-        "Anything else that is published about the same people, from this corpus or from others.",
-        "That nothing is given away because an attack failed: an audit shows what one attacker"
-        " finds, and cannot show that another would find nothing.",
-    ]
 
 
 def _file_facts(directory: RunDirectory, names: Sequence[str]) -> list[dict[str, Any]]:

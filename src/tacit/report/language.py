@@ -10,10 +10,10 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.report import results
 from tacit.report.audit import AUDIT_FILE, AuditResult, audit_charts
 from tacit.report.claim import Tell
-from tacit.report.figures import Facts, metrics_chart
+from tacit.report.figures import Facts, fitted_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
 
@@ -49,7 +49,7 @@ class LanguageReport:
         AUDIT_FILE,
     )
 
-    def __init__(self, run: Run, *, internal: bool) -> None:
+    def __init__(self, run: LanguageRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._audit = AuditResult.read(run.directory, internal=internal)
         self.done, self.planned = run.round, run.experiment.rounds
@@ -73,11 +73,9 @@ class LanguageReport:
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """The plan of each phase and the audit, which an internal report has in full."""
-        audit = self._audit.facts()
         return {
             "phases": _phases(self._run),
-            "audit": audit,
-            "not_audited": None if audit else "not audited: run `tacit audit RUN`",
+            "audit": self._audit.facts(),
             **({"membership": self._audit.membership()} if self._internal else {}),
         }
 
@@ -102,26 +100,20 @@ class LanguageReport:
         rows = facts["metrics"]
         costly = [row for row in rows if row["epsilon"]]
         unit, column = perplexity_unit(rows)
+        perplexities = [(row["round"], row[column]) for row in rows if row[column] is not None]
         return {
-            "accuracy": metrics_chart(
-                "Accuracy over the training", "accuracy in %", rows, _ACCURACIES, over="round"
+            "accuracy": shares_chart(
+                "Accuracy over the training", "accuracy in %", "rounds", rows, _ACCURACIES
             ),
-            "perplexity": metrics_chart(
+            "perplexity": fitted_chart(
                 f"Perplexity per {unit} over the training",
                 f"perplexity per {unit}",
-                rows,
-                {column: "perplexity"},
-                over="round",
-                scale=1,
+                "rounds",
+                {"perplexity": perplexities},
                 is_log=True,
             ),
-            "accuracy_over_epsilon": metrics_chart(
-                "Accuracy over epsilon",
-                "accuracy in %",
-                costly,
-                _ACCURACIES,
-                over="epsilon",
-                across="epsilon so far",
+            "accuracy_over_epsilon": shares_chart(
+                "Accuracy over epsilon", "accuracy in %", "epsilon so far", costly, _ACCURACIES
             ),
             **audit_charts(facts),
         }
@@ -136,7 +128,7 @@ def perplexity_unit(rows: Sequence[Facts]) -> tuple[str, str]:
     return ("word", "perplexity_per_word") if switched else ("token", "perplexity")
 
 
-def _switches(run: Run) -> list[dict[str, Any]]:
+def _switches(run: LanguageRun) -> list[dict[str, Any]]:
     """What the ledger says about vocabularies: learnt when, and from what.
 
     The first one of a run is no switch, and is told only if it was learnt from people's text.
@@ -151,7 +143,7 @@ def _switches(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _phases(run: Run) -> list[dict[str, Any]]:
+def _phases(run: LanguageRun) -> list[dict[str, Any]]:
     """The paper's letters, phase by phase: q, C, S, z and sigma."""
     planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
     return [

@@ -7,32 +7,25 @@ internal report only (design rule 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-from pydantic import Field
 
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
-from tacit.report.claim import Tell, ledger_facts
-from tacit.report.figures import Facts, metrics_chart, roc_chart
+from tacit.report.audit import Attack
+from tacit.report.claim import Tell
+from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
-from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scaling import read as read_scaling
 
-_SCALINGS = {
-    "none": "1 for every layer",
-    "architecture": "by the layers' sizes, which are public",
-    "public": "the first gradient of a made-up batch, which is public",
-    "private": "the first gradient of people's records under noise of its own, which is charged",
-    "first-gradient": "the first gradient of people's records without any noise: not private",
-}
 _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
 
@@ -50,9 +43,9 @@ class _Metrics(Table):
 
 
 class _EpochMetrics(_Metrics):
-    """A line of metrics.jsonl, on valid; such a run counts its epochs as rounds."""
+    """A line of metrics.jsonl, on valid."""
 
-    epoch: int = Field(validation_alias="round")
+    epoch: int
 
 
 class _Result(Table):
@@ -62,17 +55,11 @@ class _Result(Table):
     test: _Metrics
 
 
-class _Attack(Table):
+class _Attack(Attack):
     """A membership attack on utterances, with those on both sides kept or left out."""
 
-    attack: str
-    duplicates: str
     members: int
-    non_members: int
-    auc: float
-    auc_interval: tuple[float, float]
-    tpr_at: dict[str, dict[str, Any]]  # by rate of false positives
-    roc: tuple[tuple[float, float], ...]
+    duplicates: str
 
 
 class _Attacks(Table):
@@ -93,30 +80,14 @@ class _Attacks(Table):
         """A row for each attack, as the page and its ROC show them."""
         stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
-            {
-                "name": f"{each.attack}, duplicates {each.duplicates}",
-                "stated": stated.get((each.attack, each.duplicates)),
-                **each.model_dump(mode="json", include=_ATTACK_FACTS),
-                "confidence": self.confidence,
-                "tpr_at": [_true_positives(*item) for item in each.tpr_at.items()],
+            each.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{each.name}, duplicates {each.duplicates}",
+                "stated": stated.get((each.name, each.duplicates)),
             }
             for each in self.attacks
         ]
         return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
-
-
-_ATTACK_FACTS = {"members", "non_members", "auc", "auc_interval", "roc"}
-
-
-def _true_positives(rate: str, reached: dict[str, Any]) -> dict[str, Any]:
-    """How many members are found at a rate of false positives, or why that is not known."""
-    interval = [reached.get("low"), reached.get("high")]
-    return {
-        "fpr": float(rate),
-        "tpr": reached.get("tpr"),
-        "interval": None if None in interval else interval,
-        "why_not": reached.get("reason"),
-    }
 
 
 class NluReport:
@@ -125,14 +96,16 @@ class NluReport:
     of = "intent and slot model"
     template = "nlu.html"
     leg = "epoch"  # what the training is counted in
-    files = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    files = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = results.read(_Attacks, run.directory.attack_file) if internal else None
+        self._attacks = (
+            results.read(_Attacks, run.directory.private / "attack.json") if internal else None
+        )
         self._stored = run.stored()
-        self.done, self.planned = run.epoch, run.experiment.training.epochs
+        self.done, self.planned = run.leg, run.experiment.training.epochs
         self.provenance = self._stored.encoder.provenance
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -158,17 +131,13 @@ class NluReport:
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """What was released, the metrics on test, and the attack in an internal report."""
-        sections: dict[str, Any] = {
+        attacks = self._attacks.facts() if self._attacks else None
+        return {
             "as_printed": self._run.as_printed(),
             "released": self._released(),
             "test": self._test(tell),
-            "charged_again": self._epochs_charged_again(),
+            **({"membership": attacks} if self._internal else {}),
         }
-        if self._internal:
-            sections["membership"] = self._attacks.facts() if self._attacks else None
-            no_attack = "not attacked: run `tacit nlu attack RUN`"
-            sections["not_attacked"] = None if self._attacks else no_attack
-        return sections
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
         """That not every figure is a guarantee, and that the attack was on an earlier model."""
@@ -191,11 +160,11 @@ class NluReport:
         """The charts of the training and of the attack by name."""
         rows, attack = facts["metrics"], facts.get("membership")
         return {
-            "errors": metrics_chart(
-                "Semantic error rate on valid", "SER in %", rows, _ERRORS, over="epoch"
+            "errors": shares_chart(
+                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
             ),
-            "successes": metrics_chart(
-                "Intents and slots on valid", "in %", rows, _SUCCESSES, over="epoch"
+            "successes": shares_chart(
+                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
             ),
             "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
             if attack
@@ -203,50 +172,30 @@ class NluReport:
         }
 
     def _released(self) -> dict[str, Any]:
-        """What the steps were, under the paper's letters, and the multipliers that were charged."""
-        training, noise = self._run.experiment.training, self._run.experiment.noise
-        is_edp, population = training.method.startswith("edp-sgd"), noise.population or 0
-        is_poisson = training.method in PRIVATE
-        multipliers = self._multipliers()
-        scaling = noise.scaling if is_edp else None
-        has_public_scale = scaling not in (None, "first-gradient")
-        return {
-            **training.model_dump(include=_TRAINING_FACTS),
-            **noise.model_dump(include={"noise_multiplier", "decay", "decay_rate"}),
-            "clip_norm": noise.clip_norm if training.method != "sgd" else None,
-            "micro_batches": (training.micro_batches or training.workers) if is_edp else None,
-            "steps_of_epoch": (
-                epoch_steps(self._run.experiment, population) if is_poisson else None
-            ),
-            "sampling_prob": training.batch_size / population if is_poisson else None,
-            "noise_over_sensitivity": (
-                [max(multipliers), min(multipliers)] if multipliers else None
-            ),
-            "scaling": scaling,
-            "scaling_source": _SCALINGS[scaling] if scaling else None,
-            "largest_scale": self._run.directory.scaling().largest if has_public_scale else None,
-            "scaling_noise_multiplier": (
-                noise.scaling_noise_multiplier if scaling == "private" else None
-            ),
-        }
+        """What the steps were, under the paper's letters, and the multipliers that were charged.
 
-    def _multipliers(self) -> list[float]:
-        """Noise stddev / sensitivity of the steps or epochs that were charged."""
-        return [
+        The largest alpha_k is null where it would tell about people's records.
+        """
+        run, training, noise = self._run, self._run.experiment.training, self._run.experiment.noise
+        is_poisson, is_edp = training.method in PRIVATE, training.method.startswith("edp-sgd")
+        multipliers = [
             entry.event.noise_multiplier
-            for entry in self._run.ledger.entries
+            for entry in run.ledger.entries
             if entry.kind == "round" and isinstance(entry.event, Gaussian | PoissonGaussian)
         ]
-
-    def _epochs_charged_again(self) -> list[int]:
-        """The ledger's rounds are steps, or the first step of an epoch that is one release."""
-        experiment, ledger = self._run.experiment, self._run.ledger
-        steps: list[int] = ledger_facts(ledger)["charged_again"]
-        if experiment.training.method in PRIVATE:
-            length = epoch_steps(experiment, experiment.noise.population or 1)
-            return epochs_of(steps, length)
-        starts = sorted({entry.round for entry in ledger.entries if entry.kind == "round"})
-        return [starts.index(step) + 1 for step in steps]
+        is_scale_public = is_edp and noise.scaling != "first-gradient"
+        population = noise.population or 0
+        return {
+            **training.model_dump(mode="json"),
+            **noise.model_dump(mode="json"),
+            "clip_norm": noise.clip_norm if training.method != "sgd" else None,
+            "micro_batches": (training.micro_batches or training.workers) if is_edp else None,
+            "steps_of_epoch": epoch_steps(run.experiment, population) if is_poisson else None,
+            "sampling_prob": training.batch_size / population if is_poisson else None,
+            "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
+            "scaling": noise.scaling if is_edp else None,
+            "largest_scale": read_scaling(run.path).largest if is_scale_public else None,
+        }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:
         """The metrics on test, which a finished run has, and the same by intent if they agree.
@@ -256,11 +205,12 @@ class NluReport:
         if self._result is None:
             return None
         whole = self._result.test.model_dump(mode="json")
-        stored, table = self._stored, None
+        unknown = {**whole, "by_intent": None}
         try:
             utterances = self._run.data().test
         except (OSError, ValueError):
-            return {**whole, "by_intent": None}
+            return unknown
+        stored = self._stored
         answers = predict(
             stored.model,
             stored.encoder,
@@ -271,23 +221,13 @@ class NluReport:
         table = by_intent(utterances, answers)
         summed = total(table.values()).as_row()
         if any(summed[name] != value for name, value in whole.items()):
-            return {**whole, "by_intent": None}
+            return unknown
         rows = {intent: metrics.as_row() for intent, metrics in table.items()}
-        return {
-            **whole,
-            "by_intent": [
-                {"intent": intent, **{name: row[name] for name in whole}}
-                for intent, row in rows.items()
-            ],
-        }
-
-
-_TRAINING_FACTS = {"method", "batch_size", "workers", "optimizer", "learning_rate"}
-
-
-def epochs_of(steps: Sequence[int], length: int) -> list[int]:
-    """The epochs, counted from 1, that these steps were in; `length` is the steps of an epoch."""
-    return sorted({step // length + 1 for step in steps})
+        shown = [
+            {"intent": intent, **{name: row[name] for name in whole}}
+            for intent, row in rows.items()
+        ]
+        return {**whole, "by_intent": shown}
 
 
 def without_folders(experiment: NluExperiment) -> NluExperiment:

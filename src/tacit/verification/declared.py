@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import is_synthetic
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, NonPrivate
-from tacit.runs.declarations import CANARIES, CLIENTS
-from tacit.tasks.nlu.declarations import PER_UTTERANCE, VALID_AND_TEST
+from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.nlu.beginning import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import releases
 from tacit.tokenizers.provenance import ORACLE
@@ -114,7 +115,7 @@ def _views(experiment: Experiment | NluExperiment) -> tuple[str, ...]:
     if isinstance(experiment, NluExperiment):
         made_up = experiment.data.source.partition(":")[0] == "generated"
         return ("synthetic",) if made_up else ("people",)
-    if experiment.corpus.source.partition(":")[0] == "synthetic":
+    if is_synthetic(experiment.corpus.source):
         return ("synthetic",)
     return ("iid" if experiment.corpus.view == "iid" else "people", "synthetic")
 

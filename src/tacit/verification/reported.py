@@ -60,7 +60,7 @@ def _expected(evidence: Evidence, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The sections that follow from the ledger and the experiment alone."""
     guarantee, ledger, experiment = evidence.guarantee, evidence.ledger, evidence.experiment
     found: dict[str, Any] = {
-        "claim": claim_facts(guarantee, ledger),
+        "claim": claim_facts(guarantee),
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
         "experiment": experiment_text(experiment),
@@ -76,7 +76,7 @@ def _projected(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> Iter
     if there is None:
         return
     to = Projection(there["cohort"], there["population"], there["delta"])
-    expected = projected_facts(evidence.guarantee, evidence.ledger, to)
+    expected = projected_facts(evidence.guarantee, to)
     yield from compared(file, there, expected, "projected.")
 
 

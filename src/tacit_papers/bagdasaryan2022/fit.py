@@ -1,4 +1,20 @@
-"""How well a tokenizer fits texts: the figures of Bagdasaryan 2022, table 1."""
+r"""How well a tokenizer fits texts: OOV, tokens per word, and the divergence of its words.
+
+The divergence says how far the words that a tokenizer is learnt from are from the users' words
+(Bagdasaryan et al. 2022, section 5.3): "computed from the unigram counts [...] over the top 10,000
+words from the training data and with add-1 smoothing".  With W these words of the reference, n
+their number, and c, d the counts in the reference and in the other text,
+
+    KLD = \sum_{w in W} p(w) log(p(w) / q(w)),    p(w) = (c(w) + 1) / (n + \sum_{u in W} c(u)),
+
+q(w) likewise from d, in nats.  The paper leaves open what happens to other words: here both
+distributions are over W and nothing else, so that they sum to 1, the divergence is at least 0 and
+finite, and it is 0 for the reference itself.
+
+Two things to know when comparing.  Add-1 pulls a short text towards the uniform distribution, so
+that a small sample of the very same source is not at 0; texts of about the same length compare.
+And what the other text says besides W costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +26,8 @@ from tacit.privacy import checks
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.normalisation import strings
 from tacit.tokenizers.tokenizer import Tokenizer
+
+TOP_WORDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -46,25 +64,6 @@ def fit(tokenizer: Tokenizer, texts: Iterable[str]) -> Fit:
     return Fit(count, words, tokens, unknown)
 
 
-# How far the words that a tokenizer is learnt from are from the users' words.
-#
-# Bagdasaryan et al. 2022, section 5.3: "computed from the unigram counts [...] over the top 10,000
-# words from the training data and with add-1 smoothing".  With W these words of the reference, n
-# their number, and c, d the counts in the reference and in the other text,
-#
-#     KLD = \sum_{w in W} p(w) log(p(w) / q(w)),    p(w) = (c(w) + 1) / (n + \sum_{u in W} c(u)),
-#
-# q(w) likewise from d, in nats.  The paper leaves open what happens to other words: here both
-# distributions are over W and nothing else, so that they sum to 1, the divergence is at least 0 and
-# finite, and it is 0 for the reference itself.
-#
-# Two things to know when comparing.  Add-1 pulls a short text towards the uniform distribution, so
-# that a small sample of the very same source is not at 0; texts of about the same length compare.
-# And what the other text says besides W costs nothing.
-
-TOP_WORDS = 10_000
-
-
 def kl_divergence(
     reference: Mapping[str, float], other: Mapping[str, float], top: int = TOP_WORDS
 ) -> float:
@@ -75,13 +74,12 @@ def kl_divergence(
     checks.whole("top", top, at_least=1)
     words = most_frequent(_occurring("reference", reference), top)
     counts = _occurring("other", other)
-    size = len(words)
-    ours = size + math.fsum(reference[word] for word in words)
-    theirs = size + math.fsum(counts.get(word, 0.0) for word in words)
+    p_total = len(words) + math.fsum(reference[word] for word in words)
+    q_total = len(words) + math.fsum(counts.get(word, 0.0) for word in words)
     terms = []
     for word in words:
-        p = (reference[word] + 1) / ours
-        q = (counts.get(word, 0.0) + 1) / theirs
+        p = (reference[word] + 1) / p_total
+        q = (counts.get(word, 0.0) + 1) / q_total
         terms.append(p * math.log(p / q))
     return max(math.fsum(terms), 0.0)  # rounding could leave it a hair below
 
@@ -94,7 +92,7 @@ def _occurring(name: str, counts: Mapping[str, float]) -> dict[str, float]:
                 f"the counts of {name} must be finite and at least 0, got {count}: set an estimate"
                 " below 0 to 0"
             )
-    found = {word: count for word, count in counts.items() if count > 0}
-    if not found:
+    occurring = {word: count for word, count in counts.items() if count > 0}
+    if not occurring:
         raise ValueError(f"{name} has no words to compare")
-    return found
+    return occurring

@@ -23,15 +23,14 @@ from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
-from tacit.runs import run_tokenizers
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
+from tacit.tasks.language import run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
-from tacit_papers.bagdasaryan2022 import fit as stats
-from tacit_papers.bagdasaryan2022.fit import kl_divergence
+from tacit_papers.bagdasaryan2022.fit import Fit, fit, kl_divergence
 
 Progress = Callable[[int, int], None]  # how much is done, of how much
 
@@ -47,7 +46,7 @@ class TokenizerRow:
     data: str  # what the tokenizer was learnt from
     oov: float  # the share of words with UNK in them
     tokens_per_word: float
-    kld: float | None  # None: nobody knows the words that it was learnt from
+    kld: float | None  # None: the words that it was learnt from are not known
     word_accuracy: float | None = None  # None: there is no model
     perplexity_per_word: float | None = None
     epsilon: float | None = None  # None: infinite, or nothing is known if delta is None as well
@@ -56,21 +55,14 @@ class TokenizerRow:
     projected_delta: float | None = None
     synthetic_users: bool = False  # then epsilon says nothing about people
     round: int | None = None
-    words: int = 0  # how many were measured on
+    words: int = 0  # how many it was measured on
     claim: str = ""
     projected_claim: str = ""
 
     @property
     def has_model(self) -> bool:
+        """Whether a model was measured, and not the tokenizer alone."""
         return self.word_accuracy is not None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """How a tokenizer fits texts, and how a model with it predicts them."""
-
-    fit: stats.Fit
-    words: WordMetrics
 
 
 def measured(
@@ -78,19 +70,19 @@ def measured(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     progress: Progress | None = None,
-) -> Measured:
-    """The figures of whole texts."""
+) -> tuple[Fit, WordMetrics]:
+    """How a tokenizer fits whole texts, and how a model with it predicts their words."""
     if model.config.vocab_size != tokenizer.vocab_size:
         raise ValueError(
             f"the model has a vocabulary of {model.config.vocab_size} tokens and the tokenizer one"
             f" of {tokenizer.vocab_size}: use the tokenizer that it was trained with"
         )
-    fit, total = _fit(tokenizer, texts), WordMetrics()
+    fitted, metrics = _fit(tokenizer, texts), WordMetrics()
     for start in range(0, len(texts), _PIECE):
-        total += evaluate_words(model, tokenizer, texts[start : start + _PIECE])
+        metrics += evaluate_words(model, tokenizer, texts[start : start + _PIECE])
         if progress is not None:
             progress(min(start + _PIECE, len(texts)), len(texts))
-    return Measured(fit, total)
+    return fitted, metrics
 
 
 def words_of(users: UserSource, progress: Progress | None = None) -> Counter[str]:
@@ -114,12 +106,14 @@ def row_of_tokenizer(
     reference: Mapping[str, float] | None = None,
 ) -> TokenizerRow:
     """The row of a tokenizer that no model was trained with."""
-    fit = _fit(learnt.tokenizer, texts)
-    return _row(name, learnt.tokenizer, fit, _reference(reference, texts), learnt.words, data)
+    fitted = _fit(learnt.tokenizer, texts)
+    if reference is None:
+        reference = count_words(texts, "papers")
+    return _row(name, learnt.tokenizer, fitted, reference, learnt.words, data)
 
 
 def row_of(
-    found: Run | StoredModel,
+    source: LanguageRun | StoredModel,
     texts: Sequence[str],
     *,
     name: str | None = None,
@@ -131,21 +125,31 @@ def row_of(
 ) -> TokenizerRow:
     """The row of a model, measured on test users' texts: the same ones for every row of a table.
 
-    The counts of words in what the tokenizer was `learnt_from` are looked for in the run, and those
-    of the `reference` are of the texts; if given, their words are normalised as for "papers".
+    Args:
+        source: a run, whose last model is measured, or a model.
+        texts: the texts to measure on.
+        name: what the row is called; else its folder.
+        data: what the tokenizer was learnt from, in words; else its provenance.
+        learnt_from: the counts of words that it was learnt from; else looked for in the run.
+        reference: the counts of words that the KLD compares with; else those of the texts.
+        projection: where epsilon is to be projected to, beside the actual one.
+        progress: is told how many texts are done, and of how many.
+
+    Counts of words that are handed over are normalised as for "papers".
     """
-    stored = StoredModel.open(found.path) if isinstance(found, Run) else found
-    figures = measured(stored.model, stored.tokenizer, texts, progress)
+    stored = StoredModel.open(source.path) if isinstance(source, LanguageRun) else source
+    fitted, metrics = measured(stored.model, stored.tokenizer, texts, progress)
     if learnt_from is None:
         learnt_from = _words_behind(stored)
+    if reference is None:
+        reference = count_words(texts, "papers")
     name = name or stored.path.resolve().name
-    against = _reference(reference, texts)
     row = replace(
-        _row(name, stored.tokenizer, figures.fit, against, learnt_from, data),
-        word_accuracy=figures.words.word_accuracy,
-        perplexity_per_word=figures.words.perplexity_per_word,
+        _row(name, stored.tokenizer, fitted, reference, learnt_from, data),
+        word_accuracy=metrics.word_accuracy,
+        perplexity_per_word=metrics.perplexity_per_word,
         round=stored.round,
-        words=figures.words.words,
+        words=metrics.words,
     )
     return row if stored.run is None else _with_guarantee(row, stored.run.guarantee(), projection)
 
@@ -153,43 +157,41 @@ def row_of(
 def _row(
     name: str,
     tokenizer: Tokenizer,
-    fit: stats.Fit,
+    fitted: Fit,
     reference: Mapping[str, float],
     learnt_from: Mapping[str, float] | None,
     data: str | None,
 ) -> TokenizerRow:
+    """What a row says about its tokenizer."""
     if learnt_from is None:
         learnt_from = _public_words(tokenizer.provenance)
     return TokenizerRow(
         name=name,
         kind=tokenizer.kind,
         data=data or tokenizer.provenance,
-        oov=fit.oov_share,
-        tokens_per_word=fit.tokens_per_word,
+        oov=fitted.oov_share,
+        tokens_per_word=fitted.tokens_per_word,
         kld=None if learnt_from is None else kl_divergence(reference, learnt_from),
-        words=fit.words,
+        words=fitted.words,
     )
 
 
-def _fit(tokenizer: Tokenizer, texts: Sequence[str]) -> stats.Fit:
-    fit = stats.fit(tokenizer, texts)
-    if not fit.words:
+def _fit(tokenizer: Tokenizer, texts: Sequence[str]) -> Fit:
+    fitted = fit(tokenizer, texts)
+    if not fitted.words:
         raise ValueError("the texts have no words to measure on")
-    return fit
-
-
-def _reference(given: Mapping[str, float] | None, texts: Sequence[str]) -> Mapping[str, float]:
-    return count_words(texts, "papers") if given is None else given
+    return fitted
 
 
 def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
+    """The words a run's tokenizer was learnt from, if the run or its public source has them."""
     if stored.run is None:
         return None
-    found = run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
+    words = run_tokenizers.words_behind(stored.run.path, stored.tokenizer.fingerprint)
     source = PublicSource(stored.run.experiment.tokenizer.source)
-    if found is None and source.is_origin_of(stored.tokenizer):
+    if words is None and source.is_origin_of(stored.tokenizer):
         return source.word_weights()
-    return found
+    return words
 
 
 @functools.cache
@@ -200,24 +202,24 @@ def _public_words(provenance: str) -> Mapping[str, float] | None:
     return source.word_weights() if kind == "public" and source.parts else None
 
 
-def _with_guarantee(row: TokenizerRow, found: Guarantee, to: Projection | None) -> TokenizerRow:
+def _with_guarantee(row: TokenizerRow, guarantee: Guarantee, to: Projection | None) -> TokenizerRow:
     """What may be claimed, and what could be with more people if that is asked for."""
     row = replace(
         row,
-        epsilon=finite(found.value),
-        delta=found.delta,
-        claim=found.claim,
-        synthetic_users=not found.header.about_people,
+        epsilon=finite(guarantee.value),
+        delta=guarantee.delta,
+        claim=guarantee.claim,
+        synthetic_users=not guarantee.header.about_people,
     )
-    if to is None or row.epsilon is None or not found.rounds or row.synthetic_users:
+    if to is None or row.epsilon is None or not guarantee.rounds or row.synthetic_users:
         return row
     try:
-        there = found.projected(to)
+        projected = guarantee.projected(to)
     except ValueError:  # the table says of which rows nothing is projected
         return row
     return replace(
         row,
-        projected_epsilon=finite(there.value),
-        projected_delta=there.delta,
-        projected_claim=there.claim,
+        projected_epsilon=finite(projected.value),
+        projected_delta=projected.delta,
+        projected_claim=projected.claim,
     )

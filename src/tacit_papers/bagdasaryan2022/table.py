@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+from rich.table import Table
+
+from tacit.cli import output
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
 from tacit.tokenizers.tokenizer import Kind
 from tacit_papers.bagdasaryan2022.rows import TokenizerRow
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from tacit_papers.markdown import markdown_table
 
 HEADERS = (
     "Tokenizer",
@@ -29,8 +30,7 @@ HEADERS = (
     "Epsilon",
     "Projected epsilon",
 )
-SOURCE = HEADERS[2]
-TYPES: dict[Kind, str] = {
+_TYPES: dict[Kind, str] = {
     "word": "Word-level",
     "bpe": "BPE",
     "wordpiece": "WordPiece",
@@ -80,7 +80,7 @@ def cells(row: TokenizerRow) -> list[str]:
     """A row as text, in the order of HEADERS."""
     return [
         row.name,
-        TYPES[row.kind],
+        _TYPES[row.kind],
         row.data,
         f"{100 * row.oov:.1f}",
         f"{row.tokens_per_word:.2f}",
@@ -94,33 +94,17 @@ def cells(row: TokenizerRow) -> list[str]:
 
 def table(rows: Sequence[TokenizerRow]) -> Table:
     """The figures for a terminal; `notes` say what they mean, `sources` where words are from."""
-    headers = list(_headers(rows))
-    place = headers.index(SOURCE)
-    figures = [cells(row)[: len(headers)] for row in rows]
-    for texts in (headers, *figures):
-        del texts[place]
-    return _printed(headers, figures, left=2)
+    headers = _headers(rows)
+    numbers = [f">{header}" for header in headers[3:]]
+    texts = [cells(row)[: len(headers)] for row in rows]
+    figures = [[*text[:2], *text[3:]] for text in texts]
+    return output.table(*headers[:2], *numbers, rows=figures, compact=True)
 
 
 def sources(rows: Sequence[TokenizerRow]) -> Table:
     """What each tokenizer was learnt from: too long to stand beside the figures."""
-    texts = [[row.name, row.data] for row in rows]
-    return _printed([HEADERS[0], SOURCE], texts, left=2)
-
-
-def _printed(headers: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for place, header in enumerate(headers):
-        side: Literal["left", "right"] = "left" if place < left else "right"
-        longest = max(map(len, header.split()))  # no header is broken inside a word
-        made.add_column(header, justify=side, overflow="fold", min_width=longest)
-    for line in lines:
-        made.add_row(*map(Text, line))  # a name may have brackets, which are no markup
-    return made
+    texts = [(row.name, row.data) for row in rows]
+    return output.table(HEADERS[0], HEADERS[2], rows=texts, compact=True)
 
 
 def as_json(rows: Sequence[TokenizerRow]) -> list[dict[str, Any]]:
@@ -137,9 +121,8 @@ def as_json(rows: Sequence[TokenizerRow]) -> list[dict[str, Any]]:
 def markdown(rows: Sequence[TokenizerRow], more: Sequence[str] = ()) -> str:
     """The table, what its figures mean, and what else is to be said: a file to keep."""
     headers = _headers(rows)
-    lines = [_line(headers), _line(["---"] * 3 + ["---:"] * (len(headers) - 3))]
-    lines += [_line(cells(row)[: len(headers)]) for row in rows]
-    return "\n".join([*lines, "", "\n\n".join([*notes(rows), *more]), ""])
+    texts = [cells(row)[: len(headers)] for row in rows]
+    return "\n\n".join([markdown_table(headers, texts, left=3), *notes(rows), *more]) + "\n"
 
 
 def notes(rows: Sequence[TokenizerRow]) -> list[str]:
@@ -199,7 +182,3 @@ def _at(epsilon: float | None, delta: float | None) -> str:
     if epsilon is None or delta is None:
         return "infinity"
     return f"{format_epsilon(epsilon)} at {format_delta(delta)}"
-
-
-def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |"

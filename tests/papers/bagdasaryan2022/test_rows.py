@@ -261,10 +261,10 @@ def test_the_words_of_public_text_that_comes_with_tacit_are_known(texts):
 
 def test_texts_are_measured_in_pieces_with_the_same_result(runs, texts, monkeypatch):
     model, tokenizer = runs["bpe"].model(), runs["bpe"].tokenizer
-    whole = measured(model, tokenizer, texts).words
+    whole = measured(model, tokenizer, texts)[1]
     monkeypatch.setattr(tokenizer_rows, "_PIECE", 7)
     told = []
-    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now)).words
+    pieces = measured(model, tokenizer, texts, lambda *now: told.append(now))[1]
     assert (pieces.words, pieces.right, pieces.tokens) == (whole.words, whole.right, whole.tokens)
     assert pieces.log_prob == pytest.approx(whole.log_prob, rel=1e-12)
     assert told[0] == (7, len(texts))
