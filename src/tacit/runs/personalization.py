@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus.files import opened, text_lines
+from tacit.corpus.files import opened
 from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
@@ -55,7 +55,7 @@ def read_texts(path: Path) -> list[str]:
         raise ValueError(f"there is no file {str(path)!r} with the user's text")
     is_json = path.suffix.lower() in _JSON_LINES
     with opened(path) as stream:
-        lines = [line.strip() for line in text_lines(stream, path)]
+        lines = [line.strip() for line in stream.lines()]
     texts, users = [], set()
     for number, line in enumerate(lines, 1):
         if not line:
