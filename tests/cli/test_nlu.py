@@ -202,15 +202,14 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
-    from tacit.public.masked import new_model
-    from tacit.public.masked import write_folder as write_model
+    from tacit.public.masked import MaskedModel
     from tacit.tokenizers.wordpiece import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")
     sizes = BertSizes(len(pieces), width=12, layers=1, heads=2, intermediate=16, positions=40)
     (tmp_path / "bert").mkdir()
-    write_model(tmp_path / "bert", new_model(sizes, np.ones(len(pieces), np.int64), 1), pieces)
+    MaskedModel.new(sizes, pieces, np.ones(len(pieces), np.int64), 1).save(tmp_path / "bert")
     model = {"name": "bert", "pretrained": str(tmp_path / "bert"), "options": {"layers": 2}}
     wanted = NluExperiment.from_data(BASE | {"model": model}, "the test")
     recipe = write(tmp_path / "bert.toml", wanted.to_toml())
