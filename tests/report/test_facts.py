@@ -12,6 +12,7 @@ from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
+from tacit.report.language import LanguageReport
 from tacit.report.page import render
 from tacit.runs.run import Run
 from tacit.train import train
@@ -92,7 +93,7 @@ def test_the_ledger_and_the_files_are_named_by_their_hashes(run, facts_of):
     assert facts["ledger"]["head"] in last_line.decode()
     listed = {row["name"]: row["sha256"] for row in facts["files"]}
     assert {"experiment.toml", "ledger.jsonl", "tokenizer.json"} <= set(listed)
-    assert "checkpoints/round-000006.safetensors" in listed
+    assert "checkpoints/model-000006.safetensors" in listed
     for name, digest in listed.items():
         assert digest == hashlib.sha256((run / name).read_bytes()).hexdigest()
     assert not any("private" in name for name in listed)
@@ -163,9 +164,16 @@ def test_a_key_that_is_still_there_is_told_of_and_not_read(run, facts_of):
     assert audits.SECRET not in json.dumps(facts)
 
 
-def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch):
-    kind = type(Run.open(run).tokenizer)
-    monkeypatch.setattr(kind, "provenance", "oracle", raising=False)
+@pytest.mark.parametrize("provenance", ["oracle", "unknown"])
+def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch, provenance):
+    assert "oracle-tokenizer" not in names(facts_of(run))
+    start = LanguageReport.__init__
+
+    def with_other_words(self, run, *, internal):
+        start(self, run, internal=internal)
+        self.provenance = provenance
+
+    monkeypatch.setattr(LanguageReport, "__init__", with_other_words)
     assert severity(facts_of(run), "oracle-tokenizer") == "serious"
 
 
@@ -238,7 +246,7 @@ def test_the_words_of_phrases_are_internal(audited, facts_of):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("audit-of-another-round", {"round": 4}),
+        ("stale-audit", {"round": 4}),
         ("controls-memorized", {"controls": {"count": 9, "memorized_rs": 1, "memorized_bs": 0}}),
         ("claim-refuted", {"accounted_epsilon": 0.2999}),
         (

@@ -111,10 +111,11 @@ def audit(
     Of a model of intents and slots: how well the training utterances can be told from others.
     """
     from tacit.audit.gate import Gate
-    from tacit.tasks.nlu.directory import NluDirectory
+    from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    is_nlu = NluDirectory(run).experiment_file.is_file()
+    directory = RunDirectory(run)
+    is_nlu = directory.experiment_file.is_file() and directory.experiment().task == "nlu"
     for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
         if option in typed_options(context):
             kind = "a model of intents and slots" if is_nlu else "a language model"

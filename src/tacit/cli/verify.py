@@ -42,7 +42,7 @@ def verify(
     Exits with 0 if nothing differs from the ledger, and else with 1, after a sentence for each
     difference.  Needs neither the corpus nor the machine that it was trained on.
     """
-    from tacit.verification import verify as check
+    from tacit.verification.verifying import verify as check
 
     findings = check(path)
     emit(findings, as_json, lambda console: _print(console, findings))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
-
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
@@ -21,11 +19,12 @@ from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
-from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scaling import read as read_scaling
 
 _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
@@ -44,9 +43,9 @@ class _Metrics(Table):
 
 
 class _EpochMetrics(_Metrics):
-    """A line of metrics.jsonl, on valid; such a run counts its epochs as rounds."""
+    """A line of metrics.jsonl, on valid."""
 
-    epoch: int = Field(validation_alias="round")
+    epoch: int
 
 
 class _Result(Table):
@@ -94,24 +93,17 @@ class _Attacks(Table):
 class NluReport:
     """The parts of a report that only an intent and slot model has."""
 
-    of = "intent and slot model"
     template = "nlu.html"
-    leg = "epoch"  # what the training is counted in
-    files = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    metrics = _EpochMetrics
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = results.read(_Attacks, run.directory.attack_file) if internal else None
+        attack = run.directory.private / "attack.json"
+        self._attacks = results.read(_Attacks, attack) if internal else None
         self._stored = run.stored()
-        self.done, self.planned = run.epoch, run.experiment.training.epochs
+        self.audited_leg = self._attacks.epoch if self._attacks else None
         self.provenance = self._stored.encoder.provenance
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row for each evaluated epoch."""
-        file = self._run.directory.metrics_file
-        rows = (results.checked(_EpochMetrics, row, file) for row in self._run.metrics())
-        return [row.model_dump(mode="json") for row in rows]
 
     def about(self) -> dict[str, Any]:
         """The data and the model."""
@@ -120,7 +112,6 @@ class NluReport:
             "data": experiment.data.source,
             "split": experiment.data.split,
             "reference": experiment.data.reference,
-            "model": experiment.model.name,
             "pretrained": experiment.model.pretrained or None,
             "parameters": sum(values.numel() for values in stored.model.parameters()),
             "vocabulary": without_folder(stored.encoder.provenance),
@@ -139,19 +130,13 @@ class NluReport:
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
-        """That not every figure is a guarantee, and that the attack was on an earlier model."""
+        """That not every figure of the printed algorithm is a guarantee."""
         if self._run.experiment.training.method == "edp-sgd-paper":
             yield note(
                 "as-printed",
                 "This is the paper's algorithm as printed. Of the three figures for it only the"
                 " first is a guarantee; the others say what it would be, and what the paper would"
                 " state.",
-            )
-        if self._attacks and self._attacks.epoch != self.done:
-            yield note(
-                "attack-of-another-epoch",
-                f"The attack is on the model after epoch {self._attacks.epoch:,}, and"
-                f" {self.done:,} epochs are done by now.",
             )
 
     @staticmethod
@@ -193,7 +178,7 @@ class NluReport:
             "sampling_prob": training.batch_size / population if is_poisson else None,
             "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
             "scaling": noise.scaling if is_edp else None,
-            "largest_scale": run.directory.scaling().largest if is_scale_public else None,
+            "largest_scale": read_scaling(run.path).largest if is_scale_public else None,
         }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:

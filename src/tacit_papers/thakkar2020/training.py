@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.config.experiment import Experiment
-from tacit.config.sections import by_dotted_key
 from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
@@ -34,13 +32,13 @@ from tacit.privacy.claims import PROJECTED
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.session import Progress
 from tacit.tasks.language import assembly
 from tacit.tasks.language import central_sgd as sgd
-from tacit.tasks.language.people import People, public_frequencies, read_planted, record_planted
+from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planted_tokens import planted_tokens
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.planting import Planted, read_planted, record_planted
 from tacit.tasks.language.records import Records
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -53,7 +51,7 @@ _RESULT_FILE = "memorization.json"
 
 
 class Watcher(Protocol):
-    """Whom a training tells how far it is."""
+    """Is told how far a training is: by `train` after each round, and by all else in steps."""
 
     def tell(self, what: str, done: int, of: int) -> None: ...
 
@@ -65,7 +63,11 @@ Watch = Callable[[str], AbstractContextManager[Watcher]]  # makes one for each a
 
 @dataclass(frozen=True)
 class SecretSharer:
-    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for."""
+    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for.
+
+    `workers` is the number of processes that compute a federated arm's users.  Arms and seeds may
+    be others at the next call; the grid may not.
+    """
 
     grid: Grid
     out: Path
@@ -113,7 +115,8 @@ class SecretSharer:
         """Begin a new folder with the grid's file, or go on in one with the very same grid."""
         text, file = self.grid.to_toml(), self.out / _GRID_FILE
         if file.is_file():
-            _refuse_another(file, text)
+            begun = Grid.from_toml(file.read_text(encoding="utf-8"), str(file))
+            begun.refuse_another(Grid.from_toml(text, "the grid"), self.out, "name another folder")
             return
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise ValueError(
@@ -124,21 +127,13 @@ class SecretSharer:
         durable.write_whole(file, text.encode())
 
 
-def _refuse_another(file: Path, text: str) -> None:
-    """Raise if a folder was begun with another grid; words about it may differ."""
-    new = dict(by_dotted_key(tomllib.loads(text)))
-    old = dict(by_dotted_key(tomllib.loads(file.read_text(encoding="utf-8"))))
-    for key in sorted(new.keys() | old.keys()):
-        if new.get(key) != old.get(key) and not key.startswith("about."):
-            raise ValueError(
-                f"{file.parent} was begun with another grid: {key} is {old.get(key)!r} there and"
-                f" {new.get(key)!r} here; go on with it unchanged, or name another directory"
-            )
-
-
 @dataclass(frozen=True)
 class SeedTrainings:
-    """The trainings of one seed, in a folder of their own, and what they have in common."""
+    """The trainings of one seed, in a folder of their own, and what they have in common.
+
+    Whatever takes work and is the same for all arms (people, tokenizer, starting weights, the
+    audit's texts) is made once, when the first arm needs it.
+    """
 
     grid: Grid
     folder: Path
@@ -225,12 +220,12 @@ class SeedTrainings:
                 resume=begun,
                 workers=self.workers,
                 observer=watcher.observe,
-                tell=watcher.tell,
+                announce=watcher.tell,
             )
-        run = Run.open(directory.path)
+        run = LanguageRun.open(directory.path)
         projection = self.grid.projection if arm.optimizer == "dp-fedavg" else None
         facts = _privacy_facts(run, projection.as_projection() if projection else None)
-        return facts, run.model(), read_planted(directory)
+        return facts, run.model(), read_planted(directory.path)
 
     def _train_records(
         self, arm: Arm, experiment: Experiment, directory: RunDirectory, watcher: Watcher
@@ -246,7 +241,8 @@ class SeedTrainings:
         if directory.result() is None:
             directory.path.mkdir(parents=True, exist_ok=True)
             cache = self._tokens(experiment, watcher)
-            record_planted(directory, planting, cache)
+            tokens = (cache.tokens(user) for user in range(len(cache)))
+            record_planted(directory.path, planting, tokens)
             facts = self._fit_records(arm, experiment, cache, file, watcher)
             self.tokenizer.save(directory.tokenizer_file)
             _write_json(directory.result_file, facts)
@@ -298,7 +294,7 @@ class SeedTrainings:
         return planted_tokens(self.people, experiment, self.tokenizer, private, progress)
 
 
-def _privacy_facts(run: Run, projection: Projection | None) -> dict[str, Any]:
+def _privacy_facts(run: LanguageRun, projection: Projection | None) -> dict[str, Any]:
     """How a run was trained, what may be claimed for it, and what is projected for real people."""
     plan, guarantee = run.plans()[0], run.guarantee()
     norm = plan.initial_clip_state().total_norm
