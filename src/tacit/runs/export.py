@@ -20,15 +20,15 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from tacit.config.experiment import Experiment
+from tacit.config.sections import Complete
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger_lines import Head, verify
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.nlu.experiment import NluExperiment
 
-_Experiment = TypeVar("_Experiment", bound=Experiment | NluExperiment)
+_Experiment = TypeVar("_Experiment", bound=Complete)
 _PATHS = ("source", "start", "vocabulary", "vectors", "pretrained")  # settings that may be paths
 FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
 
