@@ -180,7 +180,7 @@ class AuditResult:
         """A row for each phrase with the same names in every report: what is hidden is null."""
         hidden = dict.fromkeys(_Phrase.model_fields)
         known: Sequence[_Phrase] = ()
-        if self.private is not None and self.private.round in (None, self._round):
+        if self.private is not None and self.private.round in (None, self.round):
             known = self.private.phrases or ()
         return [
             known[index].model_dump(mode="json")
@@ -190,7 +190,8 @@ class AuditResult:
         ]
 
     @property
-    def _round(self) -> int | None:
+    def round(self) -> int | None:
+        """The round after which the model was audited."""
         return None if self.public is None else self.public.round
 
     def membership(self) -> dict[str, Any] | None:
@@ -199,7 +200,7 @@ class AuditResult:
             return None
         return self.private.membership.model_dump(mode="json")
 
-    def warnings(self, rounds_done: int) -> Iterator[Warning]:
+    def warnings(self) -> Iterator[Warning]:
         """Where the audit casts doubt on the claim, or on itself."""
         audit = self.public
         if audit is None:
@@ -227,12 +228,6 @@ class AuditResult:
         if count := sum(row.is_memorized for row in phrases):
             of = f"{count} of the {len(phrases)} phrases that must not come out"
             yield serious("phrases-memorized", f"{of} can be drawn out of the model.")
-        if audit.round != rounds_done:
-            yield note(
-                "audit-of-another-round",
-                f"The audit is of the model after round {audit.round:,}, and {rounds_done:,} rounds"
-                " are done by now.",
-            )
 
 
 def _cells(rows: Sequence[_Canary]) -> list[dict[str, Any]]:
@@ -259,18 +254,16 @@ def _cell(sharers: float, example_prob: float, rows: Sequence[_Canary]) -> dict[
 
 def audit_charts(facts: Facts) -> dict[str, Facts | None]:
     """The charts of an audit by name; one that has nothing to show is None or left out."""
+    audit, membership = facts["audit"], facts.get("membership")
     charts: dict[str, Facts | None] = {}
-    audit = facts["audit"]
-    if audit is not None and audit["cells"]:
+    if membership:
+        charts["roc"] = roc_chart("Membership attacks on users", membership["attacks"])
+    if audit and audit["cells"]:
         charts["heat_rs"] = _heat(audit["cells"], "memorized_rs", "Random Sampling")
         charts["heat_bs"] = _heat(audit["cells"], "memorized_bs", "Beam Search")
         charts["exposure"] = _exposures(audit["rows"])
-    if audit is not None and audit["empirical_epsilon"]:
-        charts["empirical_epsilon"] = _levels(
-            audit["empirical_epsilon"], audit["accounted_epsilon"]
-        )
-    if facts.get("membership"):
-        charts["roc"] = roc_chart("Membership attacks on users", facts["membership"]["attacks"])
+    if audit and (shown := audit["empirical_epsilon"]):
+        charts["empirical_epsilon"] = _levels(shown, audit["accounted_epsilon"])
     return charts
 
 

@@ -20,7 +20,7 @@ from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
 from tacit.runs.run import NluRun
-from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.experiment import PRIVATE
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
@@ -93,36 +93,26 @@ class _Attacks(Table):
 class NluReport:
     """The parts of a report that only an intent and slot model has."""
 
-    of = "intent and slot model"
     template = "nlu.html"
-    leg = "epoch"  # what the training is counted in
-    files = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    metrics = _EpochMetrics
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = (
-            results.read(_Attacks, run.directory.private / "attack.json") if internal else None
-        )
+        attack = run.directory.private / "attack.json"
+        self._attacks = results.read(_Attacks, attack) if internal else None
         self._stored = run.stored()
-        self.done, self.planned = run.leg, run.experiment.training.epochs
+        self.audited_leg = self._attacks.epoch if self._attacks else None
         self.provenance = self._stored.encoder.provenance
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row for each evaluated epoch."""
-        file = self._run.directory.metrics_file
-        rows = (results.checked(_EpochMetrics, row, file) for row in self._run.metrics())
-        return [row.model_dump(mode="json") for row in rows]
 
     def about(self) -> dict[str, Any]:
         """The data and the model."""
-        experiment, stored = without_folders(self._run.experiment), self._stored
+        experiment, stored = self._run.experiment, self._stored
         return {
-            "data": experiment.data.source,
+            "data": without_folder(experiment.data.source),
             "split": experiment.data.split,
             "reference": experiment.data.reference,
-            "model": experiment.model.name,
-            "pretrained": experiment.model.pretrained or None,
+            "pretrained": without_folder(experiment.model.pretrained) or None,
             "parameters": sum(values.numel() for values in stored.model.parameters()),
             "vocabulary": without_folder(stored.encoder.provenance),
             "intents": len(stored.labels.intents),
@@ -140,7 +130,7 @@ class NluReport:
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
-        """That not every figure is a guarantee, and that the attack was on an earlier model."""
+        """That not every figure of the printed algorithm is a guarantee."""
         if self._run.experiment.training.method == "edp-sgd-paper":
             yield note(
                 "as-printed",
@@ -148,27 +138,17 @@ class NluReport:
                 " first is a guarantee; the others say what it would be, and what the paper would"
                 " state.",
             )
-        if self._attacks and self._attacks.epoch != self.done:
-            yield note(
-                "attack-of-another-epoch",
-                f"The attack is on the model after epoch {self._attacks.epoch:,}, and"
-                f" {self.done:,} epochs are done by now.",
-            )
 
     @staticmethod
     def charts(facts: Facts) -> dict[str, Facts | None]:
         """The charts of the training and of the attack by name."""
         rows, attack = facts["metrics"], facts.get("membership")
+        error_rate, rest = "Semantic error rate on valid", "Intents and slots on valid"
+        attacks = attack["attacks"] if attack else ()
         return {
-            "errors": shares_chart(
-                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
-            ),
-            "successes": shares_chart(
-                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
-            ),
-            "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
-            if attack
-            else None,
+            "errors": shares_chart(error_rate, "SER in %", "epochs", rows, _ERRORS),
+            "successes": shares_chart(rest, "in %", "epochs", rows, _SUCCESSES),
+            "roc": roc_chart("Membership attacks on utterances", attacks),
         }
 
     def _released(self) -> dict[str, Any]:
@@ -228,18 +208,3 @@ class NluReport:
             for intent, row in rows.items()
         ]
         return {**whole, "by_intent": shown}
-
-
-def without_folders(experiment: NluExperiment) -> NluExperiment:
-    """The experiment with whole paths shortened to the names at their ends.
-
-    Whole paths tell about a machine and its owner.
-    """
-    model = experiment.model
-    return experiment.changed(
-        data={"source": without_folder(experiment.data.source)},
-        model={
-            name: without_folder(getattr(model, name))
-            for name in ("vocabulary", "vectors", "pretrained")
-        },
-    )

@@ -19,7 +19,8 @@ from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
-from tacit.public import pretrain as training
+from tacit.public.pretrain import pretrain
+from tacit.public.steps import Progress, Settings
 from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
 
 HELD_OUT = 0.2
@@ -94,10 +95,10 @@ def personalize(
     *,
     epochs: float = 3.0,
     learning_rate: float = 1e-3,
-    progress: Callable[[training.Progress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Personalized:
     """Train a copy of the model on the first four fifths of the texts; measure on the rest."""
-    settings = training.Settings(
+    settings = Settings(
         learning_rate=learning_rate,
         schedule="constant",
         warmup_steps=0,
@@ -115,7 +116,7 @@ def personalize(
     train, later = encoded[:-held], encoded[-held:]
     model = copy.deepcopy(found.model)
     before = evaluate(found.model, later, bos=words.bos, unk=words.unk)
-    training.pretrain(model, train, settings, bos=words.bos, progress=progress)
+    pretrain(model, train, settings, bos=words.bos, progress=progress)
     model.eval()
     after = evaluate(model, later, bos=words.bos, unk=words.unk)
     return Personalized(model, len(train), len(later), before, after)

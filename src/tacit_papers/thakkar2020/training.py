@@ -51,7 +51,7 @@ _RESULT_FILE = "memorization.json"
 
 
 class Watcher(Protocol):
-    """Whom a training tells how far it is."""
+    """Is told how far a training is: by `train` after each round, and by all else in steps."""
 
     def tell(self, what: str, done: int, of: int) -> None: ...
 
@@ -63,7 +63,11 @@ Watch = Callable[[str], AbstractContextManager[Watcher]]  # makes one for each a
 
 @dataclass(frozen=True)
 class SecretSharer:
-    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for."""
+    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for.
+
+    `workers` is the number of processes that compute a federated arm's users.  Arms and seeds may
+    be others at the next call; the grid may not.
+    """
 
     grid: Grid
     out: Path
@@ -125,7 +129,11 @@ class SecretSharer:
 
 @dataclass(frozen=True)
 class SeedTrainings:
-    """The trainings of one seed, in a folder of their own, and what they have in common."""
+    """The trainings of one seed, in a folder of their own, and what they have in common.
+
+    Whatever takes work and is the same for all arms (people, tokenizer, starting weights, the
+    audit's texts) is made once, when the first arm needs it.
+    """
 
     grid: Grid
     folder: Path
