@@ -52,7 +52,7 @@ def _tokenizers(evidence: Evidence) -> Iterator[str]:
     """Each tokenizer is in the ledger, and each checkpoint in one that is."""
     if isinstance(evidence.experiment, NluExperiment):
         for one in evidence.checkpoints:
-            if one.facts["tokenizer"] != evidence.experiment.fingerprint:
+            if one.facts.get("experiment") != evidence.experiment.fingerprint:
                 file = evidence.directory.checkpoints.state_file(one.leg)
                 yield f"{file} is the checkpoint of another experiment"
         return
