@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head, seal
-from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.checkpoints import Checkpoint, Checkpoints
 from tacit.runs.directory import digest_of_result
+from tacit.tasks.task import State
 
 Lines = list[dict[str, Any]]
 
@@ -32,6 +32,12 @@ def chained_anew(file: Path, change: Callable[[Lines], object]) -> None:
     file.write_bytes(data)
 
 
+def rewrite(checkpoints: Checkpoints, checkpoint: Checkpoint, head: Head) -> None:
+    """The same checkpoint with another head."""
+    state = State(checkpoint.model_file.read_bytes(), checkpoint.arrays, checkpoint.facts)
+    checkpoints.write(checkpoint.leg, state, head)
+
+
 def refitted(run: Path) -> None:
     """Let every checkpoint have the head that the ledger now has, at most, at its entries."""
     ledger, there = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
@@ -39,7 +45,7 @@ def refitted(run: Path) -> None:
         found = there.read(round)
         entries = min(found.head.entries, len(ledger.entries))
         head = Head(entries, ledger.hashes[entries])
-        there.write(found.model_file.read_bytes(), replace(found, head=head))
+        rewrite(there, found, head)
 
 
 def forged(run: Path, change: Callable[[Lines], object]) -> None:

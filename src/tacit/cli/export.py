@@ -6,7 +6,6 @@ marked on the model card if that is asked for.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +53,7 @@ def export(
     out = out or Path(f"{run}-export")
     check_new_directory(out)
     exported = export_run(run, out, round, not_for_release=not_for_release)
-    emit(asdict(exported), as_json, lambda console: _print(console, exported))
+    emit(exported.as_row(), as_json, lambda console: _print(console, exported))
 
 
 def _print(console: Console, exported: Exported) -> None:

@@ -15,7 +15,7 @@ is in the bundle: it holds for all of its models together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -45,6 +45,11 @@ class Exported:
     complete: bool
     claim: str
     head: Head  # of the bundle's ledger
+
+    def as_row(self) -> dict[str, Any]:
+        """As JSON, with the leg under its name in the task."""
+        row = asdict(self)
+        return {row.pop("leg_name"): row.pop("leg"), **row}
 
 
 def export_run(
