@@ -1,4 +1,4 @@
-"""`tacit nlu`: train, go on, evaluate, attack; a mistake is one sentence and no files."""
+"""`tacit nlu`: train, go on, evaluate, audit; a mistake is one sentence and no files."""
 
 from __future__ import annotations
 
@@ -124,21 +124,24 @@ def test_evaluation_adds_up_by_intent(tacit, finished, folder):
     assert "slot F1" in tacit.says("evaluate", finished, "--part", "valid")
 
 
-def test_an_attack_is_kept_in_the_private_folder(tacit, finished, tmp_path):
-    run = shutil.copytree(finished, tmp_path / "run")
-    found = tacit.json("attack", run)
+def test_an_audit_is_kept_in_the_private_folder(command, finished, tmp_path):
+    run, tacit = shutil.copytree(finished, tmp_path / "run"), command("audit")
+    found = tacit.json(run)
     assert found["internal"] is True
     kept = json.loads((run / "private" / "attack.json").read_text())
     assert kept["attacks"] == found["attacks"]
     assert {path.name for path in run.iterdir()} == {path.name for path in finished.iterdir()}
-    code, out, _ = tacit("attack", run, "--fail-if", "membership_auc>0.01")
+    code, out, errors = tacit(run, "--fail-if", "membership_auc>0.01")
     assert code == 1
-    assert "not for release" in out
-    assert tacit("attack", run, "--fail-if", "membership_auc>0.99")[0] == 0
-    assert "was trained on the attacked run's own data" in tacit.refused(
-        "attack", run, "--shadow", finished
-    )
-    assert "must be between 0 and 1" in tacit.refused("attack", run, "--confidence", "2")
+    assert "the audit fails: membership_auc>0.01" in errors
+    assert "membership of 62 utterances against 50 others" in out
+    assert "loss" in out
+    assert tacit(run, "--fail-if", "membership_auc>0.99")[0] == 0
+    assert "has no figure memorized" in tacit.refused(run, "--fail-if", "memorized>0")
+    assert "was trained on the attacked run's own data" in tacit.refused(run, "--shadow", finished)
+    assert "strictly between 0 and 1" in tacit.refused(run, "--confidence", "2")
+    for options in (["--ranks"], ["--samples", "9"], ["--membership"], ["--phrases", "x"]):
+        assert f"{options[0]} does not fit" in tacit.refused(run, *options)
 
 
 def test_recipes_are_listed_and_printed(tacit):
@@ -202,15 +205,14 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
-    from tacit.public.masked import new_model
-    from tacit.public.masked import write_folder as write_model
+    from tacit.public.masked import MaskedModel
     from tacit.tokenizers.wordpiece import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")
     sizes = BertSizes(len(pieces), width=12, layers=1, heads=2, intermediate=16, positions=40)
     (tmp_path / "bert").mkdir()
-    write_model(tmp_path / "bert", new_model(sizes, np.ones(len(pieces), np.int64), 1), pieces)
+    MaskedModel.new(sizes, pieces, np.ones(len(pieces), np.int64), 1).save(tmp_path / "bert")
     model = {"name": "bert", "pretrained": str(tmp_path / "bert"), "options": {"layers": 2}}
     wanted = NluExperiment.from_data(BASE | {"model": model}, "the test")
     recipe = write(tmp_path / "bert.toml", wanted.to_toml())
@@ -223,7 +225,7 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
     other = tmp_path / "other"
     other.mkdir()
     (other / "experiment.toml").write_text("")
-    for words in (["train", "--resume", "--run", other], ["evaluate", other], ["attack", other]):
+    for words in (["train", "--resume", "--run", other], ["evaluate", other]):
         assert "holds the run of a language model" in tacit.refused(*words)
     assert "holds a run already" in tacit.refused("train", recipe, "--run", other)
     assert "there is no run at" in tacit.refused("evaluate", tmp_path / "missing")
@@ -232,10 +234,10 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
 
 def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished, tmp_path):
     found = command("report").json(finished, "--out", tmp_path / "page.html")
-    assert found["of"] == "intent and slot model"
+    assert found["task"] == "nlu"
     assert found["claim"] == NluRun.open(finished).guarantee().claim
     assert found["claim"] in (tmp_path / "page.html").read_text()
-    assert json.loads((tmp_path / "page.json").read_text())["of"] == found["of"]
+    assert json.loads((tmp_path / "page.json").read_text())["task"] == found["task"]
     assert not (finished / "report.html").exists()
     (tmp_path / "empty").mkdir()
     assert "is not a run directory" in command("report").refused(tmp_path / "empty")

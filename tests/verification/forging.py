@@ -11,7 +11,7 @@ from typing import Any
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head, seal
-from tacit.runs.checkpoints import Checkpoint, Checkpoints
+from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import digest_of_result
 from tacit.tasks.task import State
 
@@ -32,20 +32,18 @@ def chained_anew(file: Path, change: Callable[[Lines], object]) -> None:
     file.write_bytes(data)
 
 
-def rewrite(checkpoints: Checkpoints, checkpoint: Checkpoint, head: Head) -> None:
-    """The same checkpoint with another head."""
-    state = State(checkpoint.model_file.read_bytes(), checkpoint.arrays, checkpoint.facts)
-    checkpoints.write(checkpoint.leg, state, head)
-
-
 def refitted(run: Path) -> None:
     """Let every checkpoint have the head that the ledger now has, at most, at its entries."""
-    ledger, there = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
-    for round in there.legs():
-        found = there.read(round)
-        entries = min(found.head.entries, len(ledger.entries))
-        head = Head(entries, ledger.hashes[entries])
-        rewrite(there, found, head)
+    ledger, checkpoints = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
+    for leg in checkpoints.legs():
+        entries = min(checkpoints.read(leg).head.entries, len(ledger.entries))
+        with_head(checkpoints, leg, Head(entries, ledger.hashes[entries]))
+
+
+def with_head(checkpoints: Checkpoints, leg: int, head: Head) -> None:
+    """Write a checkpoint anew, with another head."""
+    last = checkpoints.read(leg)
+    checkpoints.write(leg, State(last.model_file.read_bytes(), last.arrays, last.facts), head)
 
 
 def forged(run: Path, change: Callable[[Lines], object]) -> None:

@@ -25,7 +25,6 @@ from tests.verification.forging import (
     forged,
     gone,
     header,
-    rewrite,
     sealed_anew,
     text,
 )
@@ -94,9 +93,9 @@ def earlier_checkpoint(run: Path) -> None:
 
 
 def shorter_for_the_last(run: Path) -> None:
-    there = Checkpoints(run / "checkpoints")
-    first, last = there.read(there.legs()[0]), there.read()
-    rewrite(there, last, first.head)
+    checkpoints = Checkpoints(run / "checkpoints")
+    legs = checkpoints.legs()
+    forging.with_head(checkpoints, legs[-1], checkpoints.read(legs[0]).head)
 
 
 def report_fact(section: str, name: str, value: object) -> Callable[[Path], None]:

@@ -43,7 +43,7 @@ def evaluate(
     """Semantic error rate, intent accuracy and slot F1, in all and by intent.
 
     Members' utterances cannot be asked for here: what a model makes of those is private, and
-    `tacit nlu attack` measures it.
+    `tacit audit` measures it.
     """
     from tacit.runs.run import NluRun
     from tacit.tasks.nlu.layouts import load_nlu

@@ -214,4 +214,4 @@ def _print(result: dict[str, Any], run: Path) -> None:
         console.print("The run key was kept: delete it before release.", markup=False)
     path = shlex.quote(str(run))
     console.print(f"The run is in {path}", markup=False)
-    console.print(f"next:  tacit nlu attack {path}", markup=False, soft_wrap=True)
+    console.print(f"next:  tacit audit {path}", markup=False, soft_wrap=True)
