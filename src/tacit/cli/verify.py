@@ -16,7 +16,7 @@ from tacit.cli.options import AsJson
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from tacit.verification import Findings
+    from tacit.verification.verifying import Findings
 
 EXAMPLES = """
 Examples:

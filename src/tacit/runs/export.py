@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
-from tacit.config.experiment import Experiment
+from tacit.config.sections import Complete
 from tacit.models import weights
 from tacit.models.base import parameter_count
 from tacit.privacy import durable
@@ -29,7 +29,9 @@ from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
 from tacit.runs.personalization import refuse_personal, refuse_personal_weights
 from tacit.runs.run import LanguageRun, NluRun, Run
-from tacit.tasks import AnyExperiment
+
+_Experiment = TypeVar("_Experiment", bound=Complete)
+_PATHS = ("source", "start", "vocabulary", "vectors", "pretrained")  # settings that may be paths
 
 
 @dataclass(frozen=True)
@@ -143,31 +145,17 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     return facts, own_files
 
 
-def without_folders(experiment: AnyExperiment) -> AnyExperiment:
+def without_folders(experiment: _Experiment) -> _Experiment:
     """The experiment with paths shortened to file names: paths tell about a machine's owner."""
-    if not isinstance(experiment, Experiment):
-        choice = experiment.model
-        return experiment.changed(
-            data={"source": without_folder(experiment.data.source)},
-            model={
-                name: without_folder(getattr(choice, name))
-                for name in ("vocabulary", "vectors", "pretrained")
-            },
-        )
-    model: dict[str, Any] = {"start": without_folder(experiment.model.start)}
-    if experiment.model.pretrain is not None:
-        source = without_folder(experiment.model.pretrain.source)
-        model["pretrain"] = experiment.model.pretrain.model_dump() | {"source": source}
-    phases = [phase.model_dump() for phase in experiment.phases]
-    for phase in phases:
-        if phase["tokenizer"] is not None:
-            phase["tokenizer"]["source"] = without_folder(phase["tokenizer"]["source"])
-    return experiment.changed(
-        corpus={"source": without_folder(experiment.corpus.source)},
-        tokenizer={"source": without_folder(experiment.tokenizer.source)},
-        model=model,
-        phases=phases,
-    )
+
+    def shortened(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: shortened(one, name) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [shortened(one, key) for one in value]
+        return without_folder(value) if key in _PATHS and isinstance(value, str) else value
+
+    return experiment.changed(**shortened(experiment.model_dump()))
 
 
 def without_folder(source: str) -> str:

@@ -23,11 +23,12 @@ from tacit.config.experiment import Experiment
 from tacit.privacy.ledger_lines import Head
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
-from tacit.report.facts import KIND, experiment_text
+from tacit.report.facts import KIND
 from tacit.report.page import render
 from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
+from tacit.runs.export import without_folders
 from tacit.runs.run import NluRun
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu import model_files
@@ -116,7 +117,7 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
         "claim": claim_facts(guarantee),
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
-        "experiment": experiment_text(experiment),
+        "experiment": without_folders(experiment).to_toml(),
     }
     if isinstance(experiment, NluExperiment):
         expected["as_printed"] = _as_printed(evidence, experiment)
