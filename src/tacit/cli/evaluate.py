@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, ModelArgument, Round, whole_number
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    count,
+    flag,
+    text,
+)
 from tacit.cli.output import emit, percent, perplexity, table
 from tacit.cli.progress import bar, tracked
 
@@ -45,26 +51,17 @@ def evaluate(
     run: ModelArgument,
     round: Round = None,
     corpus: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="Whose test users.  [default: the run's own corpus]"),
+        str | None, text("CORPUS", "Whose test users. [default: the run's own corpus]")
     ] = None,
     tokens: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help=f"Tokens to measure on.  [default: the run's, else {TOKENS:,}]",
-        ),
+        int | None, count("N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]")
     ] = None,
     head_words: Annotated[
-        bool,
-        typer.Option("--head-words", help="How often common words are among the top 10."),
+        bool, flag("--head-words", "How often common words are among the top 10.")
     ] = False,
     baselines: Annotated[
         bool,
-        typer.Option(
-            "--baselines", help="Unigram and bigram models of the training users, without privacy."
-        ),
+        flag("--baselines", "Unigram and bigram models of the training users, without privacy."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

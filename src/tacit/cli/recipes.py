@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import (
+    AsJson,
+    argument,
+    flag,
+)
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
@@ -45,9 +49,9 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A recipe, or a .toml file.")],
+    name: Annotated[str, argument("NAME", "A recipe, or a .toml file.")],
     source: Annotated[
-        bool, typer.Option("--source", help="The file as written, without what it extends.")
+        bool, flag("--source", "The file as written, without what it extends.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

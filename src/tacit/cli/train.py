@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +28,10 @@ from tacit.cli.options import (
     TargetEpsilon,
     Variant,
     Workers,
-    whole_number,
+    argument,
+    count,
+    flag,
+    text,
 )
 from tacit.cli.output import Interrupted, emit, epsilon, percent, perplexity, table
 from tacit.cli.progress import Display, TensorBoard
@@ -59,62 +61,46 @@ Result = dict[str, Any]
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RECIPE",
-            help="A name from tacit recipes list, or a .toml file; not needed with --resume and"
-            " --from.",
-            show_default=False,
+        argument(
+            "RECIPE",
+            "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
         ),
     ] = None,
     *,
     run: RunOption,
     corpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="C", help="A corpus directory, or chitchat.  [default: that of the recipe]"
-        ),
+        str | None, text("C", "A corpus directory, or chitchat. [default: that of the recipe]")
     ] = None,
     resume: Resume = False,
     from_run: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="RUN@ROUND", help="Start from another run's model, and its cost."
-        ),
+        str | None, text("RUN@ROUND", "Start from another run's model, and its cost.", "--from")
     ] = None,
     variant: Variant = None,
     settings: Settings = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="T", help="Rounds of training, in all."),
-    ] = None,
+    rounds: Annotated[int | None, count("T", "Rounds of training, in all.")] = None,
     target_epsilon: TargetEpsilon = None,
     budget_epsilon: BudgetEpsilon = None,
     delta: Delta = None,
     population: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="K",
-            help="Users in all, declared public.  [default: the corpus's training users]",
-        ),
+        count("K", "Users in all, declared public. [default: the corpus's training users]"),
     ] = None,
     seed: Seed = None,
     workers: Workers = None,
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="Where users' updates are computed: cpu, cuda, mps.")
+        str, text("NAME", "Where users' updates are computed: cpu, cuda, mps.")
     ] = "cpu",
     engine: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="processes: a user at a time in each; vectorized: many users at once, for"
-            " accelerators.  [default: what the device is good at]",
-            show_default=False,
+        text(
+            "NAME",
+            "processes: a user at a time in each; vectorized: many users at once, for"
+            " accelerators. [default: what the device is good at]",
         ),
     ] = "",
     keep_key: KeepKey = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Held-out metrics in DIR/tensorboard as well.")
+        bool, flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well.")
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
