@@ -14,7 +14,7 @@ PRELOADED = [
     "tacit.cli.main",
     "tacit.train",
     "tacit.tasks.nlu.training",
-    "tacit.audit.auditing",
+    "tacit.audit.language",
     "tacit.tokenizers.learn",
     "tacit.runs.open_release",
     "tacit.verification",

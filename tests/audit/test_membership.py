@@ -12,18 +12,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.audit.attacks import ATTACKS, Evidence, LossAttack, Rmia, UserInference
-from tacit.audit.membership import attack
-from tacit.audit.references import (
-    Reference,
-    check_roles,
-    draw,
-    gather,
-    reference_model,
-    split_test_users,
+from tacit.audit.membership import (
+    ATTACKS,
+    Evidence,
+    LossAttack,
+    Rmia,
+    UserInference,
+    attack_users,
 )
 from tacit.audit.roc import tpr_at
-from tacit.audit.user_scores import UserScores, score_users, user_texts
+from tacit.audit.users import (
+    Reference,
+    UserScores,
+    check_roles,
+    gather,
+    reference_model,
+    score_users,
+    split_test_users,
+    user_texts,
+)
+from tacit.corpus.hashing import role_draw
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
 from tacit.public.pretrain import Settings
@@ -44,6 +52,10 @@ def person(seed: int) -> tuple[list[list[int]], list[list[int]]]:
 
 def people(first: int, last: int, which: int = 0) -> dict[str, list[list[int]]]:
     return {f"user {seed}": person(seed)[which] for seed in range(first, last)}
+
+
+def by_name(result):
+    return {each.name: each for each in result.attacks}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,22 +93,22 @@ def stranger(start):
 def test_members_of_an_overfitted_model_are_found(overfitted, references, which):
     name = ["training", "fresh"][which]
     members, others = people(0, 60, which), people(100, 200, which)
-    result = attack(
+    result = attack_users(
         overfitted, members, others, references, bos=BOS, texts=["training", "fresh"][which]
     )
     for found in result.attacks:
-        assert found.auc.low > 0.6, found.attack
-    assert result["user_inference"].auc.value > 0.9
-    assert result["user_inference"].tpr_at[0.01].low > 0.1
+        assert found.auc.low > 0.6, found.name
+    assert by_name(result)["user_inference"].auc.value > 0.9
+    assert by_name(result)["user_inference"].tpr_at[0.01].low > 0.1
     assert result.texts == name
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["training", "fresh"])
 def test_nobody_is_a_member_of_a_model_that_never_met_them(stranger, references, which):
     members, others = people(0, 60, which), people(100, 200, which)
-    result = attack(stranger, members, others, references, bos=BOS)
+    result = attack_users(stranger, members, others, references, bos=BOS)
     for found in result.attacks:
-        assert found.auc.low < 0.5 < found.auc.high, found.attack
+        assert found.auc.low < 0.5 < found.auc.high, found.name
         assert found.auc.high - found.auc.low < 0.25
 
 
@@ -104,12 +116,12 @@ def test_people_who_write_plainly_take_in_the_loss_attack_only():
     table = torch.zeros(SIZE, SIZE)
     table[:, 2] = 5.0  # what everybody expects
     plain = {f"plain {index}": [[BOS, 2, 2, 2]] for index in range(30)}
-    result = attack(Table(table), plain, people(100, 200), [Table(table)], bos=BOS)
-    assert result["loss"].auc.value == 1
-    assert result["loss"].auc.low > 0.85
+    result = attack_users(Table(table), plain, people(100, 200), [Reference(Table(table))], bos=BOS)
+    assert by_name(result)["loss"].auc.value == 1
+    assert by_name(result)["loss"].auc.low > 0.85
     for name in ("user_inference", "rmia", "rmia_per_token"):
-        assert result[name].auc.value == 0.5
-    assert result["user_inference"].tpr_at[0.01].tpr == 0
+        assert by_name(result)[name].auc.value == 0.5
+    assert by_name(result)["user_inference"].tpr_at[0.01].tpr == 0
 
 
 def _evidence(target, references, texts):
@@ -249,50 +261,58 @@ def test_a_correction_swamps_whole_texts_but_not_tokens():
 
 def test_the_population_set_aside_is_not_measured(overfitted, references):
     members, others = people(0, 20), people(100, 200)
-    result = attack(overfitted, members, others, references, bos=BOS)
-    aside = sum(draw("population", user) < 2**62 for user in others)
+    result = attack_users(overfitted, members, others, references, bos=BOS)
+    aside = sum(role_draw("population", user) < 0.25 for user in others)
     assert 10 < aside < 40
-    assert result["rmia"].non_members == 100 - aside
-    assert result["user_inference"].non_members == 100
-    assert isinstance(result["rmia"].tpr_at[0.01], str)
-    given = attack(overfitted, members, others, references, bos=BOS, population=people(320, 350))
-    assert given["rmia"].non_members == 100
-    assert given["rmia"].tpr_at[0.01].rate == 0.01
-    shares = {false for false, _ in given["rmia"].roc.as_points()}
+    assert by_name(result)["rmia"].non_members == 100 - aside
+    assert by_name(result)["user_inference"].non_members == 100
+    assert isinstance(by_name(result)["rmia"].tpr_at[0.01], str)
+    given = attack_users(
+        overfitted, members, others, references, bos=BOS, population=people(320, 350)
+    )
+    assert by_name(given)["rmia"].non_members == 100
+    assert by_name(given)["rmia"].tpr_at[0.01].rate == 0.01
+    shares = {false for false, _ in by_name(given)["rmia"].roc.as_points()}
     assert len(shares) <= 32  # as many steps as there are users in the population
 
 
 def test_the_row_is_plain_json_and_says_why_a_figure_is_missing(overfitted, references):
-    result = attack(overfitted, people(0, 20), people(100, 200), references[:1], bos=BOS)
+    result = attack_users(overfitted, people(0, 20), people(100, 200), references[:1], bos=BOS)
     row = json.loads(json.dumps(result.as_row(), allow_nan=False))
     assert row["internal"] is True
     assert (row["members"], row["non_members"], row["references"]) == (20, 100, 1)
     first = row["attacks"][0]
-    assert first["attack"] == "user_inference"
+    assert first["name"] == "user_inference"
     low, high = first["auc_interval"]
     assert low <= first["auc"] <= high
-    found = result["user_inference"].tpr_at[0.01]
-    assert first["tpr_at"]["0.01"]["tpr"] == found.tpr
-    assert first["tpr_at"]["0.001"]["tpr"] is None
-    assert "at least 1,000 non-members" in first["tpr_at"]["0.001"]["reason"]
+    reached = by_name(result)["user_inference"].tpr_at[0.01]
+    common, rare = first["tpr_at"]
+    assert (common["fpr"], common["tpr"], common["why_not"]) == (0.01, reached.tpr, None)
+    assert common["interval"] == [reached.low, reached.high]
+    assert (rare["fpr"], rare["tpr"], rare["interval"]) == (0.001, None, None)
+    assert "at least 1,000 non-members" in rare["why_not"]
     assert first["roc"][0] == [0, 0]
     assert first["roc"][-1] == [1, 1]
 
 
 def test_figures_are_those_of_the_scores(overfitted, references):
     members, others = people(0, 30), people(100, 200)
-    result = attack(overfitted, members, others, references, bos=BOS, confidence=0.9)
+    result = attack_users(overfitted, members, others, references, bos=BOS, confidence=0.9)
     inside, outside = (
         UserInference().scores(_evidence(overfitted, references, group))
         for group in (members, others)
     )
-    assert result["user_inference"].tpr_at[0.01] == tpr_at(inside, outside, 0.01, confidence=0.9)
-    assert result["user_inference"].auc.value == np.mean(inside[:, None] > outside)
+    assert by_name(result)["user_inference"].tpr_at[0.01] == tpr_at(
+        inside, outside, 0.01, confidence=0.9
+    )
+    assert by_name(result)["user_inference"].auc.value == np.mean(inside[:, None] > outside)
 
 
 def test_the_loss_attack_needs_no_reference(overfitted):
-    result = attack(overfitted, people(0, 9), people(100, 109), bos=BOS, attacks=[LossAttack()])
-    assert [found.attack for found in result.attacks] == ["loss"]
+    result = attack_users(
+        overfitted, people(0, 9), people(100, 109), bos=BOS, attacks=[LossAttack()]
+    )
+    assert [found.name for found in result.attacks] == ["loss"]
     assert result.references == 0
 
 
@@ -312,33 +332,24 @@ def test_a_reference_starts_from_the_given_weights_and_leaves_them_alone(start):
     assert all(torch.allclose(before[k], v, atol=1e-4) for k, v in near.model.state_dict().items())
 
 
-def test_a_configuration_starts_from_weights_of_the_seed(start):
-    settings = replace(SETTINGS, epochs=1, learning_rate=1e-9)
-    found = reference_model(start.config, people(0, 5), settings, bos=BOS, seed=3)
-    assert all(
-        torch.allclose(value, found.model.state_dict()[name], atol=1e-6)
-        for name, value in start.state_dict().items()
-    )
-
-
 @pytest.mark.parametrize("references", [1, 2, 3])
 def test_test_users_are_halved_by_a_hash_and_nobody_moves_anybody(references):
     ids = [f"{index:032x}" for index in range(2000)]
-    split = split_test_users(ids, references)
-    everyone = sorted([*split.non_members, *(i for group in split.references for i in group)])
+    groups, non_members = split_test_users(ids, references)
+    everyone = sorted([*non_members, *(i for group in groups for i in group)])
     assert everyone == list(range(2000))
-    assert abs(len(split.non_members) - 1000) < 100  # 4.5 standard deviations
-    for group in split.references:
+    assert abs(len(non_members) - 1000) < 100  # 4.5 standard deviations
+    for group in groups:
         assert abs(len(group) - 1000 / references) < 100
-    fewer = split_test_users(ids[:1000], references)
-    assert fewer.non_members == tuple(i for i in split.non_members if i < 1000)
+    _, fewer = split_test_users(ids[:1000], references)
+    assert fewer == [i for i in non_members if i < 1000]
 
 
 def test_the_population_is_drawn_from_both_sides_of_the_split():
     """One hash for both purposes would leave no population among the non-members."""
     ids = [f"{index:032x}" for index in range(2000)]
-    outside = split_test_users(ids).non_members
-    share = np.mean([draw("population", ids[index]) < 2**62 for index in outside])
+    _, outside = split_test_users(ids)
+    share = np.mean([role_draw("population", ids[index]) < 0.25 for index in outside])
     assert 0.2 < share < 0.3
 
 
@@ -370,14 +381,18 @@ def test_everybody_an_attack_needs_is_gathered_in_one_role_each():
     few = gather(corpus.train, corpus.test, chars, "all", max_users=3)
     assert (len(few.members), len(few.non_members)) == (3, 3)
     assert len(few.references[0]) > 3
+    alone = gather(corpus.train, corpus.test, chars, "all", references=0)
+    assert alone.references == ()
+    assert set(alone.non_members) == ids[1]
 
 
 UNIFORM = Table(torch.zeros(SIZE, SIZE))
 SMALL = Table(torch.zeros(7, 7))
 
 
-def run(members=(0, 3), others=(10, 60), references=(UNIFORM,), **options):
-    return attack(UNIFORM, people(*members), people(*others), references, bos=BOS, **options)
+def run(members=(0, 3), others=(10, 60), references=None, **options):
+    references = (Reference(UNIFORM),) if references is None else references
+    return attack_users(UNIFORM, people(*members), people(*others), references, bos=BOS, **options)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +400,7 @@ def run(members=(0, 3), others=(10, 60), references=(UNIFORM,), **options):
     [
         (lambda: run(references=()), "user_inference needs a reference model"),
         (lambda: run(references=(), attacks=[Rmia()]), "rmia needs a reference model"),
-        (lambda: run(references=(SMALL,)), "vocabulary of 7 tokens"),
+        (lambda: run(references=(Reference(SMALL),)), "vocabulary of 7 tokens"),
         (lambda: run(others=(2, 5)), "1 users are among both the members and the non-members"),
         (lambda: run(members=(0, 0)), "no members to attack"),
         (lambda: run(others=(0, 0)), "no non-members to attack"),
@@ -396,7 +411,6 @@ def run(members=(0, 3), others=(10, 60), references=(UNIFORM,), **options):
         (lambda: run(texts="stale"), "one of fresh, training, all"),
         (lambda: run(confidence=95.0), "confidence"),
         (lambda: run(rates=[1.0]), "false-positive rate"),
-        (lambda: run()["shadow"], "no result of an attack 'shadow'"),
         (
             lambda: run(references=(Reference(UNIFORM, frozenset(people(59, 70))),)),
             "trained on 1 of the 50 non-members",

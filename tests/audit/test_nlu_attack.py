@@ -6,13 +6,20 @@ import math
 import numpy as np
 import pytest
 
-from tacit.audit.attacks import Rmia
 from tacit.audit.gate import Gate
-from tacit.audit.nlu_attack import attack
-from tacit.audit.nlu_attack_result import KEPT, LEFT_OUT, LOSS, RMIA, SHADOW, SHADOW_RESCALED
-from tacit.audit.nlu_attack_shadow import Shadow, ShadowAttack
+from tacit.audit.membership import Rmia
+from tacit.audit.nlu_attack import (
+    KEPT,
+    LEFT_OUT,
+    LOSS,
+    RMIA,
+    SHADOW,
+    SHADOW_RESCALED,
+    AskedUtterances,
+    attack_utterances,
+)
+from tacit.audit.nlu_shadow import Shadow, ShadowAttack
 from tacit.audit.roc import auc
-from tacit.tasks.nlu.attack_candidates import Candidates
 from tacit.tasks.nlu.scored import Scored
 from tests.tasks.nlu.attack_fakes import confident, distinct, said, with_likelihood
 
@@ -20,10 +27,10 @@ from tests.tasks.nlu.attack_fakes import confident, distinct, said, with_likelih
 def by_loss(members, others, **options):
     """The loss attack on candidates with these losses."""
     sides = [
-        Candidates(distinct(name, len(losses)), with_likelihood(-np.asarray(losses)))
+        AskedUtterances(distinct(name, len(losses)), with_likelihood(-np.asarray(losses)))
         for name, losses in (("member", members), ("stranger", others))
     ]
-    return attack(*sides, **options).figure(LOSS).result
+    return attack_utterances(*sides, **options).figure(LOSS).result
 
 
 def test_auc_of_exponential_losses_is_two_thirds():
@@ -63,8 +70,8 @@ def test_copies_of_a_text_count_once_in_the_interval():
             yield said(*(f"{name} {place // 5}" for place in range(200))), with_likelihood(-losses)
 
     def draw(stream):
-        members, others = (Candidates(*side) for side in sides(stream))
-        found = attack(members, others).figure(LOSS)
+        members, others = (AskedUtterances(*side) for side in sides(stream))
+        found = attack_utterances(members, others).figure(LOSS)
         assert found.units == (40, 40)
         assert "needs at least 100" in found.result.tpr_at[0.01]  # 40 texts, not 200 utterances
         return found.result
@@ -89,14 +96,14 @@ def test_users_are_the_units_where_there_are_users():
         utterances = [
             said(f"text {first} {place}", user=user)[0] for place, user in enumerate(users)
         ]
-        return Candidates(tuple(utterances), with_likelihood(-stream.exponential(size=400)))
+        return AskedUtterances(tuple(utterances), with_likelihood(-stream.exponential(size=400)))
 
-    result = attack(side(0), side(100))
+    result = attack_utterances(side(0), side(100))
     assert result.unit == "user"
     assert result.figure(LOSS).units == (40, 40)
     assert result.figure(LOSS).result.members == 400
     with pytest.raises(ValueError, match="39 users are among both the members and the non-members"):
-        attack(side(0), side(1))
+        attack_utterances(side(0), side(1))
 
 
 def shadow(seed=0, name="shadow", shift=1.0, intents=4, count=300):
@@ -109,29 +116,29 @@ def shadow(seed=0, name="shadow", shift=1.0, intents=4, count=300):
 def target(shift, seed=1, count=300, intents=9):
     stream = np.random.default_rng(seed)
     return (
-        Candidates(distinct("member", count), confident(count, shift, stream, intents)),
-        Candidates(distinct("stranger", count), confident(count, 0.0, stream, intents)),
+        AskedUtterances(distinct("member", count), confident(count, shift, stream, intents)),
+        AskedUtterances(distinct("stranger", count), confident(count, 0.0, stream, intents)),
     )
 
 
 def test_a_shadow_with_other_intents_teaches_to_find_surer_members():
-    result = attack(*target(1.0), shadows=[shadow()])
+    result = attack_utterances(*target(1.0), shadows=[shadow()])
     for name in (SHADOW, SHADOW_RESCALED, LOSS):
         assert result.figure(name).result.auc.low > 0.6, name
     # Of several shadows all are used.
-    both = attack(*target(1.0), shadows=[shadow(), shadow(1, "another", intents=12)])
+    both = attack_utterances(*target(1.0), shadows=[shadow(), shadow(1, "another", intents=12)])
     assert both.shadows == ("shadow", "another")
     assert both.figure(SHADOW).result.auc.low > 0.6
 
 
 def test_members_that_are_less_sure_are_reported_as_such():
     # The wrong sign is a finding, not something to turn around.
-    result = attack(*target(-1.0), shadows=[shadow()])
+    result = attack_utterances(*target(-1.0), shadows=[shadow()])
     assert result.figure(SHADOW).result.auc.high < 0.4
 
 
 def test_the_shadow_attack_covers_one_half_where_members_do_not_differ():
-    trained = ShadowAttack().trained([shadow()])
+    trained = ShadowAttack().train([shadow()])
 
     def draw(seed):
         sides = [each.target for each in target(0.0, seed, 150)]
@@ -152,16 +159,16 @@ def test_a_target_that_is_less_sure_of_everything_is_met_by_rescaling():
         tokens = tuple(1 / (1 + np.exp(-(0.1 * each - 4))) for each in odds)
         flat = side.target.intents**0.1
         intents = flat / flat.sum(axis=1, keepdims=True)
-        return Candidates(side.utterances, Scored(intents, tokens, side.target.log_likelihood))
+        return AskedUtterances(side.utterances, Scored(intents, tokens, side.target.log_likelihood))
 
-    result = attack(*map(unsure, target(1.0)), shadows=[shadow()])
+    result = attack_utterances(*map(unsure, target(1.0)), shadows=[shadow()])
     figures = {name: result.figure(name).result.auc.value for name in (SHADOW, SHADOW_RESCALED)}
     assert figures[SHADOW_RESCALED] > 0.65
     assert figures[SHADOW_RESCALED] > figures[SHADOW] + 0.03
 
 
 def test_neither_order_nor_names_of_utterances_change_a_score():
-    trained = ShadowAttack().trained([shadow()])
+    trained = ShadowAttack().train([shadow()])
     asked = confident(50, 0.5, np.random.default_rng(2))
     order = np.random.default_rng(3).permutation(50)
     np.testing.assert_allclose(
@@ -169,7 +176,7 @@ def test_neither_order_nor_names_of_utterances_change_a_score():
     )
     one = shadow()
     turned = Shadow("turned", one.members.only(range(299, -1, -1)), one.non_members)
-    again = ShadowAttack().trained([turned])
+    again = ShadowAttack().train([turned])
     assert (again.scores(asked) == trained.scores(asked)).all()
 
 
@@ -187,12 +194,12 @@ def everyday(seed, count=400):
     stream = np.random.default_rng(seed)
     which = (stream.random(count) ** 3 * 1000).astype(int)
     utterances = said(*(f"text {number}" for number in which))
-    return Candidates(utterances, with_likelihood(-(which / 1000) - 0.01))
+    return AskedUtterances(utterances, with_likelihood(-(which / 1000) - 0.01))
 
 
 def test_to_leave_out_duplicates_on_one_side_only_would_make_members_of_nobody():
     members, others = everyday(1), everyday(2)
-    result = attack(members, others)
+    result = attack_utterances(members, others)
     for duplicates in (KEPT, LEFT_OUT):
         area = result.figure(LOSS, duplicates).result.auc
         assert area.low < 0.5 < area.high
@@ -207,15 +214,15 @@ def test_to_leave_out_duplicates_on_one_side_only_would_make_members_of_nobody()
 
 def test_duplicates_hide_members_that_are_found_without_them():
     shared = [f"common {place}" for place in range(50)]
-    members = Candidates(
+    members = AskedUtterances(
         said(*shared, *(f"member {place}" for place in range(50))),
         with_likelihood(np.full(100, -0.1)),
     )
-    others = Candidates(
+    others = AskedUtterances(
         said(*shared, *(f"stranger {place}" for place in range(50))),
         with_likelihood([-0.1] * 50 + [-2.0] * 50),
     )
-    result = attack(members, others)
+    result = attack_utterances(members, others)
     assert result.figure(LOSS, KEPT).result.auc.value == 0.75
     found = result.figure(LOSS, LEFT_OUT)
     assert found.result.auc.value == 1
@@ -223,8 +230,8 @@ def test_duplicates_hide_members_that_are_found_without_them():
 
 
 def test_where_all_are_duplicates_there_is_a_reason_in_place_of_the_figure():
-    both = Candidates(distinct("same", 5), with_likelihood([-1.0] * 5))
-    result = attack(both, both)
+    both = AskedUtterances(distinct("same", 5), with_likelihood([-1.0] * 5))
+    result = attack_utterances(both, both)
     assert result.figure(LOSS, KEPT).result.auc.value == 0.5
     assert list(result.absent) == ["loss, duplicates left out"]
     with pytest.raises(ValueError, match="no figure of 'loss, duplicates left out'; of 5 members"):
@@ -238,14 +245,14 @@ def with_references(name, count, seed, unknown=0):
     values = -np.random.default_rng(seed).exponential(size=(3, count))
     values[2, count - unknown :] = math.nan
     scored = [with_likelihood(each) for each in values]
-    return Candidates(distinct(name, count), scored[0], tuple(scored[1:]))
+    return AskedUtterances(distinct(name, count), scored[0], tuple(scored[1:]))
 
 
 def test_who_is_left_out_is_counted_by_reason():
     members = with_references("member", 30, 1, unknown=4)
     others = with_references("stranger", 40, 2, unknown=3)
     met = (*distinct("member", 5), *distinct("stranger", 2))
-    result = attack(
+    result = attack_utterances(
         members,
         others,
         population=with_references("other", 20, 3),
@@ -265,7 +272,7 @@ def test_who_is_left_out_is_counted_by_reason():
 
 def test_without_a_population_some_non_members_are_it_and_are_not_measured():
     members, others = with_references("member", 200, 1), with_references("stranger", 200, 2)
-    result = attack(members, others, seen_by_references=said("something else"))
+    result = attack_utterances(members, others, seen_by_references=said("something else"))
     assert 25 < result.population < 75  # a quarter
     excluded = result.figure(RMIA).excluded["met_by_references_or_population"]
     assert excluded == (0, result.population)
@@ -273,7 +280,7 @@ def test_without_a_population_some_non_members_are_it_and_are_not_measured():
 
 def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_advance():
     members, others = with_references("member", 200, 1), with_references("stranger", 200, 2)
-    result = attack(
+    result = attack_utterances(
         members,
         others,
         seen_by_references=said("something else"),
@@ -292,7 +299,7 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
     text = json.dumps(row)
     assert "member 7" not in text  # nobody's words
     # Only what was run is stated, and the gate looks at the strongest that was.
-    weaker = attack(*target(1.0))
+    weaker = attack_utterances(*target(1.0))
     assert weaker.stated == {}
     gate = Gate.parse("membership_auc>0.6")
     assert gate.fails(weaker.gate_figures())
@@ -305,27 +312,27 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
     [
         (lambda: Shadow("atis", *shadow_sides(5, 0)), "shadow atis has no non-members"),
         (lambda: Shadow("atis", *shadow_sides(0, 5)), "shadow atis has no members"),
-        (lambda: ShadowAttack().trained([]), "no shadow model"),
+        (lambda: ShadowAttack().train([]), "no shadow model"),
         (
-            lambda: attack(*target(0), shadows=[Shadow("atis", *shadow_sides(5, 5))]),
+            lambda: attack_utterances(*target(0), shadows=[Shadow("atis", *shadow_sides(5, 5))]),
             "10 utterances, fewer than the 12 features",
         ),
         (  # as many members as non-members are learnt from
-            lambda: ShadowAttack().trained([Shadow("atis", *shadow_sides(300, 3))]),
+            lambda: ShadowAttack().train([Shadow("atis", *shadow_sides(300, 3))]),
             "6 utterances, fewer than the 12 features",
         ),
         (lambda: by_loss([math.nan] * 4, [1.0] * 3), "unknown labels 4 and 0.*"),
-        (lambda: attack(*target(0), rmia=Rmia()), "rmia has no reference models"),
+        (lambda: attack_utterances(*target(0), rmia=Rmia()), "rmia has no reference models"),
         (
-            lambda: attack(with_references("a", 9, 1), with_references("b", 9, 2)),
+            lambda: attack_utterances(with_references("a", 9, 1), with_references("b", 9, 2)),
             "seen_by_references is empty",
         ),
         (
-            lambda: attack(with_references("a", 9, 1), target(0)[1]),
+            lambda: attack_utterances(with_references("a", 9, 1), target(0)[1]),
             "2 references scored the members and 0 the non-members",
         ),
         (
-            lambda: attack(
+            lambda: attack_utterances(
                 with_references("a", 9, 1),
                 with_references("b", 9, 2),
                 population=with_references("c", 9, 3, unknown=9),
@@ -334,20 +341,20 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
             "labels of none of the 9 population utterances",
         ),
         (
-            lambda: attack(
+            lambda: attack_utterances(
                 with_references("a", 1, 1),
                 with_references("b", 1, 2),
                 seen_by_references=said("x"),
             ),
             "1 non-members are too few to set a population aside",
         ),
-        (lambda: Candidates((), with_likelihood([])), "no utterances to attack"),
+        (lambda: AskedUtterances((), with_likelihood([])), "no utterances to attack"),
         (
-            lambda: Candidates(said("a", "b"), with_likelihood([-1.0])),
+            lambda: AskedUtterances(said("a", "b"), with_likelihood([-1.0])),
             "2 utterances and scores of 1",
         ),
-        (lambda: attack(*target(0), seed=-1), "seed must be at least 0"),
-        (lambda: attack(*target(0), confidence=math.nan), "confidence must be strictly"),
+        (lambda: attack_utterances(*target(0), seed=-1), "seed must be at least 0"),
+        (lambda: attack_utterances(*target(0), confidence=math.nan), "confidence must be strictly"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused_in_one_sentence(do, message):
@@ -359,3 +366,23 @@ def test_what_cannot_be_attacked_is_refused_in_one_sentence(do, message):
 def shadow_sides(members, others):
     stream = np.random.default_rng(0)
     return confident(members, 1.0, stream), confident(others, 0.0, stream)
+
+
+def test_the_same_words_or_the_same_user_count_as_met():
+    asked = (*said("a b", "c d"), *said("e f", user="ann"), *said("g h", user="bob"))
+    candidates = AskedUtterances(asked, with_likelihood([-1.0] * 4))
+    others = (*said("c d", "ab"), *said("x y", user="bob"))
+    assert candidates.said_among(others).tolist() == [False, True, False, False]
+    assert candidates.met_among(others).tolist() == [False, True, False, True]
+    assert not candidates.met_among([]).any()
+
+
+def test_a_label_is_unknown_if_any_model_does_not_know_it():
+    scores = [
+        with_likelihood(row) for row in ([-1, math.nan, -1], [-1, -1, -1], [-1, -1, math.nan])
+    ]
+    candidates = AskedUtterances(said("a", "b", "c"), scores[0], tuple(scores[1:]))
+    assert candidates.unknown_to_any().tolist() == [False, True, True]
+    kept = candidates.only(np.array([2, 0]))
+    assert kept.unknown_to_any().tolist() == [True, False]
+    assert [each.tokens for each in kept.utterances] == [("c",), ("a",)]

@@ -7,12 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.audit.attacks import Rmia
-from tacit.audit.nlu_attack import attack
-from tacit.audit.nlu_attack_result import LEFT_OUT, LOSS, RMIA, SHADOW
-from tacit.audit.nlu_attack_rmia import chosen_a
-from tacit.audit.nlu_attack_shadow import Shadow
-from tacit.tasks.nlu.attack_candidates import Candidates, attack_roles
+from tacit.audit.membership import Rmia
+from tacit.audit.nlu import choose_a
+from tacit.audit.nlu_attack import (
+    LEFT_OUT,
+    LOSS,
+    RMIA,
+    SHADOW,
+    AskedUtterances,
+    attack_utterances,
+)
+from tacit.audit.nlu_shadow import Shadow
+from tacit.tasks.nlu.attack_roles import attack_roles
 from tacit.tasks.nlu.generated import GeneratedOptions, distinct_utterances
 from tacit.tasks.nlu.scored import Scored
 
@@ -109,14 +115,14 @@ def attacked(corpora):
         BagOfWords(part, STEPS, seed=2 + place) for place, part in enumerate(roles.references)
     ]
     trained = [[each.scored(part) for each in references] for part in roles.references]
-    a = chosen_a(trained, [each.scored(roles.population) for each in references])
+    a = choose_a(trained, [each.scored(roles.population) for each in references])
 
     def of(target, confidence):
         def seen(utterances):
             scores = tuple(each.scored(utterances) for each in references)
-            return Candidates(tuple(utterances), target.scored(utterances), scores)
+            return AskedUtterances(tuple(utterances), target.scored(utterances), scores)
 
-        return attack(
+        return attack_utterances(
             seen(train),
             seen(roles.non_members),
             population=seen(roles.population),
@@ -143,5 +149,5 @@ def test_nobody_is_a_member_of_a_model_that_met_nobody(attacked, corpora, steps)
     result = attacked(BagOfWords(corpora[1][2], steps, seed=9), 0.999)
     for found in result.figures:  # 8 of them: a false alarm in 125 draws at most
         area = found.result.auc
-        assert area.low < 0.5 < area.high, found.result.attack
+        assert area.low < 0.5 < area.high, found.result.name
         assert area.high < 0.65

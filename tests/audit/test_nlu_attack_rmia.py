@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.audit.attacks import Rmia
-from tacit.audit.nlu_attack import attack
-from tacit.audit.nlu_attack_result import KEPT, RMIA
-from tacit.audit.nlu_attack_rmia import A_GRID, chosen_a, evidence
-from tacit.tasks.nlu.attack_candidates import Candidates
+from tacit.audit.membership import Rmia
+from tacit.audit.nlu import A_GRID, choose_a
+from tacit.audit.nlu_attack import (
+    KEPT,
+    RMIA,
+    AskedUtterances,
+    attack_utterances,
+    evidence_of,
+)
 from tests.tasks.nlu.attack_fakes import distinct, said, with_likelihood
 
 LOG = st.floats(-8, 0)
@@ -49,8 +53,8 @@ def test_scores_are_the_literal_shares(asked, population, gamma, a, seed):
     x = np.array(asked).T + noise[0, :, : len(asked)]
     z = np.array(population).T + noise[1, :, : len(population)]
     found = Rmia(gamma, a).scores(
-        evidence(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
-        evidence(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
+        evidence_of(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
+        evidence_of(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
     )
     assert found.tolist() == literal(x[0], x[1:], z[0], z[1:], gamma, a)
 
@@ -60,7 +64,7 @@ def test_through_the_attack_it_is_the_same_and_needs_no_order():
     sizes = {"member": 30, "stranger": 40, "other": 20}
     scores = {name: -stream.exponential(size=(3, count)) for name, count in sizes.items()}
     groups = {
-        name: Candidates(
+        name: AskedUtterances(
             distinct(name, count),
             with_likelihood(scores[name][0]),
             tuple(map(with_likelihood, scores[name][1:])),
@@ -68,7 +72,7 @@ def test_through_the_attack_it_is_the_same_and_needs_no_order():
         for name, count in sizes.items()
     }
     members, others, population = groups.values()
-    result = attack(
+    result = attack_utterances(
         members,
         others.only(np.arange(30)),  # as many as members: nobody is left out for balance
         population=population,
@@ -80,7 +84,7 @@ def test_through_the_attack_it_is_the_same_and_needs_no_order():
     outside = literal(scores["stranger"][0], scores["stranger"][1:], *theirs, 1.0, 0.4)[:30]
     pairs = [(m > n) + (m == n) / 2 for m in inside for n in outside]
     assert result.figure(RMIA, KEPT).result.auc.value == pytest.approx(np.mean(pairs), abs=1e-12)
-    turned = attack(
+    turned = attack_utterances(
         members.only(np.arange(30)[::-1]),
         others.only(np.arange(30)[::-1]),
         population=population.only(stream.permutation(20)),
@@ -93,7 +97,7 @@ def test_through_the_attack_it_is_the_same_and_needs_no_order():
 def two_references(count: int = 400):
     """Half of the utterances are hard for everybody; only on those is a member's likelihood higher.
 
-    Returned as `chosen_a` wants it: what each says of both trainings, and of others.
+    Returned as `choose_a` wants it: what each says of both trainings, and of others.
     """
     stream = np.random.default_rng(5)
 
@@ -119,14 +123,14 @@ def test_a_is_the_one_with_the_largest_auc_against_the_references():
             others = outside[r].only(kept), outside[1 - r].only(kept)
             mine = trained[r][r], trained[r][1 - r]
             scores = [
-                Rmia(a=a).scores(evidence(t, [o]), evidence(population[0], [population[1]]))
+                Rmia(a=a).scores(evidence_of(t, [o]), evidence_of(population[0], [population[1]]))
                 for t, o in (mine, others)
             ]
             greater = scores[0][:, None] > scores[1]
             values.append((greater + (scores[0][:, None] == scores[1]) / 2).mean())
         return np.mean(values)
 
-    found = chosen_a(trained, outside)
+    found = choose_a(trained, outside)
     every = {a: mean_auc(a) for a in A_GRID}
     assert every[found] == max(every.values())
     assert every[found] > every[1.0] + 0.01  # the choice matters
@@ -134,24 +138,24 @@ def test_a_is_the_one_with_the_largest_auc_against_the_references():
 
 def test_a_is_left_at_one_where_it_makes_no_difference():
     flat = [with_likelihood(np.full(20, -1.0)) for _ in range(2)]
-    assert chosen_a([flat, flat], flat) == 1.0
+    assert choose_a([flat, flat], flat) == 1.0
 
 
 def test_utterances_with_unknown_labels_play_no_part_in_the_choice():
     trained, outside = two_references()
     unknown = with_likelihood([*trained[0][1].log_likelihood, math.nan, math.nan])
     wild = with_likelihood([*trained[0][0].log_likelihood, -1e-9, -50.0])
-    assert chosen_a([[wild, unknown], trained[1]], outside) == chosen_a(trained, outside)
+    assert choose_a([[wild, unknown], trained[1]], outside) == choose_a(trained, outside)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_is_not_chosen_with_too_few_references(count):
     scored = [with_likelihood([-1.0, -2.0])] * count
     with pytest.raises(ValueError, match="at least 2 references"):
-        chosen_a([scored] * count, scored)
+        choose_a([scored] * count, scored)
 
 
 def test_a_is_not_chosen_where_no_label_is_known():
     known, unknown = with_likelihood([-1.0, -2.0]), with_likelihood([math.nan, math.nan])
     with pytest.raises(ValueError, match="too few utterances to choose a"):
-        chosen_a([[known, unknown], [known, known]], [known, known])
+        choose_a([[known, unknown], [known, known]], [known, known])

@@ -125,9 +125,7 @@ def test_one_pair_of_ten_thousand_million_in_the_wrong_order_is_an_interval_belo
 
 
 def test_users_whose_scores_cancel_out_have_an_interval_all_the_same():
-    found = auc(
-        [1, 4, 1, 4], [2, 3, 2, 3], member_users=[0, 0, 1, 1], non_member_users=[0, 0, 1, 1]
-    )
+    found = auc([1, 4, 1, 4], [2, 3, 2, 3], units=([0, 0, 1, 1], [0, 0, 1, 1]))
     assert (found.value, found.low, found.high) == (
         0.5,
         pytest.approx(0.5 - 0.42094, abs=1e-5),
@@ -177,7 +175,7 @@ def test_several_scores_per_user_are_clustered_and_would_otherwise_be_overconfid
         members, whose = clustered(generator, 30, 8)
         others, theirs = clustered(generator, 40, 8)
         for is_clustered in held:
-            users = {"member_users": whose, "non_member_users": theirs} if is_clustered else {}
+            users = {"units": (whose, theirs)} if is_clustered else {}
             found = auc(members, others, **users)
             held[is_clustered] += found.low <= 0.5 <= found.high
     assert 0.92 < held[True] / 600 < 0.975
@@ -188,7 +186,7 @@ def test_the_clustered_interval_is_that_of_a_bootstrap_by_user():
     generator = np.random.default_rng(21)
     members, whose = clustered(generator, 60, 4)
     others, theirs = clustered(generator, 80, 3)
-    found = auc(members + 0.5, others, member_users=whose, non_member_users=theirs)
+    found = auc(members + 0.5, others, units=(whose, theirs))
     drawn = []
     for _ in range(1500):
         some = generator.integers(60, size=60)
@@ -204,7 +202,7 @@ def test_users_in_any_order_and_one_score_each_change_nothing():
     generator = np.random.default_rng(2)
     members, others = generator.normal(0.2, 1, 30), generator.normal(size=20)
     names = [f"user {i}" for i in generator.permutation(50)]
-    named = auc(members, others, member_users=names[:30], non_member_users=names[30:])
+    named = auc(members, others, units=(names[:30], names[30:]))
     unnamed = auc(members, others)
     assert (named.low, named.high) == pytest.approx((unnamed.low, unnamed.high), rel=1e-12)
 
@@ -283,7 +281,10 @@ def test_a_thinned_curve_keeps_the_ends_and_the_few_false_positives():
         (lambda: auc([1.0, float("nan")], [1.0]), "1 of 2 scores of the members are NaN"),
         (lambda: roc_curve([[1.0]], [1.0]), "scores of the members"),
         (lambda: auc([1.0], [1.0], confidence=1.0), "confidence"),
-        (lambda: auc([1.0], [1.0], member_users=["a", "b"]), "member_users"),
+        (
+            lambda: auc([1.0], [1.0], units=(["a", "b"], ["c"])),
+            "units must name a user for each of the 1 scores, got 2",
+        ),
         (lambda: tpr_at([1.0], [1.0] * 10, 0.0), "false-positive rate"),
         (lambda: clopper_pearson(3, 2), "successes"),
         (lambda: clopper_pearson(0, 0), "trials"),

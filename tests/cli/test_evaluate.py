@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.held_out import held_out_texts

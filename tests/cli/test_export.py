@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization

@@ -182,11 +182,14 @@ WRONG = [
     ("P --projected cohort=10", "--projected needs both of cohort=5000,population=1e6"),
     ("P --projected size=10", "--projected must be such as cohort=5000,population=1e6"),
     ("P --projected cohort=1,cohort=2", "--projected must be such as"),
-    ("P --projected cohort=20,population=10", "a population that is not smaller"),
-    ("P --projected cohort=0,population=10", "a cohort of at least 1"),
+    (
+        "P --projected cohort=20,population=10",
+        "cohort must be at most the projected population of 10",
+    ),
+    ("P --projected cohort=0,population=10", "the projected cohort must be"),
     ("P --projected cohort=x,population=10", "'x' is not a whole number"),
-    ("P --projected cohort=2,population=10,delta=1", "a delta between 0 and 1"),
-    ("P --projected cohort=2,population=10,rounds=0", "--projected-rounds must be at least 1"),
+    ("P --projected cohort=2,population=10,delta=1", "the projected delta must be"),
+    ("P --projected cohort=2,population=10,rounds=0", "the projected rounds must be"),
     ("", "Missing argument"),
 ]
 
@@ -227,8 +230,8 @@ def test_only_test_users_are_read(tacit, plain_run, monkeypatch):
 
 
 def test_a_corpus_without_test_users_has_nothing_to_measure_on(tacit, bare, tmp_path):
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
 
     path = tmp_path / "corpus"
     everybody = UserOptions(test_fraction=0.0, held_out_fraction=0.0)

@@ -10,9 +10,9 @@ import sys
 import pyarrow as pa
 import pytest
 
-from tacit.corpus import workspace
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
+from tacit.corpus.writer import workspace
 from tests.corpus.writing import as_bytes, packed, write
 
 ROWS = [("ann", "hello there"), ("bob", "hi")]
@@ -274,6 +274,6 @@ def test_no_space_is_told_apart_from_other_trouble(tmp_path):
         (pa.lib.ArrowInvalid("odd"), pa.lib.ArrowInvalid, "odd"),
         (OSError(errno.EIO, "broken"), OSError, "broken"),
     ):
-        with pytest.raises(kind, match=message), workspace.workspace(tmp_path / "out"):
+        with pytest.raises(kind, match=message), workspace(tmp_path / "out"):
             raise problem
         assert list(tmp_path.iterdir()) == []

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tacit.corpus import builtin
-from tacit.corpus.builtin import load_corpus, raw_records, synthetic_options
+from tacit.corpus.builtin import ingest_builtin, load_corpus
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.people_ledger import ledger_copy
+from tacit.corpus.people_ledger import leave_copy
 from tacit.corpus.store import Corpus
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions, spelled
+from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions, spelling
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def test_a_wrong_synthetic_name_is_one_sentence(name, message):
 
 
 def test_synthetic_names_are_read():
-    options = synthetic_options("synthetic:users=1e6,words=50,test_fraction=0.2,order=2")
-    assert options == SyntheticOptions(users=10**6, words=50, test_fraction=0.2, order=2)
+    corpus = load_corpus("synthetic:users=1e6,words=50,test_fraction=0.2,order=2")
+    assert corpus.options == SyntheticOptions(users=10**6, words=50, test_fraction=0.2, order=2)
     assert len(load_corpus("synthetic")) == 1000
 
 
@@ -146,13 +146,13 @@ def test_synthetic_words_are_zipfian_depend_on_context_and_differ_by_topic():
 
 
 def test_synthetic_words_are_spelled_apart():
-    assert len({spelled(rank) for rank in range(30_000)}) == 30_000
-    assert spelled(0) == "ta"
+    assert len({spelling(rank) for rank in range(30_000)}) == 30_000
+    assert spelling(0) == "ta"
 
 
 def test_an_ingested_synthetic_corpus_has_the_same_texts_and_splits(tmp_path):
-    records, count = raw_records("synthetic:users=300,words=30")
-    made = ingest_records(records, tmp_path / "out", count=count)
+    made = ingest_builtin("synthetic:users=300,words=30", tmp_path / "out")
+    assert not made.about_people
     corpus = load_corpus("synthetic:users=300,words=30")
     for part in ("train", "test"):
         one, two = getattr(made, part), getattr(corpus, part)
@@ -164,5 +164,6 @@ def test_an_ingested_synthetic_corpus_has_the_same_texts_and_splits(tmp_path):
 
 def test_a_built_in_corpus_in_the_cache_carries_no_ledger_of_its_people():
     """The cache is one for all installations of a user: tests and demos must not meet in it."""
-    assert builtin.is_cached(builtin.chitchat())
-    assert ledger_copy(builtin.chitchat()) is None
+    corpus = load_corpus("chitchat")
+    leave_copy(corpus)
+    assert not (corpus.path / "people").exists()

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.corpus import grouping
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import COMPRESSION, FORMATS, content, packed, write
 from tests.oracles.grouping import grouped
@@ -178,6 +178,31 @@ def test_max_words_cuts_within_a_text_and_counts_what_is_left(tmp_path):
     assert sorted(corpus.word_counts().tolist()) == [1, 4]
 
 
+@given(
+    users=st.lists(st.lists(texts, min_size=1, max_size=5), min_size=1, max_size=5),
+    max_texts=st.none() | st.integers(1, 4),
+    max_words=st.none() | st.integers(1, 6),
+)
+@settings(max_examples=20)
+def test_caps_keep_the_first_texts_and_words(users, max_texts, max_words):
+    options = UserOptions(max_texts=max_texts, max_words=max_words)
+    with tempfile.TemporaryDirectory() as name:
+        made = [(str(i), whole) for i, whole in enumerate(users)]
+        corpus = ingest_records(made, Path(name) / "out", options=options, salt=HEX)
+        ids = {grouped([(user, ["x"], 0)], SALT)[0][0]: whole for user, whole in made}
+        for i in range(len(corpus)):
+            kept, whole = corpus.texts(i), ids[corpus.user_id(i)]
+            assert " ".join(kept).split() == " ".join(whole[:max_texts]).split()[:max_words]
+            assert all(old.startswith(new) for new, old in zip(kept, whole, strict=False))
+
+
+@given(text=st.text("ab \t\n\x1c\u2003"), count=st.integers(1, 5))
+def test_first_words_are_those_of_split(text, count):
+    cut = grouping._first_words(text, count)
+    assert cut.split() == text.split()[:count]
+    assert text.startswith(cut)
+
+
 def test_whole_files_are_one_text_each(tmp_path):
     (tmp_path / "ann.txt").write_text("one\n\ntwo\n")
     corpus = ingest(tmp_path / "ann.txt", tmp_path / "out", whole_files=True)
@@ -249,7 +274,7 @@ def test_input_of_many_times_the_memory_limit_is_sorted(tmp_path):
     ("size", "bytes"), [("64MB", 64 * 10**6), ("1.5GiB", 3 << 29), ("2 KiB", 2048)]
 )
 def test_sizes_are_read(size, bytes):
-    assert grouping.check_size(size) == bytes
+    assert grouping.parse_size(size) == bytes
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from tacit.corpus import installation, people
-from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger
+from tacit.corpus.sketches import Sketch
 
 
 def ids(start, stop):
@@ -15,7 +17,21 @@ def ids(start, stop):
 
 
 def recognise(keys, **options):
-    return people.recognise(keys, **{"on_merge": lambda kept, other: None, **options})
+    return people.recognise([Sketch.of(keys, installation.secret())], **options)
+
+
+@pytest.fixture
+def merged(monkeypatch):
+    """The pairs of groups (kept, other) whose ledgers are merged."""
+    pairs, merge = [], people._merge_ledgers
+
+    def remember(kept, other):
+        assert people.folder(other).name == other  # still by itself, with all that is in it
+        pairs.append((kept, other))
+        merge(kept, other)
+
+    monkeypatch.setattr(people, "_merge_ledgers", remember)
+    return pairs
 
 
 def test_people_who_come_again_are_known():
@@ -68,26 +84,19 @@ def test_declared_new_people_are_new_and_the_declaration_is_kept():
     assert nobody.declared_new is None
 
 
-def test_the_file_of_declared_new_people_is_theirs_when_it_comes_again():
+def test_the_file_of_declared_new_people_is_theirs_when_it_comes_again(merged):
     first = recognise(ids(0, 100), inputs=["aa"])
     new = recognise(ids(0, 100), inputs=["bb"], new_people=True)
     assert recognise(ids(0, 100), inputs=["bb"]).people == new.people
     assert recognise(ids(0, 100), inputs=["aa"]).people == first.people
-    merged = []
-    both = people.recognise(ids(0, 100), on_merge=lambda *ids: merged.append(ids))
+    both = recognise(ids(0, 100))
     assert both.people == first.people  # nobody can tell: what was spent on either counts
     assert merged == [(first.people, new.people)]
 
 
-def test_groups_that_turn_out_to_be_one_are_merged_into_the_first():
+def test_groups_that_turn_out_to_be_one_are_merged_into_the_first(merged):
     one, two, three = (recognise(ids(i, i + 100)).people for i in (0, 200, 400))
-    merged = []
-
-    def on_merge(kept, other):
-        assert people.folder(other).name == other  # still by itself, with all that is in it
-        merged.append((kept, other))
-
-    found = people.recognise(ids(0, 300), on_merge=on_merge)
+    found = recognise(ids(0, 300))
     assert found.people == one
     assert merged == [(one, two)]
     assert (people.resolve(one), people.resolve(two), people.resolve(three)) == (one, one, three)
@@ -100,28 +109,18 @@ def test_groups_that_turn_out_to_be_one_are_merged_into_the_first():
     assert people.resolve(three) == one
 
 
-def test_a_merge_that_fails_leaves_both_groups():
+def test_a_merge_that_fails_leaves_both_groups(monkeypatch):
     one, two = (recognise(ids(i, i + 100)).people for i in (0, 200))
 
     def fails(kept, other):
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
-        people.recognise(ids(0, 300), on_merge=fails)
+    with monkeypatch.context() as patch:
+        patch.setattr(people, "_merge_ledgers", fails)
+        with pytest.raises(OSError, match="disk full"):
+            recognise(ids(0, 300))
     assert people.resolve(two) == two
     assert recognise(ids(0, 100)).people == one
-
-
-def test_found_as_new_by_two_at_once_is_one_group():
-    maker = people.sketch_maker()
-    maker.add(ids(0, 100))
-    sketches = [maker.finish()]
-    mine, theirs = people.find(sketches), people.find(sketches)
-    assert mine.people != theirs.people
-    assert not (installation.state_path() / "people" / mine.people).exists()
-    people.register(mine, sketches)
-    assert people.register(theirs, sketches).people == mine.people
-    assert people.resolve(theirs.people) == mine.people
 
 
 def test_an_id_from_elsewhere_gets_an_empty_group():
@@ -144,7 +143,7 @@ def test_what_is_remembered_is_for_its_owner_and_names_nobody():
     assert folder.stat().st_mode & 0o777 == folder.parent.stat().st_mode & 0o777 == 0o700
     assert (folder / "people.json").stat().st_mode & 0o777 == 0o600
     assert b"ann" not in (folder / "people.json").read_bytes()
-    assert people.known_inputs(found.people) == {"ab" * 32}
+    assert people.known_group(found.people).inputs == ("ab" * 32,)
 
 
 def test_a_damaged_register_is_one_sentence_and_never_ignored():
@@ -156,10 +155,7 @@ def test_a_damaged_register_is_one_sentence_and_never_ignored():
 
 def test_processes_at_once_find_one_group():
     installation.secret()
-    code = (
-        "from tacit.corpus import people;"
-        "print(people.recognise([b'%d' % i for i in range(99)]).people)"
-    )
+    code = "from tests.corpus.test_people import ids, recognise;print(recognise(ids(0, 99)).people)"
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)
     ]
@@ -171,6 +167,6 @@ def test_merged_groups_have_one_ledger_and_budget():
     one, two = (recognise(ids(i, i + 100)).people for i in (0, 200))
     budget = PeoplesBudget(8.0, 1e-6)
     PeopleLedger(people.folder(two)).declare(budget)
-    assert people.recognise(ids(0, 300)).people == one
+    assert recognise(ids(0, 300)).people == one
     assert PeopleLedger(people.folder(one)).budget == budget
     assert PeopleLedger(people.folder(two)).budget == budget

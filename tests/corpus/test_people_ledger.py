@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.corpus import people_ledger
-from tacit.corpus.joint import epsilon_of, fits
-from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget, least_epsilon
+from tacit.corpus.people_ledger import FILE_NAME, PeopleLedger
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.budget import BudgetExceeded
 from tacit.privacy.events import (
@@ -100,7 +99,7 @@ def remark(folder: Path, ledger: Ledger) -> str:
 
 
 def spent(folder: Path, delta: float = 1e-6) -> float:
-    return epsilon_of(PeopleLedger(folder).spent(USER), delta)
+    return least_epsilon(PeopleLedger(folder).spent(USER), delta)
 
 
 # What is remembered
@@ -150,7 +149,7 @@ def test_runs_of_one_kind_are_composed_from_their_whole_ledgers(group: Path) -> 
     joint = PeopleLedger(group).joint(one)
     assert joint is not None
     total = Composition.of([(ROUND, 3), (PoissonGaussian(0.1, 2.0), 4)])
-    assert joint.epsilon == epsilon_of(total, 1e-6)
+    assert joint.epsilon == least_epsilon(total, 1e-6)
     assert joint.remark.startswith(
         "This corpus has 1 other run on record. All 2 private ones together: epsilon "
     )
@@ -592,7 +591,7 @@ def test_an_interrupt_after_the_last_append_takes_back_both(
 def admitted(budget: PeoplesBudget, event: Event = ROUND) -> int:
     """How many releases of one kind fit."""
     count = 0
-    while fits(Composition.of([(event, count + 1)]), budget.epsilon, budget.delta):
+    while budget.covers(Composition.of([(event, count + 1)])):
         count += 1
     return count
 
@@ -611,7 +610,7 @@ def test_a_budget_stops_all_runs_together_and_writes_nothing_then(group: Path) -
         for ledger in (one, two):
             with pytest.raises(BudgetExceeded) as caught:
                 charge(ledger)
-            excess = epsilon_of(Composition.of([(ROUND, count + 1)]), 1e-6)
+            excess = least_epsilon(Composition.of([(ROUND, count + 1)]), 1e-6)
             assert str(caught.value) == (
                 "the budget of these people (epsilon 1 at delta 1e-06, user-level under"
                 " add/remove-one adjacency) ends this run: the next release would bring all runs on"
@@ -656,7 +655,7 @@ def test_a_budget_raised_is_on_record_and_lets_runs_go_on(group: Path) -> None:
         charge(one)
         with pytest.raises(BudgetExceeded, match="epsilon 2 at delta"):
             charge(one, 1000)
-    assert people.budgets == (BUDGET, higher)
+    assert people.account().declared == (BUDGET, higher)
     assert spent(group) <= 2.0
 
 
@@ -779,9 +778,9 @@ def test_threads_that_charge_the_same_people_never_exceed_their_budget(group: Pa
     total = Composition.of(counts.items())
     assert PeopleLedger(group).spent(USER).counts
     assert dict(PeopleLedger(group).spent(USER).counts) == {e: n for e, n in counts.items() if n}
-    assert epsilon_of(total, 1e-6) <= 2.0
-    cheapest = min(events, key=lambda event: epsilon_of(Composition.of([event]), 1e-6))
-    assert not fits(total.then(cheapest), 2.0, 1e-6)  # and nothing was left over
+    assert least_epsilon(total, 1e-6) <= 2.0
+    cheapest = min(events, key=lambda event: least_epsilon(Composition.of([event]), 1e-6))
+    assert not PeoplesBudget(2.0, 1e-6).covers(total.then(cheapest))  # and nothing was left over
 
 
 def work_in_process(folder: Path, number: int) -> None:
@@ -828,14 +827,14 @@ def test_charges_of_two_runs_that_take_turns_take_few_calls_of_an_accountant(
     group: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
-    original = people_ledger.fits
+    original = PeoplesBudget.covers
 
     def counted(*args: Any) -> bool:
         nonlocal calls
         calls += 1
         return original(*args)
 
-    monkeypatch.setattr(people_ledger, "fits", counted)
+    monkeypatch.setattr(PeoplesBudget, "covers", counted)
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     PeopleLedger(group).declare(PeoplesBudget(10.0, 1e-6))
     rare = PoissonGaussian(0.001, 1.0)
@@ -946,7 +945,7 @@ def test_another_installation_takes_over_what_a_copy_knows(tmp_path: Path) -> No
     for _ in range(2):
         PeopleLedger(there).learn_from(copy)
         assert PeopleLedger(there).spent(USER) == Composition.of([(ROUND, 5)])
-        assert PeopleLedger(there).budgets == (BUDGET,)
+        assert PeopleLedger(there).account().declared == (BUDGET,)
     # And back again, with what came in between.
     PeopleLedger(there).write_copy(copy)
     PeopleLedger(here).learn_from(copy)
@@ -987,6 +986,6 @@ def test_a_copy_that_was_changed_is_refused_and_a_torn_one_is_read_as_far_as_it_
 
 
 def test_a_figure_under_a_budget_is_never_below_what_was_released(group: Path) -> None:
-    assert epsilon_of(Composition(), 1e-6) == 0
-    assert not fits(Composition.of([NonPrivate("no noise")]), 1e9, 1e-6)
-    assert epsilon_of(Composition.of([NonPrivate("no noise")]), 1e-6) == float("inf")
+    assert least_epsilon(Composition(), 1e-6) == 0
+    assert not PeoplesBudget(1e9, 1e-6).covers(Composition.of([NonPrivate("no noise")]))
+    assert least_epsilon(Composition.of([NonPrivate("no noise")]), 1e-6) == float("inf")

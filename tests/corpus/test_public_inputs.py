@@ -7,12 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from tacit.corpus import lines as line_sketches
-from tacit.corpus import people
+from tacit.corpus import people, sketches
 from tacit.corpus.builtin import chitchat_records, load_corpus
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.lines import Lines, LineSketch, LineSketchMaker, count_found
 from tacit.corpus.public_inputs import refuse_private
+from tacit.corpus.sketches import Lines, LineSketch, LineSketchMaker, count_found
 from tacit.tokenizers.public import PublicSource
 from tests.corpus.writing import write
 
@@ -118,7 +117,7 @@ def test_a_corpus_that_was_copied_to_another_installation_still_refuses(
     corpus, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "elsewhere"))
-    assert not len(people.known_lines(corpus.identity))
+    assert people.known_group(corpus.identity) is None
     assert refuses(corpus, [text for i in range(50) for text in corpus.texts(i)])
 
 
@@ -163,7 +162,7 @@ def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):
     start = time.process_time()
     refuse_private("the text", None, (text for text in texts), corpus)
     assert size / (time.process_time() - start) > 10
-    assert line_sketches.SIZE == 4096
+    assert sketches.LINES_KEPT == 4096
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest
-from tacit.corpus.options import UserOptions
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 slow = pytest.mark.slow

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.sketch import SIZE, Sketch, SketchMaker, shared
+from tacit.corpus.sketches import Sketch, SketchMaker
 
 KEY = bytes(range(32))
+SIZE = 1024
 
 
 def members(start, stop):
@@ -26,24 +27,24 @@ sets = st.sets(st.integers(0, 60), max_size=40)
 def test_the_share_is_exact_if_both_sets_are_kept_whole(one, other):
     a, b = (Sketch.of((b"%d" % i for i in s), KEY) for s in (one, other))
     small = min(len(one), len(other))
-    assert shared(a, b) == shared(b, a)
+    assert a.share(b) == b.share(a)
     if small == 0:
-        assert shared(a, b) == 0
+        assert a.share(b) == 0
     elif len(one) != len(other):
-        assert shared(a, b) == len(one & other) / small
+        assert a.share(b) == len(one & other) / small
 
 
 def test_a_large_subset_is_wholly_shared_and_a_disjoint_set_not_at_all():
     whole = sketch(0, 50_000)
-    assert shared(whole, sketch(0, 20_000)) == 1
-    assert shared(whole, sketch(0, 500)) == 1
-    assert shared(whole, sketch(100_000, 150_000)) == 0
+    assert whole.share(sketch(0, 20_000)) == 1
+    assert whole.share(sketch(0, 500)) == 1
+    assert whole.share(sketch(100_000, 150_000)) == 0
 
 
 def test_a_set_that_grew_is_recognised_as_it_grows():
     first = sketch(0, 10_000)
     for count in (10_000, 11_000, 30_000, 200_000):
-        assert shared(first, sketch(0, count)) == 1
+        assert first.share(sketch(0, count)) == 1
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
@@ -55,8 +56,8 @@ def test_the_estimate_is_within_five_standard_errors_and_not_elsewhere(share):
         one, two = (sketch(a, a + count, key=b"%d" % key) for a in (0, other))
         # Of k kept members of equal sets, those below the bound are about k as well.
         error = 5 * (share * (1 - share) / (0.9 * SIZE)) ** 0.5
-        assert shared(one, two) == pytest.approx(share, abs=error)
-        assert shared(one, two) != pytest.approx(share + 0.2, abs=error)
+        assert one.share(two) == pytest.approx(share, abs=error)
+        assert one.share(two) != pytest.approx(share + 0.2, abs=error)
 
 
 def test_a_member_that_comes_twice_counts_once():
@@ -70,7 +71,7 @@ def test_a_member_that_comes_twice_counts_once():
 
 
 def test_another_key_tells_nothing():
-    assert shared(sketch(0, 5000), sketch(0, 5000, key=b"another")) == 0
+    assert sketch(0, 5000).share(sketch(0, 5000, key=b"another")) == 0
 
 
 def test_a_sketch_comes_back_from_json_as_it_was():

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tacit.corpus import layout
+from tacit.corpus import store
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.source import UserSource
-from tacit.corpus.store import Corpus, held_out, kept
+from tacit.corpus.store import Corpus
+from tacit.corpus.views import held_out, kept
 
 MADE = [(f"user {i}", [f"text {j} of {i}" for j in range(i % 7 + 1)]) for i in range(200)]
 
@@ -29,15 +30,15 @@ def blank(path):
 
 
 def swap(path):
-    data = (path / layout.TEXTS).read_bytes()
-    (path / layout.USERS).write_bytes(data)
-    edit(path, bytes={layout.USERS: len(data), layout.TEXTS: len(data)})
+    data = (path / store.TEXTS).read_bytes()
+    (path / store.USERS).write_bytes(data)
+    edit(path, bytes={store.USERS: len(data), store.TEXTS: len(data)})
 
 
 def edit(path, **changes):
-    meta = json.loads((path / layout.META).read_text()) | changes
+    meta = json.loads((path / store.META).read_text()) | changes
     meta = {name: value for name, value in meta.items() if value is not None}
-    (path / layout.META).write_text(json.dumps(meta))
+    (path / store.META).write_text(json.dumps(meta))
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +99,11 @@ def test_another_process_can_be_given_a_corpus(corpus):
 
 def test_the_salt_is_stored_and_not_shown(corpus):
     assert "salt" not in corpus.info()
-    assert len(json.loads((corpus.path / layout.META).read_text())["salt"]) == 32
+    assert len(json.loads((corpus.path / store.META).read_text())["salt"]) == 32
 
 
 def test_both_tables_are_one_record_batch_and_plain_arrow(corpus):
-    for name, rows in ((layout.USERS, 200), (layout.TEXTS, corpus.info()["texts"])):
+    for name, rows in ((store.USERS, 200), (store.TEXTS, corpus.info()["texts"])):
         with pa.memory_map(str(corpus.path / name)) as file:
             reader = pa.ipc.open_file(file)
             assert reader.num_record_batches == 1
@@ -115,13 +116,13 @@ def test_both_tables_are_one_record_batch_and_plain_arrow(corpus):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: (p / layout.TEXTS).unlink(), r"texts.arrow' is damaged: it has 0 bytes"),
-        (lambda p: cut(p / layout.USERS), r"users.arrow' is damaged: it has"),
-        (lambda p: blank(p / layout.TEXTS), r"texts.arrow' is damaged: it does not hold its table"),
+        (lambda p: (p / store.TEXTS).unlink(), r"texts.arrow' is damaged: it has 0 bytes"),
+        (lambda p: cut(p / store.USERS), r"users.arrow' is damaged: it has"),
+        (lambda p: blank(p / store.TEXTS), r"texts.arrow' is damaged: it does not hold its table"),
         (swap, r"users.arrow' is damaged: it does not hold its table"),
-        (lambda p: (p / layout.META).unlink(), r"is not a corpus: it has no corpus.json"),
-        (lambda p: (p / layout.META).write_text("{"), r"corpus.json' is not JSON"),
-        (lambda p: (p / layout.META).write_text("[]"), r"does not describe a corpus"),
+        (lambda p: (p / store.META).unlink(), r"is not a corpus: it has no corpus.json"),
+        (lambda p: (p / store.META).write_text("{"), r"corpus.json' is not JSON"),
+        (lambda p: (p / store.META).write_text("[]"), r"does not describe a corpus"),
         (lambda p: edit(p, version=99), r"has format version 99; this tacit reads version 2"),
         (lambda p: edit(p, users=None), r"corpus.json' is damaged: \['users'\] is missing"),
     ],

@@ -7,15 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.caps import first_words
-from tacit.corpus.hashing import derived
-from tacit.corpus.shuffle import Permutation
-from tacit.corpus.source import UserSource, as_source
+from tacit.corpus.hashing import Permutation, derived
+from tacit.corpus.source import UserSource
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
-from tacit.corpus.views import IID, Capped, Replaced, Subset, held_out, kept
+from tacit.corpus.views import IID, Replaced, Subset, held_out, kept
 
 
-class Plain:
+class Plain(UserSource):
     """The least that a source can be."""
 
     def __init__(self, users):
@@ -33,10 +31,6 @@ class Plain:
     @property
     def fingerprint(self):
         return derived("plain", self.users)
-
-    @property
-    def is_synthetic_users(self):
-        return False
 
 
 texts = st.lists(st.text("ab \n", max_size=6), max_size=5)
@@ -90,12 +84,6 @@ def test_held_out_marks_travel_with_their_records():
     view = IID(source.train)
     assert records(kept(view)) == records(kept(source.train))
     assert records(held_out(view)) == records(held_out(source.train))
-    some = Capped(source, max_texts=4)
-    assert kept(some).texts(3) == [
-        t
-        for t, out in list(zip(source.texts(3), source.held_out_mask(3), strict=True))[:4]
-        if not out
-    ]
 
 
 @given(source=sources, data=st.data())
@@ -119,29 +107,6 @@ def test_a_subset_outside_of_the_source_is_refused():
     assert Subset(source, range(0, 2, 2)).text_counts().tolist() == [1]
 
 
-@given(
-    users=st.lists(st.lists(st.text("ab ", min_size=1), max_size=4), min_size=1, max_size=4),
-    max_texts=st.none() | st.integers(1, 4),
-    max_words=st.none() | st.integers(1, 6),
-)
-def test_caps_keep_the_first_texts_and_words(users, max_texts, max_words):
-    view = Capped(Plain(users), max_texts=max_texts, max_words=max_words)
-    for i, whole in enumerate(users):
-        found = view.texts(i)
-        words = " ".join(whole[:max_texts]).split()
-        assert " ".join(found).split() == words[:max_words]
-        assert all(
-            new == old or old.startswith(new) for new, old in zip(found, whole, strict=False)
-        )
-
-
-@given(text=st.text("ab \t\n\x1c\u2003"), count=st.integers(0, 5))
-def test_first_words_are_those_of_split(text, count):
-    cut = first_words(text, count)
-    assert cut.split() == text.split()[:count]
-    assert text.startswith(cut)
-
-
 def test_records_can_be_replaced():
     source = Plain([["a", "b"], ["c"]])
     view = Replaced(source, lambda i, texts: [*texts[:-1], "canary"] if i else texts, "one canary")
@@ -154,9 +119,4 @@ def test_records_can_be_replaced():
 def test_a_source_without_marks_has_no_held_out_texts():
     with pytest.raises(ValueError, match="does not say which texts are held out"):
         kept(Plain([["a"]])).texts(0)
-    assert as_source(Plain([["a"]])).text_counts().tolist() == [1]
-
-
-def test_caps_must_be_positive():
-    with pytest.raises(ValueError, match="max_texts must be at least 1, got 0"):
-        Capped(Plain([["a"]]), max_texts=0)
+    assert Plain([["a"]]).text_counts().tolist() == [1]

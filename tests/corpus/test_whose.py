@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from tacit.corpus import census, layout, people
+from tacit.corpus import people, store
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import write
@@ -63,14 +63,15 @@ def test_declared_new_people_have_an_identity_of_their_own(path, tmp_path):
     assert first.info()["new_people"] is None
 
 
-def test_the_identity_follows_a_merge(tmp_path):
+def test_the_identity_follows_a_merge(tmp_path, monkeypatch):
     one, two = (
         ingest_records([(f"{name} {i}", ["x"]) for i in range(9)], tmp_path / name) for name in "ab"
     )
     both = [(f"{name} {i}", ["x"]) for name in "ab" for i in range(9)]
     assert one.identity != two.identity
     merged = []
-    whole = ingest_records(both, tmp_path / "c", on_merge=lambda *ids: merged.append(ids))
+    monkeypatch.setattr(people, "_merge_ledgers", lambda *ids: merged.append(ids))
+    whole = ingest_records(both, tmp_path / "c")
     assert len(merged) == 1
     assert one.identity == two.identity == whole.identity == Corpus.open(tmp_path / "b").identity
 
@@ -125,20 +126,15 @@ def test_a_corpus_whose_people_could_not_be_remembered_is_not_left(path, tmp_pat
 
 
 def test_people_are_remembered_before_the_corpus_is_put_in_place(path, tmp_path, monkeypatch):
-    seen = []
-    find, register = census.people.find, census.people.register
-    out = tmp_path / "a"
+    seen, recognise, out = [], people.recognise, tmp_path / "a"
     monkeypatch.setattr(
-        census.people, "find", lambda *a, **k: seen.append(out.exists()) or find(*a, **k)
-    )
-    monkeypatch.setattr(
-        census.people, "register", lambda *a, **k: seen.append(out.exists()) or register(*a, **k)
+        people, "recognise", lambda *a, **k: seen.append(out.exists()) or recognise(*a, **k)
     )
     ingest(path, out)
-    assert seen == [False, False]
+    assert seen == [False]
 
 
-@pytest.mark.parametrize("name", [layout.USERS, layout.TEXTS, layout.LINES])
+@pytest.mark.parametrize("name", [store.USERS, store.TEXTS, store.LINES])
 def test_a_byte_changed_in_place_is_noticed(path, tmp_path, name):
     corpus = ingest(path, tmp_path / "a")
     corpus.verify()
@@ -173,17 +169,17 @@ def test_the_commitment_changes_with_text_split_and_salt(tmp_path):
 
 def test_an_older_corpus_is_refused(path, tmp_path):
     corpus = ingest(path, tmp_path / "a")
-    meta = json.loads((corpus.path / layout.META).read_text())
-    (corpus.path / layout.META).write_text(json.dumps(meta | {"version": 1}))
+    meta = json.loads((corpus.path / store.META).read_text())
+    (corpus.path / store.META).write_text(json.dumps(meta | {"version": 1}))
     with pytest.raises(ValueError, match=r"has format version 1; this tacit reads version 2"):
         Corpus.open(corpus.path)
 
 
 def test_a_corpus_without_all_digests_is_damaged(path, tmp_path):
     corpus = ingest(path, tmp_path / "a")
-    meta = json.loads((corpus.path / layout.META).read_text())
-    del meta["digests"][layout.TEXTS]
-    (corpus.path / layout.META).write_text(json.dumps(meta))
+    meta = json.loads((corpus.path / store.META).read_text())
+    del meta["digests"][store.TEXTS]
+    (corpus.path / store.META).write_text(json.dumps(meta))
     with pytest.raises(ValueError, match="is damaged"):
         Corpus.open(corpus.path)
 

@@ -10,9 +10,9 @@ from scipy import optimize, stats
 from tacit.mechanisms import edp_accounting
 from tacit.mechanisms.edp_accounting import (
     DecayingReleases,
+    _rounded_down,
     effective_multiplier,
     paper_figures,
-    rounded_down,
 )
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
@@ -91,7 +91,7 @@ def test_zcdp_of_decaying_gaussians_adds_up(decay, square):
     found = ZCDP.epsilon(gaussians(decay), DELTA)
     assert found == pytest.approx(best, rel=1e-5)
     z_t = [Z0 * decay.factor(epoch) for epoch in range(EPOCHS)]
-    published = edp_accounting.published_epsilon(z_t, DELTA)
+    published = edp_accounting._published_epsilon(z_t, DELTA)
     assert published == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1 / DELTA)), rel=1e-12)
     assert PLD.epsilon(gaussians(decay), DELTA) < found < published
 
@@ -225,7 +225,7 @@ MULTIPLIERS = st.lists(st.floats(1e-3, 50), min_size=1, max_size=60)
 
 @given(multipliers=MULTIPLIERS, groups=st.integers(1, 20))
 def test_rounding_never_raises_a_multiplier_and_leaves_few_of_them(multipliers, groups):
-    rounded = rounded_down(multipliers, groups)
+    rounded = _rounded_down(multipliers, groups)
     assert len(rounded) == len(multipliers)
     assert (rounded <= np.asarray(multipliers)).all()
     assert len(set(rounded.tolist())) <= groups
@@ -236,13 +236,13 @@ def test_rounding_never_raises_a_multiplier_and_leaves_few_of_them(multipliers, 
 
 def test_few_multipliers_and_zeros_stay_as_they_are():
     given_multipliers = [3.0, 2.0, 0.0, 2.0, 1.0]
-    np.testing.assert_array_equal(rounded_down(given_multipliers, 3), given_multipliers)
-    assert rounded_down(given_multipliers, 1).tolist() == [1.0, 1.0, 0.0, 1.0, 1.0]
-    assert rounded_down([], 5).size == 0
+    np.testing.assert_array_equal(_rounded_down(given_multipliers, 3), given_multipliers)
+    assert _rounded_down(given_multipliers, 1).tolist() == [1.0, 1.0, 0.0, 1.0, 1.0]
+    assert _rounded_down([], 5).size == 0
 
 
 def test_values_that_differ_in_their_last_bit_are_one_group():
-    assert rounded_down([1.0, np.nextafter(1.0, 2.0)], 1).tolist() == [1.0, 1.0]
+    assert _rounded_down([1.0, np.nextafter(1.0, 2.0)], 1).tolist() == [1.0, 1.0]
 
 
 def test_steps_keep_their_order_in_the_events():
@@ -266,7 +266,7 @@ DECAYS = [
 def test_a_hundred_groups_lose_little_of_the_sum_of_inverse_squares(decay):
     """Measured: 1.2%, 0.9%, 2.0%; a grid of equal ratios loses 2.0%, 1.0%, 7.1%."""
     multipliers = calibrated(q=0.001, decay=decay).releases(20_000).multipliers
-    rounded = rounded_down(multipliers, edp_accounting.GROUPS)
+    rounded = _rounded_down(multipliers, edp_accounting.GROUPS)
     assert len(set(rounded.tolist())) <= 100
     loss = float(np.sum(rounded**-2.0) / np.sum(np.asarray(multipliers) ** -2.0)) - 1
     assert 0 < loss < 0.021
@@ -292,7 +292,7 @@ def test_a_hundred_groups_lose_at_most_one_percent_of_epsilon(decay):
 @pytest.mark.parametrize("groups", [0, -1, 2.0])
 def test_no_groups_at_all_are_refused(groups):
     with pytest.raises(ValueError, match="groups must be"):
-        rounded_down([1.0], groups)
+        _rounded_down([1.0], groups)
 
 
 @pytest.mark.parametrize("multiplier", [-1.0, math.nan, math.inf])

@@ -12,9 +12,9 @@ from torch import nn
 from tacit.models.base import LanguageModel, from_vector_, parameter_count, to_vector
 from tacit.models.registry import build
 from tacit.models.vocabulary import (
+    _vocabulary_axes,
     lasting_tensors,
     remapped_vector,
-    vocabulary_axes,
     with_vocabulary,
 )
 from tacit.tokenizers.remapping import Remapping
@@ -151,24 +151,24 @@ def assert_same_bits(some: LanguageModel, others: LanguageModel) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_built_in_models_have_one_table_and_perhaps_a_bias(name, bias):
     expected = {"embedding.weight": 0} | ({"embedding.output_bias": 0} if bias else {})
-    assert vocabulary_axes(small(name, output_bias=bias)) == expected
+    assert _vocabulary_axes(small(name, output_bias=bias)) == expected
 
 
 def test_a_width_that_happens_to_be_the_vocabulary_is_no_axis():
     for name in ("lstm", "cifg", "gru"):
         model = small(name, embedding_size=VOCABULARY, cells=VOCABULARY)
-        assert vocabulary_axes(model) == {"embedding.weight": 0}
+        assert _vocabulary_axes(model) == {"embedding.weight": 0}
 
 
 def test_axes_of_ones_own_module_are_found():
-    assert vocabulary_axes(own(Untied)) == {
+    assert _vocabulary_axes(own(Untied)) == {
         "module.inputs.weight": 0,
         "module.output.weight": 0,
         "module.output.bias": 0,
         "module.second": 1,
         "module.counts": 0,
     }
-    assert vocabulary_axes(own(Tied)) == {"module.inputs.weight": 0, "module.output.bias": 0}
+    assert _vocabulary_axes(own(Tied)) == {"module.inputs.weight": 0, "module.output.bias": 0}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_axes_of_ones_own_module_are_found():
 def test_a_module_whose_rows_are_not_tokens_is_refused(factory, message):
     model = own(factory)
     for attempt in (
-        lambda: vocabulary_axes(model),
+        lambda: _vocabulary_axes(model),
         lambda: with_vocabulary(model, IDENTITY),
         lambda: remapped_vector(model, to_vector(model), IDENTITY),
     ):
@@ -236,7 +236,7 @@ def test_what_counts_tokens_is_mapped_and_the_rest_copied(which):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     new = with_vocabulary(model, LARGER)
     assert new.config.vocab_size == LARGER.new_size == VOCABULARY + 2
-    axes, after = vocabulary_axes(model), lasting_tensors(new)
+    axes, after = _vocabulary_axes(model), lasting_tensors(new)
     for name, tensor in lasting_tensors(model).items():
         assert torch.equal(tensor, before[name])  # the given model stays as it is
         if name not in axes:

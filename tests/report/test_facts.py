@@ -12,6 +12,7 @@ from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
+from tacit.report.language import LanguageReport
 from tacit.report.page import render
 from tacit.runs.run import Run
 from tacit.train import train
@@ -163,9 +164,16 @@ def test_a_key_that_is_still_there_is_told_of_and_not_read(run, facts_of):
     assert audits.SECRET not in json.dumps(facts)
 
 
-def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch):
-    kind = type(Run.open(run).tokenizer)
-    monkeypatch.setattr(kind, "provenance", "oracle", raising=False)
+@pytest.mark.parametrize("provenance", ["oracle", "unknown"])
+def test_an_oracle_tokenizer_is_warned_of(run, facts_of, monkeypatch, provenance):
+    assert "oracle-tokenizer" not in names(facts_of(run))
+    start = LanguageReport.__init__
+
+    def with_other_words(self, run, *, internal):
+        start(self, run, internal=internal)
+        self.provenance = provenance
+
+    monkeypatch.setattr(LanguageReport, "__init__", with_other_words)
     assert severity(facts_of(run), "oracle-tokenizer") == "serious"
 
 

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.tokenizers import build, provenance
 
 WORDS = (

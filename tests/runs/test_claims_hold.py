@@ -6,9 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest
-from tacit.corpus.options import UserOptions
-from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.store import Corpus
 from tacit.engines.serial import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for

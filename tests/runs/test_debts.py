@@ -144,8 +144,8 @@ def test_a_private_tokenizer_without_its_history_is_refused(own):
 
 
 def test_another_corpus_is_left_out_of_the_claim(own, tmp_path):
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
     from tests.runs.small import texts_of
 
     folder = hitters(own)
@@ -265,8 +265,8 @@ def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(
 
 def test_parts_of_two_ingests_with_other_salts_are_not_taken_for_disjoint(own, tmp_path):
     """Parts are cut by salted ids: half 2 of one ingest has people of half 1 of another."""
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
     from tests.runs.small import texts_of
 
     folder = hitters(own, "1/2")

@@ -7,7 +7,8 @@ import pytest
 
 from tacit import train as training
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.people_ledger import PeopleLedger, PeoplesBudget
+from tacit.corpus.people_costs import PeoplesBudget
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import figures
 from tacit.privacy.ledger import Ledger
@@ -207,7 +208,7 @@ def test_a_run_goes_on_in_the_group_that_its_people_were_merged_into(own, monkey
     before = "00" * 8
     people.folder(before)
     PeopleLedger(people.folder(before)).declare(PeoplesBudget(500.0, 1e-3))
-    people.merge_ledgers(before, mine)
+    people._merge_ledgers(before, mine)
     done = train(None, run, resume=True)
     assert done.round == 5
     kept = PeopleLedger(people.folder(before))

@@ -9,6 +9,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
+from tacit.corpus.source import UserSource
 from tacit.tokenizers import build
 from tacit.tokenizers.remapping import Spelling
 from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Kind, Tokenizer
@@ -25,7 +26,7 @@ PUBLIC = [
 
 
 @dataclass(frozen=True)
-class FakeSource:
+class FakeSource(UserSource):
     """Users' texts from a list."""
 
     users: tuple[tuple[str, ...], ...]

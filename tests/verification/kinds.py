@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tacit.cli.main import main
+from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.options import UserOptions
 from tacit.privacy.ledger import Ledger
 from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints

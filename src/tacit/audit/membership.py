@@ -1,55 +1,213 @@
-"""How often attacks on users are right: members and strangers in, ROC curves out.
+"""Membership attacks: was this person's text in the training?  How often an attacker is right.
 
-The attacks themselves are in `tacit.audit.attacks`.  RMIA's population is no part of those that are
-measured: a user compared with itself would bias the scores.
+Each attack gives every user one score, higher for likelier members, from log p of the user's texts
+under the attacked model and under reference models that never met the user.
+
+- User inference (Kandpal et al. 2023): the mean over a user's texts of
+  log p_model(text) - log p_reference(text).  Several references: the mean of their log p.
+- The loss attack (Yeom et al. 2018): minus the mean loss per token.  It needs no reference, and
+  takes people who write plainly for members.
+- RMIA (Zarifzadeh et al. 2024): the share of population users z with LR(x, z) >= gamma, where
+  LR(x, z) = [p_model(x) / p(x)] / [p_model(z) / p(z)].  Here x is all that a user shows: log
+  p_model(x) is the sum over the user's texts.  p(x) comes from references that saw neither x nor z,
+  by the paper's offline form: p(x) = ((1 + a) p_out(x) + (1 - a)) / 2, p_out the references' mean.
+  The probability of whole texts is so small that any a < 1 would leave nothing of p_out, so the
+  default is a = 1.  Where the target is better or worse than the references at everything, a sum
+  mostly says how much a user wrote; with `per_token`, p(x) is the geometric mean per token.
+
+As the z are the same for all x, the score of RMIA is a step function of p_model(x) / p(x) with as
+many steps as there are z: below a false-positive rate of one in |z| it cannot tell anybody apart.
+RMIA's population is not among those that are measured: a user compared with itself would bias the
+scores.
 
 A result is computed from members' text: internal, for `private/` and reports with `--internal`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
 
-from tacit.audit.attacks import ATTACKS, Attack, Evidence, no_reference
-from tacit.audit.references import Reference, check_roles, draw
 from tacit.audit.roc import Auc, RocCurve, TprAtFpr, auc, roc_curve, tpr_at, why_refused
-from tacit.audit.user_scores import (
+from tacit.audit.users import (
     FRESH,
     TEXTS,
+    Floats,
     Model,
+    Reference,
+    UserScores,
     UserTexts,
+    check_roles,
     score_users,
 )
+from tacit.corpus.hashing import role_draw
+from tacit.privacy import checks
 
 RATES = (0.01, 0.001)
 POPULATION_SHARE = 0.25  # of the non-members, where no population is given
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What the attacked model and the references think of the same users' texts."""
+
+    target: UserScores
+    references: tuple[UserScores, ...] = ()
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Evidence:
+        """The evidence about some of the users."""
+        return Evidence(self.target.only(chosen), tuple(r.only(chosen) for r in self.references))
+
+
+class Attack(Protocol):
+    """One score per user, higher for likelier members."""
+
+    needs_references: ClassVar[bool]
+    needs_population: ClassVar[bool]
+
+    @property
+    def name(self) -> str: ...
+
+    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class UserInference:
+    """The mean log-ratio to the references, over a user's texts."""
+
+    name: ClassVar[str] = "user_inference"
+    needs_references: ClassVar[bool] = True
+    needs_population: ClassVar[bool] = False
+
+    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
+        _check_references(self, evidence.references)
+        reference = np.mean([each.log_probs for each in evidence.references], axis=0)
+        return evidence.target.text_means(evidence.target.log_probs - reference)
+
+
+@dataclass(frozen=True)
+class LossAttack:
+    """Minus the mean loss per token."""
+
+    name: ClassVar[str] = "loss"
+    needs_references: ClassVar[bool] = False
+    needs_population: ClassVar[bool] = False
+
+    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
+        means: Floats = evidence.target.totals() / evidence.target.token_counts()
+        return means
+
+
+@dataclass(frozen=True)
+class Rmia:
+    """The share of the population that a user's ratio beats by the factor gamma."""
+
+    needs_references: ClassVar[bool] = True
+    needs_population: ClassVar[bool] = True
+    gamma: float = 1.0
+    a: float = 1.0
+    per_token: bool = False
+
+    def __post_init__(self) -> None:
+        checks.positive("gamma", self.gamma)
+        if not 0 <= self.a <= 1:
+            raise ValueError(f"a must be from 0 to 1, got {self.a}")
+
+    @property
+    def name(self) -> str:
+        return "rmia_per_token" if self.per_token else "rmia"
+
+    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
+        if population is None:
+            raise ValueError(f"the attack {self.name} needs population users to compare with")
+        compared = np.sort(self._log_ratios(population))
+        ratios = self._log_ratios(evidence) - math.log(self.gamma)
+        shares: Floats = np.searchsorted(compared, ratios, side="right") / len(compared)
+        return shares
+
+    def _log_ratios(self, evidence: Evidence) -> Floats:
+        """log p_model(x) - log p(x) of every user."""
+        _check_references(self, evidence.references)
+        sizes = evidence.target.token_counts() if self.per_token else 1
+        each = np.array([reference.totals() / sizes for reference in evidence.references])
+        out = logsumexp(each, axis=0) - math.log(len(each))
+        if self.a < 1:
+            out = np.logaddexp(math.log((1 + self.a) / 2) + out, math.log((1 - self.a) / 2))
+        ratios: Floats = evidence.target.totals() / sizes - out
+        return ratios
+
+
+# The first that can be run is the one whose AUC is stated: the best of several would be no honest
+# figure.
+ATTACKS: tuple[Attack, ...] = (UserInference(), LossAttack(), Rmia(), Rmia(per_token=True))
+
+
+@dataclass(frozen=True)
 class AttackResult:
     """How well one attack tells members from non-members."""
 
-    attack: str
+    name: str
     members: int
     non_members: int
+    confidence: float
     auc: Auc
     tpr_at: Mapping[float, TprAtFpr | str]  # or why there is none
     roc: RocCurve
 
     def as_row(self) -> dict[str, Any]:
+        """Plain JSON."""
         return {
-            "attack": self.attack,
+            "name": self.name,
             "members": self.members,
             "non_members": self.non_members,
+            "confidence": self.confidence,
             "auc": self.auc.value,
             "auc_interval": [self.auc.low, self.auc.high],
-            "tpr_at": {f"{rate:g}": _tpr_row(found) for rate, found in self.tpr_at.items()},
+            "tpr_at": [_tpr_row(rate, reached) for rate, reached in self.tpr_at.items()],
             "roc": self.roc.thinned().as_points(),
         }
+
+
+def measure(
+    name: str,
+    members: Floats,
+    non_members: Floats,
+    *,
+    confidence: float,
+    rates: Sequence[float] = RATES,
+    units: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None,
+) -> AttackResult:
+    """ROC, AUC and true-positive rates of an attack's scores.
+
+    `units` says whose each score is, of members and of non-members, if a user has several.  The AUC
+    uses all scores; a true-positive rate uses the first of each unit, since its interval needs
+    independent scores.
+    """
+    inside, outside = members, non_members
+    if units is not None:
+        inside, outside = (
+            scores[np.unique(each, return_index=True)[1]]
+            for scores, each in zip((members, non_members), units, strict=True)
+        )
+    reached: dict[float, TprAtFpr | str] = {}
+    for rate in rates:
+        reason = why_refused(len(outside), rate)
+        reached[rate] = reason or tpr_at(inside, outside, rate, confidence=confidence)
+    return AttackResult(
+        name,
+        len(members),
+        len(non_members),
+        confidence,
+        auc(members, non_members, confidence=confidence, units=units),
+        reached,
+        roc_curve(members, non_members),
+    )
 
 
 @dataclass(frozen=True)
@@ -62,14 +220,6 @@ class MembershipResult:
     references: int
     confidence: float
     attacks: tuple[AttackResult, ...]
-
-    def __getitem__(self, name: str) -> AttackResult:
-        """The result of the attack of this name."""
-        for result in self.attacks:
-            if result.attack == name:
-                return result
-        names = ", ".join(result.attack for result in self.attacks)
-        raise ValueError(f"there is no result of an attack {name!r}; there are {names}")
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -84,11 +234,11 @@ class MembershipResult:
         }
 
 
-def attack(
+def attack_users(
     target: Model,
     members: UserTexts,
     non_members: UserTexts,
-    references: Sequence[Reference | Model] = (),
+    references: Sequence[Reference] = (),
     *,
     bos: int,
     attacks: Sequence[Attack] = ATTACKS,
@@ -97,63 +247,48 @@ def attack(
     confidence: float = 0.95,
     rates: Sequence[float] = RATES,
 ) -> MembershipResult:
-    """Attack every user and count.
+    """Attack every user and count how often each attack is right.
 
     `texts` says which of the members' texts these are, for the record.  Without `population`, a
     quarter of the non-members, chosen by a hash of their ids, is RMIA's and is not measured by it.
     """
-    known = tuple(each if isinstance(each, Reference) else Reference(each) for each in references)
-    _check(target, known, attacks, texts)
+    if texts not in TEXTS:
+        raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {texts!r}")
+    if not attacks:
+        raise ValueError("there is no attack to run; give at least one")
+    for attack in attacks:
+        if attack.needs_references:
+            _check_references(attack, references)
+    for reference in references:
+        reference.check_fits(target)
     groups = {"members": members, "non-members": non_members}
     if population is not None:
         groups["population users"] = population
-    check_roles(groups, known)
-    wanted = known if any(each.needs_references for each in attacks) else ()
-    evidence = {role: _evidence(target, wanted, group, bos) for role, group in groups.items()}
-    results = tuple(_result(each, evidence, confidence=confidence, rates=rates) for each in attacks)
-    return MembershipResult(texts, len(members), len(non_members), len(wanted), confidence, results)
-
-
-def _evidence(
-    target: Model, references: Sequence[Reference], texts: UserTexts, bos: int
-) -> Evidence:
-    return Evidence(
-        score_users(target, texts, bos=bos),
-        tuple(score_users(reference.model, texts, bos=bos) for reference in references),
-    )
-
-
-def _result(
-    attack: Attack,
-    evidence: Mapping[str, Evidence],
-    *,
-    confidence: float,
-    rates: Sequence[float],
-) -> AttackResult:
-    outside, population = evidence["non-members"], evidence.get("population users")
-    if attack.needs_population and population is None:
-        outside, population = _set_aside(outside)
-    inside = attack.scores(evidence["members"], population)
-    others = attack.scores(outside, population)
-    found: dict[float, TprAtFpr | str] = {}
-    for rate in rates:
-        reason = why_refused(len(others), rate)
-        found[rate] = reason or tpr_at(inside, others, rate, confidence=confidence)
-    return AttackResult(
-        attack.name,
-        len(inside),
-        len(others),
-        auc(inside, others, confidence=confidence),
-        found,
-        roc_curve(inside, others),
+    check_roles(groups, references)
+    needed = references if any(attack.needs_references for attack in attacks) else ()
+    evidence = {
+        role: Evidence(
+            score_users(target, group, bos=bos),
+            tuple(score_users(reference.model, group, bos=bos) for reference in needed),
+        )
+        for role, group in groups.items()
+    }
+    results = []
+    for attack in attacks:
+        outside, compared = evidence["non-members"], evidence.get("population users")
+        if attack.needs_population and compared is None:
+            outside, compared = _set_aside(outside)
+        scores = (attack.scores(side, compared) for side in (evidence["members"], outside))
+        results.append(measure(attack.name, *scores, confidence=confidence, rates=rates))
+    return MembershipResult(
+        texts, len(members), len(non_members), len(needed), confidence, tuple(results)
     )
 
 
 def _set_aside(non_members: Evidence) -> tuple[Evidence, Evidence]:
     """Non-members to measure on, and a population."""
     users = non_members.target.users
-    below = int(POPULATION_SHARE * 2**64)
-    chosen = np.array([draw("population", user) < below for user in users])
+    chosen = np.array([role_draw("population", user) < POPULATION_SHARE for user in users])
     if not chosen.any() or chosen.all():
         raise ValueError(
             f"{len(users)} non-members are too few to set a population aside for the attack rmia;"
@@ -162,21 +297,21 @@ def _set_aside(non_members: Evidence) -> tuple[Evidence, Evidence]:
     return non_members.only(~chosen), non_members.only(chosen)
 
 
-def _check(
-    target: Model, references: Sequence[Reference], attacks: Sequence[Attack], texts: str
-) -> None:
-    if texts not in TEXTS:
-        raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {texts!r}")
-    if not attacks:
-        raise ValueError("there is no attack to run; give at least one")
-    for each in attacks:
-        if each.needs_references and not references:
-            raise no_reference(each)
-    for reference in references:
-        reference.check_fits(target)
+def _check_references(attack: Attack, references: Sequence[object]) -> None:
+    if not references:
+        raise ValueError(
+            f"the attack {attack.name} needs a reference model, trained on users that are not"
+            " attacked; give at least one, or run the loss attack only"
+        )
 
 
-def _tpr_row(found: TprAtFpr | str) -> dict[str, Any]:
-    if isinstance(found, str):
-        return {"tpr": None, "reason": found}
-    return found.as_row()
+def _tpr_row(rate: float, reached: TprAtFpr | str) -> dict[str, Any]:
+    if isinstance(reached, str):
+        return {"fpr": rate, "tpr": None, "interval": None, "fpr_high": None, "why_not": reached}
+    return {
+        "fpr": rate,
+        "tpr": reached.tpr,
+        "interval": [reached.low, reached.high],
+        "fpr_high": reached.fpr_high,
+        "why_not": None,
+    }

@@ -2,10 +2,17 @@
 
 Each attack gives an utterance a score that is higher for likelier members:
 
-- `shadow` (`attack_shadow`): a classifier of sorted scores, learnt on a model of another corpus;
+- `shadow` (`tacit.audit.nlu_shadow`): a classifier of sorted scores, learnt on a model of another
+  corpus;
 - `shadow_rescaled`: the same on features that are standardised by the target's own utterances;
-- `rmia` (`attack_rmia`): the likelihood of the labels relative to reference models';
+- `rmia` (Zarifzadeh et al. 2024): the likelihood of the labels relative to reference models';
 - `loss` (Yeom et al. 2018): the log-likelihood of the labels itself.
+
+Two figures are stated, and which ones was settled before anything was measured; the best of several
+would be no honest figure:
+
+- `paper`: the shadow attack with duplicates kept, as in Dupuy et al. 2021, Table 1;
+- `strongest`: RMIA with duplicates left out.
 
 Members and non-members are balanced by a seeded draw (Dupuy et al. 2021, section 4.1); all attacks
 draw in the same order.  Left out, and counted by reason:
@@ -15,40 +22,211 @@ draw in the same order.  Left out, and counted by reason:
   must have seen neither x nor z;
 - duplicates, in one of two figures of each attack: texts that are on both sides.  A non-member with
   a member's words is none as far as the model can tell.  They are left out on *both* sides.  To
-  drop the non-members alone would leave rare texts to one side, and a model that met nobody
+  drop the non-members alone would leave rare texts to one side, and a model that met no member
   would seem to know the others.
+
+RMIA is that of `tacit.audit.membership`, each utterance a text of its own.  What p(x) means is
+different: the probability of a user's whole text is tiny, while that of an utterance's labels is
+often near 1.  So the paper's offline form p(x) = ((1 + a) p_out(x) + (1 - a)) / 2 says something
+for every a from 0 to 1: with a = 0, p(x) stays between 1/2 and 1, and a label that no reference
+expects counts little; with a = 1, p(x) = p_out(x), and a rare utterance wins by a huge ratio, which
+is often the weakest attack of all.  Where no a is chosen it is 0.3.
+
+All of it is computed from members' text: internal (design rule 5), for `private/` and reports with
+`--internal`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tacit.audit.attacks import Rmia
-from tacit.audit.membership import POPULATION_SHARE, RATES, AttackResult
-from tacit.audit.nlu_attack_result import (
-    KEPT,
-    LEFT_OUT,
-    LOSS,
-    RMIA,
-    SHADOW,
-    SHADOW_RESCALED,
-    AttackFigure,
-    NluAttackResult,
-    described,
+from tacit.audit.membership import (
+    POPULATION_SHARE,
+    RATES,
+    AttackResult,
+    Evidence,
+    Rmia,
+    measure,
 )
-from tacit.audit.nlu_attack_rmia import DEFAULT_A, evidence
-from tacit.audit.nlu_attack_shadow import Shadow, ShadowAttack
-from tacit.audit.roc import TprAtFpr, auc, roc_curve, tpr_at, why_refused
+from tacit.audit.nlu_shadow import Shadow, ShadowAttack
+from tacit.audit.users import UserScores
+from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
-from tacit.tasks.nlu.attack_candidates import Candidates, Mask, is_population, unit
+from tacit.tasks.nlu.attack_roles import unit
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.scored import Floats, Ints
+from tacit.tasks.nlu.scored import Floats, Ints, Scored
 
+KEPT, LEFT_OUT = "kept", "left out"
+SHADOW, SHADOW_RESCALED, RMIA, LOSS = "shadow", "shadow_rescaled", "rmia", "loss"
+STATED = {"paper": (SHADOW, KEPT), "strongest": (RMIA, LEFT_OUT)}
+# The figure that a gate looks at is the first of these that was run.
+_GATED = ((RMIA, LEFT_OUT), (SHADOW, LEFT_OUT), (LOSS, LEFT_OUT))
+
+DEFAULT_A = 0.3
+
+Mask = npt.NDArray[np.bool_]
 Masks = tuple[Mask, Mask]  # of the members, of the non-members
-Sides = tuple[Candidates, Candidates]  # members, non-members
+
+
+@dataclass(frozen=True, eq=False)
+class AskedUtterances:
+    """Utterances that an attack is asked about, with what the target and each reference say."""
+
+    utterances: tuple[Utterance, ...]
+    target: Scored
+    references: tuple[Scored, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.utterances:
+            raise ValueError("there are no utterances to attack; give at least one")
+        for scored in (self.target, *self.references):
+            if len(scored) != len(self.utterances):
+                raise ValueError(
+                    f"{len(self.utterances)} utterances and scores of {len(scored)}: score each"
+                    " utterance once, in the same order"
+                )
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def only(self, indices: Ints) -> AskedUtterances:
+        """Some of them, by index, in the order asked for."""
+        return AskedUtterances(
+            tuple(self.utterances[index] for index in indices.tolist()),
+            self.target.only(indices),
+            tuple(each.only(indices) for each in self.references),
+        )
+
+    def unknown_to_any(self) -> Mask:
+        """Where the target or a reference does not know a label."""
+        known: Mask = np.all([each.known for each in (self.target, *self.references)], axis=0)
+        return ~known
+
+    def said_among(self, others: Iterable[Utterance]) -> Mask:
+        """Where some other utterance has the same words, whatever its labels."""
+        words = {other.tokens for other in others}
+        return np.array([utterance.tokens in words for utterance in self.utterances])
+
+    def met_among(self, others: Iterable[Utterance]) -> Mask:
+        """Where some other utterance has the same words or is of the same user."""
+        others = list(others)
+        users = {other.user for other in others} - {None}
+        same_user: Mask = np.array([each.user in users for each in self.utterances])
+        return self.said_among(others) | same_user
+
+
+Sides = tuple[AskedUtterances, AskedUtterances]  # members, non-members
+
+
+@dataclass(frozen=True)
+class AttackFigure:
+    """How well one attack tells members from non-members, and who was left out of it."""
+
+    result: AttackResult
+    duplicates: str  # texts on both sides: kept, or left out
+    units: tuple[int, int]  # users or texts, of members and of non-members
+    excluded: Mapping[str, tuple[int, int]]  # why -> how many members, how many non-members
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The attack, and whether duplicates are kept."""
+        return self.result.name, self.duplicates
+
+    def as_row(self) -> dict[str, Any]:
+        """Plain JSON."""
+        members, non_members = self.units
+        return {
+            **self.result.as_row(),
+            "duplicates": self.duplicates,
+            "member_units": members,
+            "non_member_units": non_members,
+            "excluded": {
+                reason: {"members": inside, "non_members": outside}
+                for reason, (inside, outside) in self.excluded.items()
+            },
+        }
+
+
+@dataclass(frozen=True)
+class NluAttackResult:
+    """All attacks on one model, each with duplicates kept and left out."""
+
+    figures: tuple[AttackFigure, ...]
+    absent: Mapping[str, str]  # "attack, duplicates ..." -> why there is no such figure
+    members: int
+    non_members: int
+    unit: str  # of the intervals: user or text
+    shadows: tuple[str, ...]
+    references: int
+    population: int
+    a: float | None  # RMIA's, if it was run
+    gamma: float | None
+    seed: int
+    confidence: float
+
+    def figure(self, attack: str, duplicates: str = KEPT) -> AttackFigure:
+        """The figure of this attack; `ValueError` if there is none."""
+        for figure in self.figures:
+            if figure.key == (attack, duplicates):
+                return figure
+        name = _described(attack, duplicates)
+        others = "; ".join(_described(*figure.key) for figure in self.figures)
+        reason = self.absent.get(name, f"there are: {others}")
+        raise ValueError(f"there is no figure of {name!r}; {reason}")
+
+    @property
+    def stated(self) -> dict[str, AttackFigure]:
+        """The figures named in advance, of those whose attack was run."""
+        figures = {figure.key: figure for figure in self.figures}
+        return {name: figures[key] for name, key in STATED.items() if key in figures}
+
+    def gate_figures(self) -> dict[str, Any]:
+        """What `tacit.audit.gate` looks at: one attack, named in advance by what was given."""
+        figures = {figure.key: figure.result for figure in self.figures}
+        for key in _GATED:
+            if key in figures:
+                area = figures[key].auc
+                interval = [area.low, area.high]
+                return {
+                    "membership_auc": {"attack": key[0], "value": area.value, "interval": interval}
+                }
+        return {}
+
+    def as_row(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "internal": True,
+            "stated": {
+                name: {
+                    "attack": each.result.name,
+                    "duplicates": each.duplicates,
+                    "auc": each.result.auc.value,
+                    "auc_interval": [each.result.auc.low, each.result.auc.high],
+                }
+                for name, each in self.stated.items()
+            },
+            "members": self.members,
+            "non_members": self.non_members,
+            "unit": self.unit,
+            "shadows": list(self.shadows),
+            "references": self.references,
+            "population": self.population,
+            "a": self.a,
+            "gamma": self.gamma,
+            "seed": self.seed,
+            "confidence": self.confidence,
+            "attacks": [each.as_row() for each in self.figures],
+            "absent": dict(self.absent),
+        }
+
+
+def _described(attack: str, duplicates: str) -> str:
+    return f"{attack}, duplicates {duplicates}"
 
 
 @dataclass(frozen=True)
@@ -56,16 +234,16 @@ class _Method:
     """An attack that is ready to use, and whom it must leave out."""
 
     name: str
-    scores: Callable[[Candidates], Floats]
+    scores: Callable[[AskedUtterances], Floats]
     left_out: Mapping[str, Masks]
 
 
-def attack(
-    members: Candidates,
-    non_members: Candidates,
+def attack_utterances(
+    members: AskedUtterances,
+    non_members: AskedUtterances,
     *,
     shadows: Sequence[Shadow] = (),
-    population: Candidates | None = None,
+    population: AskedUtterances | None = None,
     seen_by_references: Sequence[Utterance] = (),
     shadow_attack: ShadowAttack | None = None,
     rmia: Rmia | None = None,
@@ -77,7 +255,7 @@ def attack(
 
     `seen_by_references` is all that the references were trained on.  Without `population`, a
     quarter of the non-members, chosen by a digest, is RMIA's and is not measured by it.  Take its
-    `a` from `attack_rmia.chosen_a` where there are several references.
+    `a` from `tacit.audit.nlu.choose_a` where there are several references.
     """
     checks.whole("seed", seed)
     sides = (members, non_members)
@@ -95,7 +273,12 @@ def attack(
         methods = [*_shadow(shadow_attack or ShadowAttack(), shadows, sides), *methods]
     figures: list[AttackFigure] = []
     absent: dict[str, str] = {}
-    duplicates = {"duplicates": _each_way(sides)}
+    duplicates = {
+        "duplicates": (
+            members.said_among(non_members.utterances),
+            non_members.said_among(members.utterances),
+        )
+    }
     for method in methods:
         for which, also in ((KEPT, {}), (LEFT_OUT, duplicates)):
             excluded, chosen = _chosen(sides, {**also, **method.left_out}, seed)
@@ -103,9 +286,9 @@ def attack(
                 asked = members.only(chosen[0]), non_members.only(chosen[1])
                 figures.append(_figure(method, asked, which, excluded, confidence, rates))
             elif which == KEPT:
-                raise ValueError(_nobody(method.name, sides, excluded))
+                raise ValueError(_none_left(method.name, sides, excluded))
             else:
-                absent[described(method.name, which)] = _nobody(method.name, sides, excluded)
+                absent[_described(method.name, which)] = _none_left(method.name, sides, excluded)
     with_users = all(each.user is not None for side in sides for each in side.utterances)
     return NluAttackResult(
         figures=tuple(figures),
@@ -124,7 +307,7 @@ def attack(
 
 
 def _shadow(attack: ShadowAttack, shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
-    trained = attack.trained(shadows)
+    trained = attack.train(shadows)
     rescaled = trained.rescaled(*(side.target for side in sides))
     return [
         _Method(SHADOW, lambda asked: trained.scores(asked.target), {}),
@@ -137,7 +320,9 @@ def _loss(sides: Sides) -> _Method:
     return _Method(LOSS, lambda asked: asked.target.log_likelihood, {"unknown_labels": unknown})
 
 
-def _rmia(attack: Rmia, sides: Sides, population: Candidates, seen: Sequence[Utterance]) -> _Method:
+def _rmia(
+    attack: Rmia, sides: Sides, population: AskedUtterances, seen: Sequence[Utterance]
+) -> _Method:
     known = np.flatnonzero(~population.unknown_to_any())
     if not known.size:
         raise ValueError(
@@ -145,11 +330,11 @@ def _rmia(attack: Rmia, sides: Sides, population: Candidates, seen: Sequence[Utt
             " give others"
         )
     usable = population.only(known)
-    against = evidence(usable.target, usable.references)
+    compared = evidence_of(usable.target, usable.references)
     met = (*seen, *population.utterances)
     return _Method(
         RMIA,
-        lambda asked: attack.scores(evidence(asked.target, asked.references), against),
+        lambda asked: attack.scores(evidence_of(asked.target, asked.references), compared),
         {
             "met_by_references_or_population": (sides[0].met_among(met), sides[1].met_among(met)),
             "unknown_labels": (sides[0].unknown_to_any(), sides[1].unknown_to_any()),
@@ -157,9 +342,12 @@ def _rmia(attack: Rmia, sides: Sides, population: Candidates, seen: Sequence[Utt
     )
 
 
-def _set_aside(non_members: Candidates) -> Candidates:
+def _set_aside(non_members: AskedUtterances) -> AskedUtterances:
     """The non-members that are population: all of a user's utterances, all copies of a text."""
-    aside = [is_population(each, POPULATION_SHARE) for each in non_members.utterances]
+    aside = [
+        role_draw("nlu population", unit(each)) < POPULATION_SHARE
+        for each in non_members.utterances
+    ]
     if not any(aside) or all(aside):
         raise ValueError(
             f"{len(non_members)} non-members are too few to set a population aside for the attack"
@@ -168,26 +356,20 @@ def _set_aside(non_members: Candidates) -> Candidates:
     return non_members.only(np.flatnonzero(aside))
 
 
-def _each_way(sides: Sides) -> Masks:
-    """Whose words are on the other side, too."""
-    members, non_members = sides
-    return members.said_among(non_members.utterances), non_members.said_among(members.utterances)
-
-
 def _chosen(
     sides: Sides, left_out: Mapping[str, Masks], seed: int
 ) -> tuple[dict[str, tuple[int, int]], tuple[Ints, Ints]]:
-    """How many are left out, by the first reason that holds; and as many places of each side."""
+    """How many are left out, by the first reason that holds; and as many indices of each side."""
     kept = [np.ones(len(side), dtype=bool) for side in sides]
     excluded: dict[str, tuple[int, int]] = {}
     for reason, masks in left_out.items():
-        counts = [int((mine & mask).sum()) for mine, mask in zip(kept, masks, strict=True)]
+        counts = [int((own & mask).sum()) for own, mask in zip(kept, masks, strict=True)]
         excluded[reason] = (counts[0], counts[1])
-        kept = [mine & ~mask for mine, mask in zip(kept, masks, strict=True)]
+        kept = [own & ~mask for own, mask in zip(kept, masks, strict=True)]
     drawn = []
-    for place, mine in enumerate(kept):
-        order = np.random.default_rng([seed, place]).permutation(len(mine))
-        drawn.append(order[mine[order]])
+    for number, own in enumerate(kept):
+        order = np.random.default_rng([seed, number]).permutation(len(own))
+        drawn.append(order[own[order]])
     count = min(map(len, drawn))
     excluded["for_balance"] = (len(drawn[0]) - count, len(drawn[1]) - count)
     return excluded, (drawn[0][:count], drawn[1][:count])
@@ -203,31 +385,19 @@ def _figure(
 ) -> AttackFigure:
     inside, outside = (method.scores(side) for side in asked)
     units = [np.array([unit(each) for each in side.utterances]) for side in asked]
-    # One of each unit, the first drawn: the interval of a rate needs independent scores.
-    firsts = [np.unique(each, return_index=True)[1] for each in units]
-    one_inside, one_outside = inside[firsts[0]], outside[firsts[1]]
-    found: dict[float, TprAtFpr | str] = {}
-    for rate in rates:
-        reason = why_refused(len(one_outside), rate)
-        found[rate] = reason or tpr_at(one_inside, one_outside, rate, confidence=confidence)
-    area = auc(
+    result = measure(
+        method.name,
         inside,
         outside,
         confidence=confidence,
-        member_users=units[0],
-        non_member_users=units[1],
+        rates=rates,
+        units=(units[0], units[1]),
     )
-    return AttackFigure(
-        AttackResult(
-            method.name, len(inside), len(outside), area, found, roc_curve(inside, outside)
-        ),
-        duplicates,
-        (len(one_inside), len(one_outside)),
-        excluded,
-    )
+    counts = len(set(units[0].tolist())), len(set(units[1].tolist()))
+    return AttackFigure(result, duplicates, counts, excluded)
 
 
-def _nobody(name: str, sides: Sides, excluded: Mapping[str, tuple[int, int]]) -> str:
+def _none_left(name: str, sides: Sides, excluded: Mapping[str, tuple[int, int]]) -> str:
     counts = ", ".join(
         f"{reason.replace('_', ' ')} {inside} and {outside}"
         for reason, (inside, outside) in excluded.items()
@@ -239,15 +409,13 @@ def _nobody(name: str, sides: Sides, excluded: Mapping[str, tuple[int, int]]) ->
     )
 
 
-def _check(sides: Sides, population: Candidates | None, seen: Sequence[Utterance]) -> None:
+def _check(sides: Sides, population: AskedUtterances | None, seen: Sequence[Utterance]) -> None:
     members, non_members = sides
-    shared = {each.user for each in members.utterances} & {
-        each.user for each in non_members.utterances
-    }
-    if shared - {None}:
+    users = [{each.user for each in side.utterances} - {None} for side in sides]
+    if shared := users[0] & users[1]:
         raise ValueError(
-            f"{len(shared - {None})} users are among both the members and the non-members; each"
-            " user must be on one side only"
+            f"{len(shared)} users are among both the members and the non-members; each user must be"
+            " on one side only"
         )
     references = len(members.references)
     for name, group in (("non-members", non_members), ("population", population)):
@@ -261,3 +429,16 @@ def _check(sides: Sides, population: Candidates | None, seen: Sequence[Utterance
             "seen_by_references is empty: say what the references were trained on, since they must"
             " not have seen what is attacked"
         )
+
+
+def evidence_of(target: Scored, references: Sequence[Scored]) -> Evidence:
+    """What RMIA compares: each utterance as a user with one text; all labels must be known."""
+    return Evidence(_as_users(target), tuple(map(_as_users, references)))
+
+
+def _as_users(scored: Scored) -> UserScores:
+    count = len(scored)
+    labels = np.array([1 + len(each) for each in scored.tokens], dtype=np.int64)  # the intent, tags
+    return UserScores(
+        tuple(map(str, range(count))), np.arange(count + 1), scored.log_likelihood, labels
+    )

@@ -55,10 +55,10 @@ class RocCurve:
             return self
         least = float(self.false_positive[self.false_positive > 0].min())
         half = (most - 2) // 2
-        wanted = np.concatenate([np.geomspace(least, 1, half), np.linspace(0, 1, half)])
-        last = np.searchsorted(self.false_positive, wanted, side="right") - 1
-        places = np.unique([0, *last.tolist(), count - 1])
-        return RocCurve(self.false_positive[places], self.true_positive[places])
+        rates = np.concatenate([np.geomspace(least, 1, half), np.linspace(0, 1, half)])
+        last = np.searchsorted(self.false_positive, rates, side="right") - 1
+        kept = np.unique([0, *last.tolist(), count - 1])
+        return RocCurve(self.false_positive[kept], self.true_positive[kept])
 
     def as_points(self) -> list[list[float]]:
         """Pairs of (false-positive rate, true-positive rate)."""
@@ -85,9 +85,6 @@ class TprAtFpr:
     high: float
     fpr_high: float  # the threshold's own false-positive rate is at most this, as surely
 
-    def as_row(self) -> dict[str, Any]:
-        return {"tpr": self.tpr, "low": self.low, "high": self.high, "fpr_high": self.fpr_high}
-
 
 def roc_curve(members: Values, non_members: Values) -> RocCurve:
     """The share of members against that of non-members with a score of at least t, over all t.
@@ -96,15 +93,14 @@ def roc_curve(members: Values, non_members: Values) -> RocCurve:
     """
     positive, negative = _checked("members", members), _checked("non-members", non_members)
     thresholds = np.unique(np.concatenate([positive, negative]))[::-1]
-    found = _at_least(positive, thresholds)
-    false = _at_least(negative, thresholds)
-    rise, run = np.diff(found, prepend=0), np.diff(false, prepend=0)
+    true, false = _at_least(positive, thresholds), _at_least(negative, thresholds)
+    rise, run = np.diff(true, prepend=0), np.diff(false, prepend=0)
     # A corner is where the line turns; compared in whole numbers, so no rounding makes one.
     turns = rise[:-1] * run[1:] != rise[1:] * run[:-1]
     corner = np.append(turns, True)
     return RocCurve(
         np.concatenate([[0.0], false[corner] / len(negative)]),
-        np.concatenate([[0.0], found[corner] / len(positive)]),
+        np.concatenate([[0.0], true[corner] / len(positive)]),
     )
 
 
@@ -113,18 +109,22 @@ def auc(
     non_members: Values,
     *,
     confidence: float = 0.95,
-    member_users: Users | None = None,
-    non_member_users: Users | None = None,
+    units: tuple[Users, Users] | None = None,
 ) -> Auc:
-    """AUC with its interval.  `..._users` say whose each score is, if a user has several."""
+    """AUC with its interval.
+
+    `units` says whose each score is, of members and of non-members, if a user has several.
+    """
     checks.open_unit("confidence", confidence)
     positive, negative = _checked("members", members), _checked("non-members", non_members)
     # In half pairs, whole numbers: so that 0, 1/2 and 1 are exactly that.
     above, below = _half_pairs(positive, negative), _half_pairs(negative, positive)
     value = int(above.sum()) / (2 * len(positive) * len(negative))
+    if units is None:
+        units = np.arange(len(positive)), np.arange(len(negative))
     parts = [
-        _of_one_side(above / (2 * len(negative)), "member_users", member_users),
-        _of_one_side(below / (2 * len(positive)), "non_member_users", non_member_users),
+        _of_one_side(above / (2 * len(negative)), units[0]),
+        _of_one_side(below / (2 * len(positive)), units[1]),
     ]
     if min(users for _, users in parts) < 2:
         return Auc(value, 0.0, 1.0)  # one user says nothing about how users differ
@@ -153,14 +153,14 @@ def tpr_at(
         raise ValueError(reason)
     allowed = _allowed(len(negative), rate)
     threshold = np.sort(negative)[-(allowed + 1)]
-    found = int((positive > threshold).sum())
-    low, high = clopper_pearson(found, len(positive), confidence)
+    above = int((positive > threshold).sum())
+    low, high = clopper_pearson(above, len(positive), confidence)
     _, fpr_high = clopper_pearson(allowed, len(negative), confidence)
-    return TprAtFpr(rate, found / len(positive), low, high, fpr_high)
+    return TprAtFpr(rate, above / len(positive), low, high, fpr_high)
 
 
 def why_refused(non_members: int, rate: float) -> str | None:
-    """Why so many non-members cannot support a figure at this false-positive rate, if so."""
+    """Why there are too few non-members for a figure at this false-positive rate, or None."""
     checks.open_unit("false-positive rate", rate)
     if _allowed(non_members, rate) >= 1:
         return None
@@ -172,7 +172,7 @@ def why_refused(non_members: int, rate: float) -> str | None:
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact two-sided interval for a share of which `successes` of `trials` were seen."""
+    """The exact two-sided interval for a probability, after `successes` in `trials`."""
     checks.open_unit("confidence", confidence)
     checks.whole("trials", trials, at_least=1)
     if not 0 <= successes <= trials:
@@ -212,18 +212,13 @@ def _half_pairs(scores: Floats, others: Floats) -> Ints:
     return (below + not_above).astype(np.int64)
 
 
-def _clusters(name: str, users: Users | None, scores: int) -> Ints:
-    """Whose each score is, as numbers from 0."""
-    if users is None:
-        return np.arange(scores)
-    if len(users) != scores:
-        raise ValueError(f"{name} must name a user for each of the {scores} scores: {len(users)}")
-    return np.unique(np.asarray(users), return_inverse=True)[1].astype(np.int64)
-
-
-def _of_one_side(shares: Floats, name: str, users: Users | None) -> tuple[float, int]:
+def _of_one_side(shares: Floats, users: Users) -> tuple[float, int]:
     """This side's part of the AUC's variance, and its number of users."""
-    clusters = _clusters(name, users, len(shares))
+    if len(users) != len(shares):
+        raise ValueError(
+            f"units must name a user for each of the {len(shares)} scores, got {len(users)}"
+        )
+    clusters = np.unique(np.asarray(users), return_inverse=True)[1]
     sums = np.bincount(clusters, weights=shares - shares.mean())
     count = len(sums)
     if count < 2:

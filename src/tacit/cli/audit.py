@@ -68,13 +68,13 @@ def audit(
     Findings about canaries and the verdicts on phrases go to RUN/audit.json; all else about
     phrases, and what is computed from people's text, to RUN/private/audit.json.
     """
-    from tacit.audit.auditing import Audit, audit_model, read_phrases, save
     from tacit.audit.extraction import Extraction
     from tacit.audit.gate import Gate
+    from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
     from tacit.runs.stored_model import StoredModel
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    wanted = Audit(
+    settings = AuditSettings(
         Extraction(samples=samples, ranks=ranks, beam_width=beam_width, top=min(5, beam_width)),
         controls=controls,
         phrases=() if phrases is None else read_phrases(phrases),
@@ -88,7 +88,7 @@ def audit(
     stored = StoredModel.open(run)
     with bar("audit") as show:
         found = audit_model(
-            stored, wanted, lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}")
+            stored, settings, lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}")
         )
     if stored.run is not None:
         save(stored.run, found)

@@ -30,9 +30,8 @@ from tacit.privacy.claims import format_delta, format_epsilon
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tacit.corpus.accounts import Account
-    from tacit.corpus.people_ledger import PeoplesBudget
-    from tacit.corpus.source import Source
+    from tacit.corpus.people_costs import Account, PeoplesBudget
+    from tacit.corpus.source import UserSource
 
 app = typer.Typer(
     help="Look into a corpus, export it, set its people's budget.",
@@ -157,7 +156,7 @@ def budget(
 
     `tacit corpus budget corpora/chats`
     """
-    from tacit.corpus.people_ledger import PeoplesBudget
+    from tacit.corpus.people_costs import PeoplesBudget
     from tacit.privacy.events import Adjacency
 
     if (epsilon is None) != (delta is None):
@@ -178,10 +177,9 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
 
     A budget is declared first, if there is one, and a corpus carries a copy of it along.
     """
-    from tacit.corpus.accounts import account_of
     from tacit.corpus.builtin import is_builtin, load_corpus
-    from tacit.corpus.layout import META
     from tacit.corpus.people_ledger import PeopleLedger, leave_copy
+    from tacit.corpus.store import META
 
     path, corpus = Path(name), None
     if is_builtin(name) or not path.exists() or (path / META).exists():
@@ -199,7 +197,7 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
         if corpus is not None:
             with suppress(OSError):  # a corpus that cannot be written to
                 leave_copy(corpus)
-    return account_of(ledger)
+    return ledger.account()
 
 
 def _print_account(console: Console, account: Account) -> None:
@@ -233,7 +231,7 @@ def _print_account(console: Console, account: Account) -> None:
     )
 
 
-def _select(name: str, part: str, texts: str) -> Source:
+def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.views import held_out, kept
@@ -245,7 +243,7 @@ def _select(name: str, part: str, texts: str) -> Source:
         if value not in known:
             raise ValueError(f"{option} must be one of {', '.join(known)}, got {value!r}")
     corpus = load_corpus(name)
-    source: Source = {"train": corpus.train, "test": corpus.test}.get(part, corpus)
+    source: UserSource = {"train": corpus.train, "test": corpus.test}.get(part, corpus)
     if texts == "all":
         return source
     return kept(source) if texts == "kept" else held_out(source)

@@ -178,18 +178,20 @@ def _audit_all(
     models: Mapping[str, StoredModel], cores: int, *, quick: bool
 ) -> dict[str, dict[str, Any]]:
     """What each trained model gives away; findings about runs are kept with the runs."""
-    from tacit.audit.auditing import Audit, audit_canaries, audit_run, save
     from tacit.audit.extraction import Extraction
+    from tacit.audit.language import AuditSettings, audit_canaries, audit_run, save
     from tacit.tasks.language.people import read_planted
 
-    audit = Audit(Extraction(samples=2000), controls=5) if quick else Audit()
+    settings = AuditSettings()
+    if quick:
+        settings = AuditSettings(Extraction(samples=2000), controls=5)
     planted = read_planted(_run_of(models[FEDAVG]).directory)
 
     def look(name: str) -> dict[str, Any]:
         stored = models[name]
         if stored.run is None:
-            return audit_canaries(stored.model, stored.tokenizer, planted, audit)
-        findings = audit_run(stored.run, audit)
+            return audit_canaries(stored.model, stored.tokenizer, planted, settings)
+        findings = audit_run(stored.run, settings)
         save(stored.run, findings)
         return findings.public
 

@@ -82,9 +82,8 @@ def ingest(
     `tacit ingest chats.parquet --user-column author --text-column body --out corpora/chats`
     """
     from tacit.corpus import builtin
+    from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest as ingest_files
-    from tacit.corpus.ingest import ingest_records
-    from tacit.corpus.options import UserOptions
 
     shared: dict[str, Any] = {
         "options": UserOptions(
@@ -99,15 +98,7 @@ def ingest(
     with bar("reading") as show:
         shared["report"] = _with_rate(show)
         if len(inputs) == 1 and builtin.is_builtin(inputs[0]) and not Path(inputs[0]).exists():
-            records, count = builtin.raw_records(inputs[0])
-            corpus = ingest_records(
-                records,
-                out,
-                count=count,
-                inputs=builtin.raw_files(inputs[0]),
-                about_people=builtin.is_about_people(inputs[0]),
-                **shared,
-            )
+            corpus = builtin.ingest_builtin(inputs[0], out, **shared)
         else:
             corpus = ingest_files(
                 list(inputs),

@@ -85,21 +85,15 @@ def _plot(release: OpenRelease, path: Path) -> None:
 
 
 def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
-    """The ledger under the names that scripts rely on."""
+    """The ledger's header, what follows from it, and how it was checked."""
     book, header = release.ledger, release.ledger.header
     attempts = Counter((e.branch, e.round) for e in book.entries if e.kind == "round")
     parent = header.parent
     return {
         "run": str(path),
-        "run_id": header.run_id,
         "intact": True,
+        **header.to_json(),
         **release.guarantee().as_row(),
-        "unit": header.unit,
-        "adjacency": header.adjacency,
-        "view": header.view,
-        "counted": header.counted,
-        "public_inputs": [asdict(one) for one in header.public_inputs],
-        "population": header.population,
         "entries": dict(Counter(entry.kind for entry in book.entries)),
         "charged_again": [
             {"round": round, "attempts": count}
@@ -108,10 +102,8 @@ def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
         ],
         "budget": _budget(book),
         "parent": {"run_id": parent.run_id, "entries": parent.head.entries} if parent else None,
-        "branch": header.branch,
         "head": book.head.to_json(),
         "checked_against": release.checked_against,
-        "simulation": header.simulation,
         "complete": release.is_complete,
     }
 

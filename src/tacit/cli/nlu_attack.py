@@ -58,7 +58,7 @@ def attack(
     what is printed here is for internal use.
     """
     from tacit.audit.gate import Gate
-    from tacit.audit.nlu_attacking import Scoring, attack_run
+    from tacit.audit.nlu import Scoring, attack_run
 
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must be between 0 and 1, got {confidence}")
@@ -89,7 +89,7 @@ def attack(
             area, rate = figure.result.auc, figure.result.tpr_at.get(0.01)
             mark = f" ({stated[id(figure)]})" if id(figure) in stated else ""
             table.add_row(
-                f"{figure.result.attack}{mark}",
+                f"{figure.result.name}{mark}",
                 figure.duplicates,
                 f"{figure.result.members:,}",
                 f"{area.value:.3f}",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, number, whole_number
+from tacit.cli.options import AsJson, RunArgument, number, whole_number
 from tacit.cli.output import emit
 from tacit.cli.progress import bar
 
@@ -26,14 +26,7 @@ Examples:
 
 
 def report(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run directory, of tacit train or tacit nlu train.",
-            show_default=False,
-        ),
-    ],
+    run: RunArgument,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -42,11 +35,7 @@ def report(
         ),
     ] = None,
     internal: Annotated[
-        bool,
-        typer.Option(
-            "--internal",
-            help="With what an audit or attack computed from people's text; not to be passed on.",
-        ),
+        bool, typer.Option("--internal", help="With what was computed from people's text.")
     ] = False,
     projected_cohort: Annotated[
         int | None,
@@ -74,7 +63,8 @@ def report(
 ) -> None:
     """Write one page with the claim, its warnings, epsilon, the curves and the audit.
 
-    It needs no network.  Nothing of the run's private folder is in it without --internal.
+    It needs no network.  Nothing of the run's private folder is in it without --internal, and an
+    internal page is not to be passed on.
     """
     from tacit.privacy.projection import Projection
     from tacit.report.facts import gather, open_run
@@ -98,29 +88,26 @@ def report(
             tell=lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}"),
         )
     target.write(facts)
-    claim, warnings = facts["claim"]["sentence"], facts["warnings"]
     row = {
         "run": str(run),
         "of": facts["of"],
         "page": str(target.page),
         "facts": str(target.facts),
         "internal": internal,
-        "claim": claim,
-        "warnings": warnings,
+        "audited": facts.get("audit") is not None,
+        "claim": facts["claim"]["sentence"],
+        "projected_claim": facts["projected"]["sentence"] if projection else None,
+        "warnings": facts["warnings"],
     }
-    if "audit" in facts:
-        row["audited"] = facts["audit"] is not None
-    if projection is not None:
-        row["projected_claim"] = facts["projected"]["sentence"]
+    emit(row, as_json, lambda console: _print(console, row))
 
-    def render(console: Console) -> None:
-        console.print(f"The report is {target.page}, and its facts are in {target.facts}.")
-        if internal:
-            console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
-        console.print(claim)
-        if projection is not None:
-            console.print(f"Beside it: {row['projected_claim']}")
-        for warning in warnings:
-            console.print(f"{warning['severity'].capitalize()}: {warning['text']}")
 
-    emit(row, as_json, render)
+def _print(console: Console, row: dict[str, Any]) -> None:
+    console.print(f"The report is {row['page']}, and its facts are in {row['facts']}.")
+    if row["internal"]:
+        console.print("It is internal: it may hold figures of real users.  Do not pass it on.")
+    console.print(row["claim"])
+    if row["projected_claim"]:
+        console.print(f"Beside it: {row['projected_claim']}")
+    for warning in row["warnings"]:
+        console.print(f"{warning['severity'].capitalize()}: {warning['text']}")

@@ -1,4 +1,8 @@
-"""Corpora by name: `chitchat`, real chat that comes with the package, and `synthetic`."""
+"""Corpora by name: `chitchat`, real chat that comes with the package, and `synthetic`.
+
+This is the one place that knows these names.  Everything else loads a corpus and asks it, above
+all whether it is about people (`UserCorpus.about_people`).
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,14 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from tacit.corpus import layout
+from tacit.corpus import store
 from tacit.corpus.hashing import derived
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import UserCorpus
@@ -29,9 +33,9 @@ def load_corpus(name_or_path: str | Path) -> UserCorpus:
     """A corpus directory, `chitchat`, or `synthetic:users=1000,words=100,...`."""
     name = str(name_or_path)
     if name == "chitchat":
-        return chitchat()
-    if name == "synthetic" or name.startswith("synthetic:"):
-        return SyntheticCorpus(synthetic_options(name))
+        return _chitchat()
+    if is_synthetic(name):
+        return SyntheticCorpus(_synthetic_options(name))
     if not Path(name).exists():
         raise ValueError(
             f"there is no corpus {name!r}: name a directory that tacit ingest made, or one of"
@@ -45,33 +49,26 @@ def is_builtin(name: str) -> bool:
     return name.partition(":")[0] in BUILTIN
 
 
-def raw_records(name: str) -> tuple[Iterator[tuple[str, list[str]]], int]:
-    """The (raw id, texts) pairs of a built-in corpus and how many there are, to ingest them."""
-    if name == "chitchat":
-        found = chitchat_records()
-        return iter(found.items()), len(found)
-    corpus = SyntheticCorpus(synthetic_options(name))
-    return corpus.records(), len(corpus)
+def is_synthetic(name: str) -> bool:
+    """Whether a name stands for a generated corpus, which is about nobody."""
+    return name.partition(":")[0] == "synthetic"
 
 
-def raw_files(name: str) -> list[Path]:
-    """The files that the records of a built-in corpus are read from."""
-    if name != "chitchat":
-        return []
-    import chitchat_dataset
-
-    return [Path(chitchat_dataset.__file__).with_name("dataset.json")]
-
-
-def is_about_people(name: str) -> bool:
-    """Whether a built-in corpus is people's text; a generated one is nobody's."""
-    return name == "chitchat"
+def ingest_builtin(name: str, out: str | Path, **settings: Any) -> Corpus:
+    """Make a corpus directory of a built-in corpus; `settings` are those of `ingest_records`."""
+    if is_synthetic(name):
+        corpus = SyntheticCorpus(_synthetic_options(name))
+        settings |= {"count": len(corpus), "about_people": False}
+        return ingest_records(corpus.records(), out, **settings)
+    records = chitchat_records()
+    settings |= {"count": len(records), "inputs": [_chitchat_file()]}
+    return ingest_records(records.items(), out, **settings)
 
 
-def synthetic_options(name: str) -> SyntheticOptions:
+def _synthetic_options(name: str) -> SyntheticOptions:
     """What `synthetic:users=1e6,words=100` asks for."""
     names = [field.name for field in fields(SyntheticOptions)]
-    given: dict[str, float] = {}
+    options: dict[str, Any] = {}
     for part in filter(None, name.partition(":")[2].split(",")):
         key, _, text = part.partition("=")
         key = key.strip()
@@ -84,14 +81,19 @@ def synthetic_options(name: str) -> SyntheticOptions:
                 raise InvalidOperation
         except InvalidOperation:
             raise ValueError(f"{part!r} in {name!r} has no number, such as {key}=1000") from None
-        given[key] = int(value) if whole else float(value)
-    return SyntheticOptions(**given)  # type: ignore[arg-type]
+        options[key] = int(value) if whole else float(value)
+    return SyntheticOptions(**options)
+
+
+def _chitchat_file() -> Path:
+    import chitchat_dataset
+
+    return Path(chitchat_dataset.__file__).with_name("dataset.json")
 
 
 def chitchat_records() -> dict[str, list[str]]:
     """All texts of each sender of the Chit-Chat dataset, in the order they were sent."""
-    [path] = raw_files("chitchat")
-    conversations = json.loads(path.read_text(encoding="utf-8"))
+    conversations = json.loads(_chitchat_file().read_text(encoding="utf-8"))
     sent = [
         (said["timestamp"], said["sender"], said["text"])
         for conversation in conversations.values()
@@ -99,58 +101,53 @@ def chitchat_records() -> dict[str, list[str]]:
         for said in message
     ]
     sent.sort(key=lambda said: said[0])  # stable: what was sent in one second stays as it was
-    found: dict[str, list[str]] = {}
+    records: dict[str, list[str]] = {}
     for _, sender, text in sent:
         if text.strip():  # 33 of 258,145 are blank
-            found.setdefault(sender, []).append(text)
-    return found
+            records.setdefault(sender, []).append(text)
+    return records
 
 
-def chitchat() -> Corpus:
+def _chitchat() -> Corpus:
     """1,315 people's chat, 2.48M words (MIT); made on first use, and kept in the user's cache."""
-    name = f"chitchat-{version('chitchat-dataset')}-{layout.VERSION}"
+    name = f"chitchat-{version('chitchat-dataset')}-{store.VERSION}"
     try:
-        return _cached(_cache_folder() / name)
+        return _cached_chitchat(_cache_folder() / name)
     except OSError:  # a cache that cannot be written to: one for this process, then
         folder = Path(tempfile.mkdtemp(prefix="tacit-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return _cached(folder / name)
+        return _cached_chitchat(folder / name)
 
 
-def _cached(path: Path) -> Corpus:
-    with suppress(ValueError):  # not there yet, or damaged
+def _cached_chitchat(path: Path) -> Corpus:
+    """The corpus at a path, made if it is not there or damaged."""
+    with suppress(ValueError):
         return Corpus.open(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(path.parent)
-    records = chitchat_records()
     fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     # The ids are public already: a fixed salt makes them the same for everybody.
-    salt = derived("chitchat salt")[:32]
-    files = raw_files("chitchat")
-    ingest_records(records.items(), fresh, count=len(records), salt=salt, inputs=files)
+    ingest_builtin("chitchat", fresh, salt=derived("chitchat salt")[:32])
     try:
         fresh.rename(path)
-    except OSError:  # something is there: another process was faster, or it is damaged
-        try:
-            found = Corpus.open(path)
-        except ValueError:
-            shutil.rmtree(path)
-            fresh.rename(path)
-        else:
+    except OSError:  # another process was faster, or what lies there is damaged
+        with suppress(ValueError):
+            corpus = Corpus.open(path)
             shutil.rmtree(fresh)
-            return found
+            return corpus
+        shutil.rmtree(path)
+        fresh.rename(path)
     return Corpus.open(path)
 
 
 def is_cached(corpus: Corpus) -> bool:
-    """Whether a corpus is a built-in one in the user's cache, which nobody moves anywhere."""
+    """Whether a corpus lies in the user's cache, from where it is never moved."""
     return corpus.path.resolve().is_relative_to(_cache_folder().resolve())
 
 
 def _cache_folder() -> Path:
-    given = os.environ.get("TACIT_CACHE")
-    if given:
-        return Path(given) / "corpora"
+    if own := os.environ.get("TACIT_CACHE"):
+        return Path(own) / "corpora"
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tacit" / "corpora"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
 import io
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,7 +33,7 @@ _SUFFIXES = {
     ".txt": "text",
     ".text": "text",
 }
-_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -55,78 +54,77 @@ class InputFile:
 def input_files(
     inputs: str | Path | Sequence[str | Path], format: str | None = None
 ) -> list[InputFile]:
-    """All files that the inputs (files, folders, globs) stand for, in order of their paths."""
+    """All files that the inputs (files, folders, globs) stand for, in order of their paths.
+
+    They must be of one format, which their names or `format` say.  A folder of files whose names
+    say nothing, or that are text, holds one text file per user.
+    """
     if format is not None and format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     if isinstance(inputs, (str, Path)):
         inputs = [inputs]
-    found: dict[Path, InputFile] = {}
-    for given in inputs:
-        for path, base in _expanded(given):
-            user = str(path.relative_to(base)) if base else path.name
-            found.setdefault(path.resolve(), InputFile(path, "", user))
-    if not found:
+    users: dict[Path, tuple[Path, str]] = {}
+    for name in inputs:
+        for path, base in _expanded(name):
+            users.setdefault(path.resolve(), (path, str(path.relative_to(base or path.parent))))
+    if not users:
         raise ValueError("no input: name a file, a folder or a glob")
-    files = sorted(found.values(), key=lambda file: str(file.path))
-    kinds = {file.path: format or _format(file.path) for file in files}
-    if set(kinds.values()) <= {None, "text"} and any(Path(given).is_dir() for given in inputs):
-        kinds = dict.fromkeys(kinds, "text")  # one file per user, whatever their names end in
-    for file in files:
-        kind = kinds[file.path]
+    named = sorted(users.values(), key=lambda pair: str(pair[0]))
+    kinds = [format or _format(path) for path, _ in named]
+    if set(kinds) <= {None, "text"} and any(Path(name).is_dir() for name in inputs):
+        kinds = ["text"] * len(named)
+    files = []
+    for (path, user), kind in zip(named, kinds, strict=True):
         if kind is None:
             raise ValueError(
-                f"cannot tell the format of {str(file.path)!r} by its name: say which of"
+                f"cannot tell the format of {str(path)!r} by its name: say which of"
                 f" {', '.join(FORMATS)} it is"
             )
-        first = kinds[files[0].path]
-        if kind != first:
+        files.append(InputFile(path, kind, _stem(user)))
+        if kind != files[0].format:
             raise ValueError(
-                f"{str(files[0].path)!r} is {FORMATS[str(first)]} and {str(file.path)!r} is"
+                f"{str(files[0].path)!r} is {FORMATS[files[0].format]} and {str(path)!r} is"
                 f" {FORMATS[kind]}: ingest files of one format at a time"
             )
-    named = [InputFile(f.path, str(kinds[f.path]), _stem(f.user)) for f in files]
-    if named[0].format == "text":
-        _check_distinct(named)
-    return named
+    if files[0].format == "text":
+        _check_distinct(files)
+    return files
 
 
-def _expanded(given: str | Path) -> list[tuple[Path, Path | None]]:
+def _expanded(name: str | Path) -> list[tuple[Path, Path | None]]:
     """(file, folder that its user's name is relative to) for one input."""
-    path = Path(given)
+    path = Path(name)
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file()]
-        files = [p for p in inside if not _hidden(p.relative_to(path))]
+        inside = [entry for entry in path.rglob("*") if entry.is_file()]
+        files = [file for file in inside if not _is_hidden(file.relative_to(path))]
         if not files:
-            raise ValueError(f"the folder {str(given)!r} has no files in it")
+            raise ValueError(f"the folder {str(name)!r} has no files in it")
         return [(file, path) for file in files]
     if path.exists():
         return [(path, None)]
-    if glob.has_magic(str(given)):
-        found = [Path(p) for p in glob.glob(str(given), recursive=True)]
-        files = [p for p in found if p.is_file()]
-        if not files:
-            raise ValueError(f"no file matches {str(given)!r}")
-        fixed = []  # the parts before the first wildcard
-        for part in path.parts[:-1]:
-            if glob.has_magic(part):
-                break
-            fixed.append(part)
-        return [(file, Path(*fixed)) for file in files]
-    raise ValueError(f"there is no file {str(given)!r}")
+    if not glob.has_magic(str(name)):
+        raise ValueError(f"there is no file {str(name)!r}")
+    matches = map(Path, glob.glob(str(name), recursive=True))
+    files = [match for match in matches if match.is_file()]
+    if not files:
+        raise ValueError(f"no file matches {str(name)!r}")
+    fixed = takewhile(lambda part: not glob.has_magic(part), path.parts)
+    base = Path(*fixed)
+    return [(file, base) for file in files]
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
 def _format(path: Path) -> str | None:
-    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return _SUFFIXES.get(plain.suffix.lower())
 
 
 def _stem(name: str) -> str:
     """A file's name without what says how it is written: alice.txt.gz is alice's."""
-    for suffixes in (_COMPRESSED, _SUFFIXES):
+    for suffixes in (COMPRESSED, _SUFFIXES):
         for suffix in suffixes:
             if name.lower().endswith(suffix) and len(name) > len(suffix):
                 name = name[: -len(suffix)]
@@ -134,7 +132,8 @@ def _stem(name: str) -> str:
     return name
 
 
-def _check_distinct(files: list[InputFile]) -> None:
+def _check_distinct(files: Sequence[InputFile]) -> None:
+    """Refuse two text files whose names stand for the same user."""
     seen: dict[str, Path] = {}
     for file in files:
         if file.user in seen:
@@ -145,16 +144,17 @@ def _check_distinct(files: list[InputFile]) -> None:
         seen[file.user] = file.path
 
 
+@dataclass(frozen=True)
 class ByteStream:
     """The decompressed bytes of a file, and how much of the file has been read for them."""
 
-    def __init__(self, raw: IO[bytes], data: io.BufferedReader) -> None:
-        self._raw, self.data = raw, data
+    raw: IO[bytes]
+    data: io.BufferedReader
 
     @property
     def position(self) -> int:
         """Bytes of the file on disk read so far."""
-        return self._raw.tell()
+        return self.raw.tell()
 
 
 @contextmanager
@@ -165,22 +165,21 @@ def opened(path: Path) -> Iterator[ByteStream]:
         head = raw.read(4)
         raw.seek(0)
         kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
-        expected = _COMPRESSED.get(path.suffix.lower())
+        expected = COMPRESSED.get(path.suffix.lower())
         if not head:
             raise ValueError(f"{name} is empty")
         if expected is not None and kind != expected:
             raise ValueError(f"{name} is not {expected} data, though its name says so")
+        data: Any = raw
+        if kind is not None:
+            data = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), kind)
         try:
-            yield ByteStream(raw, _decompressed(raw, kind))
-        except EOFError:
-            raise ValueError(f"{name} is cut short: its {kind} data has no end") from None
-        except (gzip.BadGzipFile, zlib.error):
-            raise ValueError(f"{name} is damaged: its gzip data does not decompress") from None
+            yield ByteStream(raw, io.BufferedReader(data, 1 << 18))
         except OSError as problem:
-            if kind == "zstd" and ("Truncated" in str(problem) or "ZSTD" in str(problem).upper()):
-                cut = "is cut short" if "Truncated" in str(problem) else "is damaged"
-                raise ValueError(f"{name} {cut}: its zstd data does not decompress") from None
-            raise
+            if kind is None or problem.errno is not None:
+                raise
+            cut = "is cut short" if "Truncated" in str(problem) else "is damaged"
+            raise ValueError(f"{name} {cut}: its {kind} data does not decompress") from None
 
 
 def sha256_of(path: Path) -> str:
@@ -194,16 +193,6 @@ def _readable(path: Path) -> io.BufferedReader:
         return path.open("rb")
     except OSError as problem:
         raise ValueError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None
-
-
-def _decompressed(raw: IO[bytes], kind: str | None) -> io.BufferedReader:
-    if kind == "gzip":
-        unpacked: Any = gzip.GzipFile(fileobj=raw)
-    elif kind == "zstd":
-        unpacked = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-    else:
-        unpacked = raw
-    return io.BufferedReader(unpacked, 1 << 18)
 
 
 def text_lines(stream: ByteStream, path: Path) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Grouping by user, out of core: rows go to disk and come back sorted, whole users at once.
 
-Rows are sorted by (user's key, the order column, the record's place, position in the record).
-In the order column numbers come first, by value, then everything else as text, then what is
-missing.  All of it depends on the row alone, so that neither the order of the input nor any other
-user changes the order of a user's texts.
+Rows are sorted by (user's key, the order column, the record's draw, position in the record).  In
+the order column numbers come first, by value, then everything else as text, then what is missing.
+All of it depends on the row alone, so that neither the order of the input nor any other user
+changes the order of a user's texts.  Caps are applied to one user at a time for the same reason.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -25,16 +26,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit.corpus import hashing
-from tacit.corpus.caps import first_words
-from tacit.corpus.options import UserOptions
-from tacit.corpus.writer import Block
 
 _ROWS_PER_CHUNK = 1 << 16
 _CHUNK_BYTES = 1 << 25
 _REMEMBERED_USERS = 1 << 17
 _SORT_MEMORY = 10  # memory that it takes to sort, for each byte that is sorted
-_MOST_BUCKET_BITS = 9  # files are open at once
-
+_MOST_BUCKET_BITS = 9  # that many files (2^9) are open at once
 _ID_BYTES = 16 + 8  # the hashed id, and behind it the folded one, which costs no column that way
 
 _SCHEMA = pa.schema(
@@ -44,7 +41,7 @@ _SCHEMA = pa.schema(
         ("id", pa.binary(_ID_BYTES)),
         ("number", pa.float64()),
         ("word", pa.string()),
-        ("place", pa.uint64()),
+        ("draw", pa.uint64()),
         ("position", pa.uint32()),
         ("words", pa.uint32()),
         ("held_out", pa.bool_()),
@@ -53,8 +50,54 @@ _SCHEMA = pa.schema(
 )
 _SORTED = """
     SELECT key_head, key_tail, id, words, held_out, text FROM bucket
-    ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, place, position, text
+    ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, draw, position, text
 """
+
+
+@dataclass(frozen=True)
+class UserOptions:
+    """Splits and caps; each is applied to a user by itself, so that no user affects another.
+
+    test_fraction: this part of the users, by hash of the user id, is for testing.
+    held_out_fraction: this part of each user's texts, by hash of user and text, is held out.
+    min_texts, min_words: users with less than this in the input are left out.
+    max_texts, max_words: only the first N are kept; a text that goes past max_words is cut after
+        the last word that fits.
+    """
+
+    test_fraction: float = 0.1
+    held_out_fraction: float = 0.1
+    min_texts: int = 1
+    max_texts: int | None = None
+    min_words: int = 0
+    max_words: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("test_fraction", "held_out_fraction"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must be at least 0 and at most 1, got {value}")
+        for unit in ("texts", "words"):
+            least, most = getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")
+            if least < 0:
+                raise ValueError(f"min_{unit} must be at least 0, got {least}")
+            if most is not None and most < 1:
+                raise ValueError(f"max_{unit} must be at least 1, got {most}")
+            if most is not None and most < least:
+                raise ValueError(f"max_{unit} must be at least min_{unit} = {least}, got {most}")
+
+
+class Block(NamedTuple):
+    """Some whole users: one row per user, and their texts one after the other."""
+
+    keys: npt.NDArray[np.uint64]  # two numbers each, without salt: fingerprinted and not stored
+    ids: bytes  # 16 for each user
+    folded: npt.NDArray[np.uint64]  # the same for ids that differ in case or blanks only
+    text_counts: npt.NDArray[np.int64]
+    word_counts: npt.NDArray[np.int64]
+    text: pa.Buffer  # all texts in UTF-8
+    text_ends: npt.NDArray[np.int64]  # where each of them ends
+    held_out: npt.NDArray[np.bool_]
 
 
 class Spool:
@@ -75,33 +118,34 @@ class Spool:
         """Keep a record: one text, or several that stay in this order."""
         key, head, tail, hashed = self._hashes(user)
         encoded = [text.encode() for text in texts]
-        place = hashing.place(key, encoded)
+        draw = hashing.record_draw(key, encoded)
         number = None if order is None else _number(order)
         below = self._held_out_below
         for position, (text, data) in enumerate(zip(texts, encoded, strict=True)):
             held_out = below > 0 and hashing.held_out_draw(key, data) < below
             words = len(text.split())
-            row = (head, tail, hashed, number, order, place, position, words, held_out, text)
+            row = (head, tail, hashed, number, order, draw, position, words, held_out, text)
             self._chunk.append(row)
             self._chunk_bytes += len(data)
         if self._chunk_bytes > _CHUNK_BYTES or len(self._chunk) >= _ROWS_PER_CHUNK:
             self._flush()
 
     def close(self) -> None:
-        """No more records."""
+        """Write what is left; no more records may be added."""
         self._flush()
         self._writer.close()
 
     def _hashes(self, user: str) -> tuple[bytes, int, int, bytes]:
-        found = self._users.get(user)
-        if found is None:
+        """The user's key, its two halves as numbers, and the hashed and folded id."""
+        hashes = self._users.get(user)
+        if hashes is None:
             if len(self._users) >= _REMEMBERED_USERS:
                 self._users.clear()
             key = hashing.user_key(user)
             head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-            hashed = hashing.hashed_id(self._salt, user) + hashing.folded(user)
-            found = self._users[user] = (key, head, tail, hashed)
-        return found
+            hashed = hashing.hashed_id(self._salt, user) + hashing.folded_id(user)
+            hashes = self._users[user] = (key, head, tail, hashed)
+        return hashes
 
     def _flush(self) -> None:
         if not self._chunk:
@@ -124,24 +168,47 @@ def _number(order: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def check_size(memory_limit: str) -> int:
-    """How many bytes a size such as '2GiB' is; what DuckDB would not understand is refused."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
-    if found is None:
+def parse_size(memory_limit: str) -> int:
+    """The bytes of a size such as '2GiB'; what DuckDB would not understand is refused."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
+    if match is None:
         raise ValueError(f"memory_limit must be a size such as '2GiB', got {memory_limit!r}")
-    number, unit, binary = found.groups()
+    number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(unit)))
 
 
-def sorted_rows(spool: Spool, scratch: Path, memory_limit: str, threads: int) -> Iterator[Any]:
+def grouped(
+    spool: Spool, options: UserOptions, scratch: Path, memory_limit: str, threads: int
+) -> Iterator[tuple[Block, int]]:
+    """Whole users in ascending order of their keys, capped; and how many rows they were made of."""
+    waiting: list[Any] = []  # rows of users of whom more may come
+    for batch in _sorted_rows(spool, scratch, memory_limit, threads):
+        if not len(batch):
+            continue
+        if waiting and _key(batch, -1) == _key(waiting[-1], -1):
+            waiting.append(batch)  # nothing but more of the same user
+            continue
+        table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
+        last = int(_starts(table)[-1])
+        if last:
+            yield _block(table.slice(0, last), options), last
+        waiting = table.slice(last).combine_chunks().to_batches()
+    if waiting:
+        table = pa.Table.from_batches(waiting).combine_chunks()
+        yield _block(table, options), len(table)
+
+
+def _sorted_rows(spool: Spool, scratch: Path, memory_limit: str, threads: int) -> Iterator[Any]:
     """The rows of a spool in their order, as record batches of a bounded size."""
     rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * spool.rows // max(spool.bytes, 1)))
-    for bucket in _buckets(spool, scratch, check_size(memory_limit)):
-        with duckdb.connect() as database:
-            database.execute("SET memory_limit = $limit", {"limit": memory_limit})
-            database.execute("SET temp_directory = $folder", {"folder": str(scratch)})
-            database.execute("SET threads = $threads", {"threads": threads})
-            database.execute("SET arrow_large_buffer_size = true")
+    config: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "temp_directory": str(scratch),
+        "threads": threads,
+        "arrow_large_buffer_size": True,
+    }
+    for bucket in _buckets(spool, scratch, parse_size(memory_limit)):
+        with duckdb.connect(config=config) as database:
             database.execute("SET enable_progress_bar = false")
             database.register("bucket", bucket)
             result: Any = database.sql(_SORTED).to_arrow_reader(rows)
@@ -183,26 +250,6 @@ def _buckets(spool: Spool, scratch: Path, memory: int) -> Iterator[pa.Table]:
         path.unlink()
 
 
-def blocks(batches: Iterator[Any], options: UserOptions) -> Iterator[tuple[Block, int]]:
-    """Whole users, capped, as they come in sorted rows; and how many rows they were made of."""
-    waiting: list[Any] = []  # rows of users of whom more may come
-    for batch in batches:
-        if not len(batch):
-            continue
-        if waiting and _key(batch, -1) == _key(waiting[-1], -1):
-            waiting.append(batch)  # nothing but more of the same user
-            continue
-        table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
-        starts = _starts(table)
-        last = int(starts[-1])
-        if last:
-            yield _block(table.slice(0, last), options), last
-        waiting = table.slice(last).combine_chunks().to_batches()
-    if waiting:
-        table = pa.Table.from_batches(waiting).combine_chunks()
-        yield _block(table, options), len(table)
-
-
 def _key(batch: Any, row: int) -> tuple[int, int]:
     row %= len(batch)
     return batch.column(0)[row].as_py(), batch.column(1)[row].as_py()
@@ -212,7 +259,7 @@ def _starts(table: pa.Table) -> npt.NDArray[np.int64]:
     """The first row of each user."""
     head, tail = (table.column(i).to_numpy() for i in (0, 1))
     changes = (head[1:] != head[:-1]) | (tail[1:] != tail[:-1])
-    # A user in two places would be two users: the order is not taken on trust.
+    # If a user's rows were apart, they would become two users: the order is not taken on trust.
     assert bool((head[1:] >= head[:-1]).all()), "rows are not sorted"
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
@@ -238,7 +285,7 @@ def _block(table: pa.Table, options: UserOptions) -> Block:
         texts = pa.concat_arrays(texts.chunks)
     if cut.any():
         rows = np.flatnonzero(cut)
-        shorter = [first_words(texts[int(r)].as_py(), int(most_words - before[r])) for r in rows]
+        shorter = [_first_words(texts[int(r)].as_py(), int(most_words - before[r])) for r in rows]
         texts = pc.replace_with_mask(texts, pa.array(cut), pa.array(shorter, texts.type))
         words = np.where(cut, most_words - before, words)
     users = np.flatnonzero(enough)
@@ -246,12 +293,27 @@ def _block(table: pa.Table, options: UserOptions) -> Block:
     head, tail = (table.column(name).take(first).to_numpy() for name in ("key_head", "key_tail"))
     ids = b"".join(table.column("id").take(first).to_pylist())
     parts = np.frombuffer(ids, np.uint8).reshape(-1, _ID_BYTES)
+    text, text_ends = _text_bytes(texts.filter(pa.array(keep)))
     return Block(
         keys=np.stack([head, tail], axis=1),
         ids=parts[:, :16].tobytes(),
         folded=np.frombuffer(parts[:, 16:].tobytes(), np.uint64),
         text_counts=np.bincount(owner[keep], minlength=len(starts))[users],
         word_counts=np.bincount(owner, np.where(keep, words, 0), len(starts))[users].astype(int),
-        texts=texts.filter(pa.array(keep)),
+        text=text,
+        text_ends=text_ends,
         held_out=table.column("held_out").to_numpy()[keep].astype(np.bool_),
     )
+
+
+def _first_words(text: str, count: int) -> str:
+    """The text up to the end of its count-th word; words are divided as by `str.split`."""
+    last = next(islice(re.finditer(r"\S+", text), count - 1, count), None)
+    return text if last is None else text[: last.end()]
+
+
+def _text_bytes(texts: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
+    """Texts one after the other in UTF-8, and where each of them ends."""
+    texts = texts.cast(pa.large_string())
+    ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
+    return texts.buffers()[2][int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]

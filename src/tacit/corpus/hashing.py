@@ -1,4 +1,4 @@
-"""Digests that decide: a user's place, split and public id, and which texts are held out.
+"""Digests that decide: a user's rank, split and public id, which texts are held out, what is first.
 
 Two kinds, never mixed.  The *key* of a user is a labelled SHA-256 of the raw id, without salt:
 order and split follow from it, so the same people get the same split in every corpus made from
@@ -14,31 +14,34 @@ import hmac
 import math
 from collections.abc import Sequence
 
-USER_LABEL = b"tacit corpus user\0"
-TEXTS_LABEL = b"tacit corpus texts\0"
-HELD_OUT_LABEL = b"tacit corpus held-out\0"
+import numpy as np
+import numpy.typing as npt
+
 KEY_BYTES = 16
 SALT_BYTES = 16
+_FEISTEL_ROUNDS = 8
+
+Words = npt.NDArray[np.uint64]
 
 
 def user_key(raw_id: str) -> bytes:
     """The first 128 bits of SHA-256(label, raw id); users are in ascending order of it."""
-    return hashlib.sha256(USER_LABEL + raw_id.encode()).digest()[:KEY_BYTES]
+    return hashlib.sha256(b"tacit corpus user\0" + raw_id.encode()).digest()[:KEY_BYTES]
 
 
 def hashed_id(salt: bytes, raw_id: str) -> bytes:
-    """HMAC-SHA256(salt, raw id), cut to 128 bits."""
+    """HMAC-SHA256(salt, raw id), cut to 128 bits: the only id that a corpus stores."""
     return hmac.digest(salt, raw_id.encode(), "sha256")[:16]
 
 
-def folded(raw_id: str) -> bytes:
+def folded_id(raw_id: str) -> bytes:
     """8 bytes that are the same for ids that differ in case or in blanks only."""
     same = "".join(raw_id.split()).casefold()
     return hashlib.blake2b(same.encode(), digest_size=8).digest()
 
 
 def threshold(fraction: float) -> int:
-    """64-bit draws below this number are the given fraction of all."""
+    """The bound below which this fraction of all 64-bit draws lies."""
     return min(math.ceil(fraction * 2**64), 2**64)
 
 
@@ -50,27 +53,79 @@ def is_test(key: bytes, fraction: float) -> bool:
     return int.from_bytes(key[:8], "big") < threshold(fraction)
 
 
-def place(key: bytes, texts: Sequence[bytes]) -> int:
-    """Where a record of a user goes among that user's records: a 64-bit draw from its content.
+def record_draw(key: bytes, texts: Sequence[bytes]) -> int:
+    """64 bits from (user, record), by which a user's records are ordered.
 
     Records come in no order of their own, and an order by alphabet would make "the first n" of a
     cap a biased choice; this order depends on nothing but the user and the record.
     """
     sized = [part for text in texts for part in (len(text).to_bytes(8, "big"), text)]
-    digest = hashlib.sha256(b"".join([TEXTS_LABEL, key, *sized])).digest()
+    digest = hashlib.sha256(b"".join([b"tacit corpus texts\0", key, *sized])).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 def held_out_draw(key: bytes, text: bytes) -> int:
     """64 bits from (user, text): equal texts of a user are held out together or not at all."""
-    return int.from_bytes(hashlib.sha256(HELD_OUT_LABEL + key + text).digest()[:8], "big")
+    digest = hashlib.sha256(b"tacit corpus held-out\0" + key + text).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def role_draw(purpose: str, unit: str) -> float:
+    """A number in [0, 1) that depends on the purpose and this unit (a user, a text) alone.
+
+    By it audits divide test users into roles, so that adding one user moves no other.
+    """
+    digest = hashlib.sha256(f"tacit audit {purpose}\0{unit}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
 def derived(label: str, *parts: object) -> str:
-    """The fingerprint of something made from other things."""
+    """The fingerprint of something made from other things: SHA-256 of a label and the parts."""
     digest = hashlib.sha256(f"tacit {label}".encode())
     for part in parts:
         data = str(part).encode()
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return digest.hexdigest()
+
+
+def mixed(values: Words) -> Words:
+    """The finaliser of splitmix64: each output bit depends on every input bit."""
+    x = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class Permutation:
+    """A seeded permutation of 0..size-1 that is computed where it is asked for, never stored.
+
+    A Feistel network permutes the 2^(2h) numbers of 2h bits, h as small as covers n: in each round
+    (left, right) becomes (right, left XOR f(right)), which can be undone whatever f is.  A number
+    that lands at n or above is permuted again until it lands below ("cycle walking"): what is left
+    is a permutation of 0..n-1.  It is no cipher, but good enough to shuffle, and the same on every
+    machine.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size = size
+        half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+        self._half = np.uint64(half)
+        self._mask = np.uint64((1 << half) - 1)
+        label = f"tacit permutation {size} {seed}"
+        digest = hashlib.shake_256(label.encode()).digest(8 * _FEISTEL_ROUNDS)
+        self._keys = np.frombuffer(digest, "<u8")
+
+    def __call__(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What each of the values becomes."""
+        out = values.astype(np.uint64)
+        todo = np.arange(len(out))
+        while len(todo):
+            out[todo] = self._network(out[todo])
+            todo = todo[out[todo] >= self.size]
+        return out.astype(np.int64)
+
+    def _network(self, values: Words) -> Words:
+        left, right = values >> self._half, values & self._mask
+        for key in self._keys:
+            left, right = right, left ^ (mixed(right ^ key) & self._mask)
+        return (left << self._half) | right

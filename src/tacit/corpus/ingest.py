@@ -1,81 +1,37 @@
-"""Ingest: people's text in files, in whatever order, becomes a corpus directory."""
+"""Ingest: people's text in files, in whatever order, becomes a corpus directory.
+
+    files -> records -> spool (sorted by user, on disk) -> capped users -> corpus directory
+
+While the users are written, a census is taken of them: who they are is found out, and remembered,
+before the corpus gets its name.
+"""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tacit.corpus import hashing
-from tacit.corpus.census import Census, InputDigest
-from tacit.corpus.columns import Columns
-from tacit.corpus.files import InputFile, input_files, sha256_of
-from tacit.corpus.grouping import Spool, blocks, check_size, sorted_rows
-from tacit.corpus.options import UserOptions
-from tacit.corpus.people import OnMerge, Recognition, merge_ledgers
-from tacit.corpus.readers import Reader, Record
+from tacit.corpus import hashing, installation, people
+from tacit.corpus.files import input_files, sha256_of
+from tacit.corpus.grouping import Block, Spool, UserOptions, grouped, parse_size
+from tacit.corpus.readers import Columns, Reader, Record
+from tacit.corpus.sketches import Lines, LineSketchMaker, SketchMaker
 from tacit.corpus.store import Corpus
-from tacit.corpus.workspace import move_in, workspace
-from tacit.corpus.writer import CorpusWriter
+from tacit.corpus.writer import CorpusWriter, move_in, workspace
 
-Report = Callable[[str, int, int, int], None]  # what is being done, done, of how many, rows so far
+Report = Callable[[str, int, int, int], None]  # the step, how much of it is done, of how much, rows
+_Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
 
 
 def _silent(step: str, done: int, total: int, rows: int) -> None:
     pass
-
-
-@dataclass
-class _Count:
-    """Rows read so far, and those that lack something."""
-
-    rows: int = 0
-    without_user: int = 0
-    without_text: int = 0
-    first_bad: str = ""
-
-    def bad(self) -> dict[str, int]:
-        return {"without_user": self.without_user, "without_text": self.without_text}
-
-
-@dataclass
-class _Intake:
-    """Where records go: counted, and spooled if they have a user and a text."""
-
-    spool: Spool
-    skip_bad_rows: bool
-    count: _Count = field(default_factory=_Count)
-
-    def take(self, record: Record, source: str) -> None:
-        count = self.count
-        texts = [text for text in record.texts if text and not text.isspace()]
-        count.rows += len(record.texts)
-        if not record.user or record.user.isspace():
-            count.without_user += len(record.texts)
-        else:
-            count.without_text += len(record.texts) - len(texts)
-            if texts:
-                self.spool.add(record.user, texts, record.order)
-            if len(texts) == len(record.texts):
-                return
-        count.first_bad = count.first_bad or f"line {record.line} of {source}"
-
-    def check(self) -> None:
-        count = self.count
-        bad = count.without_user + count.without_text
-        if bad and not self.skip_bad_rows:
-            raise ValueError(
-                f"{bad:,} of {count.rows:,} rows have no user ({count.without_user:,}) or no text"
-                f" ({count.without_text:,}), the first at {count.first_bad}: mend them, or leave"
-                " them out with skip_bad_rows"
-            )
-        if not self.spool.rows:
-            raise ValueError(f"there are no rows with a user and a text among {count.rows:,} rows")
 
 
 def ingest(
@@ -92,7 +48,6 @@ def ingest(
     options: UserOptions | None = None,
     salt: str | None = None,
     new_people: bool = False,
-    on_merge: OnMerge = merge_ledgers,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
@@ -106,25 +61,36 @@ def ingest(
     alphabet.  Memory stays near `memory_limit`, whatever the size of the input.
 
     If half of the users were ingested here before, they are taken for the same people, and what
-    was spent on them is carried over, unless `new_people` declares that they are others.
-    `on_merge` is called if two groups of people turn out to be one (see `people.recognise`).
+    was spent on them is carried over, unless `new_people` declares that they are others (see
+    `people.recognise`).
+
+    Args:
+        user_column, text_column: names of columns; by default guessed.
+        format: one of `files.FORMATS`; by default what the files' names say.
+        quotes: whether quotes in CSV and TSV enclose a field; else they are part of the text.
+        whole_files: whether a text file is one text; else each of its lines is one.
+        skip_bad_rows: leave out rows without a user or a text; else they are refused.
+        salt: 32 hexadecimal digits that user ids are hashed with; by default random.
+        report: called with a step's name, how much of it is done, of how much, and the rows read.
     """
-    salted = _salt_bytes(salt)
-    census = Census(salted, about_people=True, new_people=new_people)
-    job = _Job(Path(out), options, salted, skip_bad_rows, memory_limit, threads, report, census)
+    job = _Job(
+        Path(out), options, salt, skip_bad_rows, True, new_people, memory_limit, threads, report
+    )
     files = input_files(inputs, format)
-    total = sum(file.size for file in files)
     columns = Columns(user_column, text_column, order_column)
 
-    def take_all(intake: _Intake, work: Path) -> None:
-        reader = Reader(columns, work, quotes, whole_files)
+    def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
+        reader = Reader(columns, scratch, quotes, whole_files)
         done = 0
         for file in files:
-            _take_file(file, reader, intake, done, total, report)
+            name = repr(str(file.path))
+            for record in reader.records(file):
+                yield record, name, done + reader.position
             done += file.size
 
     facts = {"files": len(files), "format": files[0].format}
-    return job.run(take_all, facts, [file.path for file in files], on_merge)
+    total = sum(file.size for file in files)
+    return job.run(read, total, facts, [file.path for file in files])
 
 
 def ingest_records(
@@ -138,7 +104,6 @@ def ingest_records(
     inputs: Sequence[Path] = (),
     about_people: bool = True,
     new_people: bool = False,
-    on_merge: OnMerge = merge_ledgers,
     memory_limit: str = "1GiB",
     threads: int = 2,
     report: Report = _silent,
@@ -148,127 +113,189 @@ def ingest_records(
     `inputs` are the files that the records were read from.  `about_people` is False for users who
     were generated: nothing is remembered of them, and nothing is claimed about them.
     """
-    salted = _salt_bytes(salt)
-    census = Census(salted, about_people=about_people, new_people=new_people)
-    job = _Job(Path(out), options, salted, skip_bad_rows, memory_limit, threads, report, census)
+    job = _Job(
+        Path(out),
+        options,
+        salt,
+        skip_bad_rows,
+        about_people,
+        new_people,
+        memory_limit,
+        threads,
+        report,
+    )
 
-    def take_all(intake: _Intake, work: Path) -> None:
+    def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
         for number, (user, texts) in enumerate(records, 1):
-            intake.take(Record(user, texts, None, number), "the records")
-            if not number % 1024:
-                report("reading", number, count, intake.count.rows)
+            yield Record(user, texts, None, number), "the records", number
 
-    return job.run(take_all, {"files": 0, "format": "records"}, inputs, on_merge)
+    return job.run(read, count, {"files": 0, "format": "records"}, inputs)
 
 
-def _take_file(
-    file: InputFile, reader: Reader, intake: _Intake, done: int, total: int, report: Report
-) -> None:
-    name = repr(str(file.path))
-    for number, record in enumerate(reader.records(file), 1):
-        intake.take(record, name)
-        if not number % 1024:
-            report("reading", done + reader.position, total, intake.count.rows)
-    report("reading", done + file.size, total, intake.count.rows)
-
-
+@dataclass
 class _Job:
-    """Everything after reading: sort, cap, write, and put in place; or leave no trace."""
+    """One ingest, from records to a corpus directory; if anything fails, it leaves no trace."""
 
-    def __init__(
-        self,
-        out: Path,
-        options: UserOptions | None,
-        salt: bytes,
-        skip_bad_rows: bool,
-        memory_limit: str,
-        threads: int,
-        report: Report,
-        census: Census,
-    ) -> None:
-        if not threads >= 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
-        check_size(memory_limit)
-        self._out, self._options, self._salt = out, options or UserOptions(), salt
-        self._skip_bad_rows, self._report = skip_bad_rows, report
-        self._memory_limit, self._threads = memory_limit, threads
-        self._census = census
+    out: Path
+    options: UserOptions | None
+    salt: str | None
+    skip_bad_rows: bool
+    about_people: bool
+    new_people: bool
+    memory_limit: str
+    threads: int
+    report: Report
 
-    def run(
-        self,
-        take_all: Callable[[_Intake, Path], None],
-        facts: dict[str, Any],
-        inputs: Sequence[Path],
-        on_merge: OnMerge,
-    ) -> Corpus:
-        with workspace(self._out) as work:
+    def __post_init__(self) -> None:
+        if not self.threads >= 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+        parse_size(self.memory_limit)
+        if self.salt is not None and not re.fullmatch(r"[0-9a-fA-F]{32}", self.salt):
+            raise ValueError(f"salt must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits")
+        self._salt = bytes.fromhex(self.salt or secrets.token_hex(hashing.SALT_BYTES))
+        self._options = self.options or UserOptions()
+
+    def run(self, read: _Read, total: int, facts: dict[str, Any], inputs: Sequence[Path]) -> Corpus:
+        """Make the corpus of what `read` gives, of `total` bytes or records, and open it.
+
+        `facts` are what corpus.json says of the input besides what is counted here.
+        """
+        with workspace(self.out) as work:
             spool = Spool(work / "rows.parquet", self._salt, self._options.held_out_fraction)
-            intake = _Intake(spool, self._skip_bad_rows)
-            take_all(intake, work)
-            spool.close()
-            intake.check()
-            digests = [InputDigest(path.name, sha256_of(path)) for path in inputs]
-            count = intake.count
-            facts |= {"rows": count.rows, "skipped_rows": count.bad()}
+            facts = facts | self._spool(read(work), total, spool)
+            digests = [{"name": path.name, "sha256": sha256_of(path)} for path in inputs]
             writer = CorpusWriter(work / "corpus", work / "columns")
             try:
-                found = self._write(writer, spool, facts, digests, work / "scratch")
+                self._write(writer, spool, facts, digests, work / "scratch")
             finally:
                 writer.close()
-            # First: people without a corpus do no harm, a corpus of forgotten people would.
-            self._census.register(found, digests, on_merge)
-            move_in(writer.path, self._out)
-        return Corpus.open(self._out)
+            move_in(writer.path, self.out)
+        return Corpus.open(self.out)
+
+    def _spool(
+        self, records: Iterator[tuple[Record, str, int]], total: int, spool: Spool
+    ) -> dict[str, Any]:
+        """Spool all records that have a user and a text; returns how many rows were read and
+        skipped.  Rows that lack one are refused unless they are to be skipped.
+        """
+        rows = without_user = without_text = done = 0
+        first_bad = ""
+        for number, (record, source, done) in enumerate(records, 1):
+            texts = [text for text in record.texts if text and not text.isspace()]
+            rows += len(record.texts)
+            if not record.user or record.user.isspace():
+                without_user += len(record.texts)
+                first_bad = first_bad or f"line {record.line} of {source}"
+            else:
+                if texts:
+                    spool.add(record.user, texts, record.order)
+                if len(texts) < len(record.texts):
+                    without_text += len(record.texts) - len(texts)
+                    first_bad = first_bad or f"line {record.line} of {source}"
+            if not number % 1024:
+                self.report("reading", done, total, rows)
+        spool.close()
+        self.report("reading", total or done, total, rows)
+        if first_bad and not self.skip_bad_rows:
+            raise ValueError(
+                f"{without_user + without_text:,} of {rows:,} rows have no user ({without_user:,})"
+                f" or no text ({without_text:,}), the first at {first_bad}: mend them, or leave"
+                " them out with skip_bad_rows"
+            )
+        if not spool.rows:
+            raise ValueError(f"there are no rows with a user and a text among {rows:,} rows")
+        skipped = {"without_user": without_user, "without_text": without_text}
+        return {"rows": rows, "skipped_rows": skipped}
 
     def _write(
         self,
         writer: CorpusWriter,
         spool: Spool,
         facts: dict[str, Any],
-        digests: Sequence[InputDigest],
+        inputs: list[dict[str, str]],
         scratch: Path,
-    ) -> Recognition:
-        options = self._options
+    ) -> None:
+        """Write all users, find out who they are, and finish the corpus directory."""
+        options, census = self._options, _Census(self._salt, self.about_people)
         scratch.mkdir()
-        self._report("sorting", 0, spool.rows, spool.rows)
-        rows = sorted_rows(spool, scratch, self._memory_limit, self._threads)
+        self.report("sorting", 0, spool.rows, spool.rows)
         below = hashing.threshold(options.test_fraction)
         done = test_users = 0
-        for block, used in blocks(rows, options):
+        for block, used in grouped(spool, options, scratch, self.memory_limit, self.threads):
             writer.append(block)
-            self._census.add(block)
+            census.add(block)
             # Draws have 64 bits and the bound may be 2^64: that cannot be compared in uint64.
-            test_users += len(block.keys) if below >= 2**64 else _below(block.keys, below)
+            is_test = block.keys[:, 0] <= np.uint64(below - 1) if below else np.zeros(0, bool)
+            test_users += int(is_test.sum())
             done += used
-            self._report("writing", done, spool.rows, spool.rows)
+            self.report("writing", done, spool.rows, spool.rows)
         spool.path.unlink()  # the disk may be small, and the tables are about to be made
         if not writer.counts["users"]:
             raise ValueError(
                 f"no user has at least {options.min_texts} texts and {options.min_words} words,"
                 " as min_texts and min_words ask"
             )
-        found = self._census.find(digests, writer.fingerprint(test_users))
+        # People are remembered before their corpus gets its name: people without a corpus do no
+        # harm, while a corpus of forgotten people would.
+        digests = [file["sha256"] for file in inputs]
+        known = census.recognise(digests, self.new_people, writer.fingerprint(test_users))
         writer.finish(
             {
                 "test_users": test_users,
                 "salt": self._salt.hex(),
                 "options": asdict(options),
-                "input": facts | {"lookalike_ids": self._census.lookalikes()},
-                "inputs": [asdict(digest) for digest in digests],
-                **self._census.facts(found),
+                "input": facts | {"lookalike_ids": census.lookalikes()},
+                "inputs": inputs,
+                "people": known.people,
+                "known_people": known.is_known,
+                "new_people": known.declared_new,
+                "overlaps": known.overlaps,
+                "about_people": self.about_people,
             },
-            self._census.lines(),
+            census.lines.finish(),
         )
-        return found
 
 
-def _below(keys: Any, bound: int) -> int:
-    return int((keys[:, 0] < np.uint64(bound)).sum())
+class _Census:
+    """Who is in a corpus that is being made, sketched in passing while its users are written."""
 
+    def __init__(self, salt: bytes, about_people: bool) -> None:
+        self._about_people = about_people
+        self._folded: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+        self.lines = LineSketchMaker(salt)  # for the corpus to keep
+        if about_people:  # generated users need no installation to remember them
+            secret = installation.secret()
+            self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
+            self._known_lines = LineSketchMaker(secret)
 
-def _salt_bytes(salt: str | None) -> bytes:
-    if salt is None:
-        return secrets.token_bytes(hashing.SALT_BYTES)
-    if not re.fullmatch(r"[0-9a-fA-F]{32}", salt):
-        raise ValueError(f"salt must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits")
-    return bytes.fromhex(salt)
+    def add(self, block: Block) -> None:
+        """Take a block."""
+        self._folded.append(block.folded)
+        lines = Lines.of(block.text, block.text_ends)
+        self.lines.add(lines)
+        if not self._about_people:
+            return
+        keys, size = block.keys.astype(">u8").tobytes(), hashing.KEY_BYTES
+        self._ids.add(keys[i : i + size] for i in range(0, len(keys), size))
+        # An export names users by their hashed ids: if it is ingested, they are known by those.
+        ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
+        self._exported.add(map(hashing.user_key, ids))
+        self._known_lines.add(lines)
+
+    def lookalikes(self) -> int:
+        """The number of ids that differ from another one in case or blanks only."""
+        _, counts = np.unique(np.concatenate(self._folded), return_counts=True)
+        return int(counts[counts > 1].sum())
+
+    def recognise(
+        self, inputs: Sequence[str], new_people: bool, fingerprint: str
+    ) -> people.Recognition:
+        """Find out who the people are, and remember them; generated users are only named."""
+        if not self._about_people:
+            return people.Recognition(hashing.derived("nobody", fingerprint)[:16], False, 0.0)
+        return people.recognise(
+            [self._ids.finish(), self._exported.finish()],
+            inputs=inputs,
+            lines=self._known_lines.finish(),
+            new_people=new_people,
+        )

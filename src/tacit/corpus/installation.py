@@ -1,7 +1,9 @@
 """What this installation keeps of its own, outside of every corpus and run: a folder and a secret.
 
-The folder is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`.  The
-secret keys what is remembered of people here, so that the folder alone tells nobody who they are.
+The folder is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`.  What
+is remembered about people lies in it (`corpus.people`, `corpus.people_ledger`), so it outlives
+corpora and run directories.  The secret keys all that is derived from their ids and texts, so that
+the folder reveals nobody to a reader who does not have the secret too.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ SECRET_BYTES = 32
 
 def state_path() -> Path:
     """Where the state folder is, or would be; nothing is made."""
-    given = os.environ.get("TACIT_STATE")
-    if given:
-        return Path(given)
+    if own := os.environ.get("TACIT_STATE"):
+        return Path(own)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
 
@@ -33,7 +34,7 @@ def state_folder() -> Path:
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
     except OSError as problem:
-        raise _unusable(path, problem.strerror or str(problem)) from None
+        raise _unusable(path, problem) from None
     if not path.is_dir():
         raise _unusable(path, "it is a file")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -44,38 +45,30 @@ def state_folder() -> Path:
 def secret() -> bytes:
     """32 bytes from the operating system, made once for this installation."""
     path = state_folder() / "secret"
-    with suppress(FileNotFoundError):
-        return _checked(path)
-    fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
     try:
-        durable.write_whole(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
-        # A link is made by one process only, and of a whole file: whoever comes second reads it.
-        with suppress(FileExistsError):
-            os.link(fresh, path)
-        durable.sync(path.parent)
+        if not path.exists():
+            fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
+            try:
+                durable.write_whole(fresh, secrets.token_bytes(SECRET_BYTES), mode=0o600)
+                # A link is made by one process only, and of a whole file: the others read it.
+                with suppress(FileExistsError):
+                    os.link(fresh, path)
+                durable.sync(path.parent)
+            finally:
+                fresh.unlink(missing_ok=True)
+        data = path.read_bytes()
     except OSError as problem:
-        raise _unusable(path.parent, problem.strerror or str(problem)) from None
-    finally:
-        fresh.unlink(missing_ok=True)
-    return _checked(path)
-
-
-def _checked(path: Path) -> bytes:
-    try:
-        found = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as problem:
-        raise _unusable(path.parent, problem.strerror or str(problem)) from None
-    if len(found) != SECRET_BYTES:
+        raise _unusable(path.parent, problem) from None
+    if len(data) != SECRET_BYTES:
         raise ValueError(
-            f"{str(path)!r} is damaged: it has {len(found)} bytes instead of {SECRET_BYTES};"
+            f"{str(path)!r} is damaged: it has {len(data)} bytes instead of {SECRET_BYTES};"
             " without it nobody known here is recognised again, so restore it from a backup"
         )
-    return found
+    return data
 
 
-def _unusable(path: Path, why: str) -> ValueError:
+def _unusable(path: Path, problem: OSError | str) -> ValueError:
+    why = problem if isinstance(problem, str) else problem.strerror or str(problem)
     return ValueError(
         f"cannot write to {str(path)!r}, where tacit remembers what was spent on whom ({why}): set"
         " TACIT_STATE to a folder that can be written to"

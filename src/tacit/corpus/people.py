@@ -1,15 +1,17 @@
-"""Whose text it is: people are recognised when their text comes again, so that what was spent on
-them is not forgotten (see `people_ledger`).
+"""Whose text it is: people are recognised when their text comes again.
 
-What is remembered here, under the installation's state folder, is a folder per group of people:
+What was spent on people (`corpus.people_ledger`) must not be forgotten because their text is
+ingested again, grown, sampled or under another name.  So each group of people has a folder under
+the installation's state folder:
 
     people/ID/people.json   sketches of the sets of user ids known as these people, digests of the
                             files that they came in, and a sketch of lines of their text
+    people/ID/ledger.jsonl  what was spent on them
 
-Everything in it is keyed with the installation's secret.  Two sets of ids are the same people if at
-least half of the smaller one is in the other: a refreshed export, a sample, a file that has grown.
-If a set turns out to be the people of several groups, those groups are merged into the one that was
-made first, and the others' files say no more than which one that is.
+Everything in people.json is keyed with the installation's secret.  Two sets of ids are the same
+people if at least half of the smaller one is in the other: a refreshed export, a sample, a file
+that has grown.  If a set turns out to be the people of several groups, those groups are merged into
+the one that was made first, and the others' files say no more than which one that is.
 """
 
 from __future__ import annotations
@@ -19,37 +21,25 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tacit.corpus import installation
-from tacit.corpus.lines import LineSketch
-from tacit.corpus.sketch import Sketch, SketchMaker, shared
+from tacit.corpus.sketches import LineSketch, Sketch
 from tacit.privacy import durable
 
 SAME = 0.5  # of the smaller set: the same people
 SOME = 0.01  # fewer than that in common is not worth a word
-# More than a sketch has by itself: a hundredth of the people known must still be recognised.
-SKETCH_SIZE = 8192
 FILE = "people.json"
-_MERGED_BYTES = 256  # a file of a group that was merged is smaller than this
-
-OnMerge = Callable[[str, str], None]
-
-
-def merge_ledgers(kept: str, other: str) -> None:
-    """What was spent on two groups that are one from now on was spent on the one that is kept."""
-    from tacit.corpus.people_ledger import PeopleLedger  # accountants are slow to import
-
-    PeopleLedger(_folder(kept)).absorb(PeopleLedger(_folder(other)))
+_MERGED_BYTES = 256  # the file of a group that was merged is smaller than this
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """Who some people were found to be.
+    """Who some people turned out to be.
 
     people: the id of the group, 16 hexadecimal digits.
     is_known: whether it was known before.
@@ -67,8 +57,12 @@ class Recognition:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """What people.json says of a group that was not merged into another."""
+class Group:
+    """What people.json says of a group that was not merged into another.
+
+    inputs: the SHA-256 of all files that these people's text came in.
+    lines: a sketch of lines of their text, under the installation's secret.
+    """
 
     id: str
     number: int  # groups are numbered as they are made
@@ -78,10 +72,12 @@ class _Group:
     declared_not: tuple[str, ...] = ()
 
     def share(self, sketches: Sequence[Sketch]) -> float:
+        """The largest share that any set known as this group has in common with any of these."""
         pairs = ((known, new) for known in self.sketches for new in sketches)
-        return max((shared(known, new) for known, new in pairs), default=0.0)
+        return max((known.share(new) for known, new in pairs), default=0.0)
 
-    def joined(self, other: _Group) -> _Group:
+    def joined(self, other: Group) -> Group:
+        """This group with all that is known of another one added."""
         sketches = {s.values.tobytes(): s for s in (*self.sketches, *other.sketches)}
         return replace(
             self,
@@ -93,79 +89,77 @@ class _Group:
 
 
 def recognise(
-    user_keys: Iterable[bytes],
-    *,
-    inputs: Sequence[str] = (),
-    new_people: bool = False,
-    on_merge: OnMerge = merge_ledgers,
-) -> Recognition:
-    """Find out who the people are, and remember them.
-
-    user_keys: a set of byte strings that says who they are: ids of users, or of records.
-    inputs: the SHA-256 of each file that they came in.
-    new_people: declare that they are nobody known, whatever it looks like.
-    on_merge: called with (the group kept, the other) before two groups become one, while nobody
-        else can change either; it may be called again for the same two if it is interrupted.
-    """
-    sketch = sketch_maker()
-    sketch.add(user_keys)
-    made = [sketch.finish()]
-    found = find(made, inputs=inputs, new_people=new_people)
-    return register(found, made, inputs=inputs, on_merge=on_merge)
-
-
-def sketch_maker() -> SketchMaker:
-    """Makes a sketch of ids as `find` and `register` take it."""
-    return SketchMaker(installation.secret(), SKETCH_SIZE)
-
-
-def find(
-    sketches: Sequence[Sketch], *, inputs: Sequence[str] = (), new_people: bool = False
-) -> Recognition:
-    """Who the people are, without remembering anything; a new group gets a random id."""
-    with _locked():
-        return _found(list(_groups()), sketches, inputs, new_people)
-
-
-def register(
-    found: Recognition,
     sketches: Sequence[Sketch],
     *,
     inputs: Sequence[str] = (),
     lines: LineSketch | None = None,
-    on_merge: OnMerge = merge_ledgers,
+    new_people: bool = False,
 ) -> Recognition:
-    """Remember the people who were found; groups that they turn out to join become one.
+    """Find out who some people are, and remember them.
 
-    Who was found by two processes at once, as new by both, is one group from here on: the id of
-    the answer may be another than that of the question, which `resolve` will lead to.
+    Groups that they turn out to join become one, and so do their ledgers.
+
+    Args:
+        sketches: sketches, under the installation's secret, of sets that say who they are: ids of
+            users, or of records.
+        inputs: the SHA-256 of each file that they came in.
+        lines: a sketch of lines of their text, under the same secret.
+        new_people: a declaration that they are none of the people known, whatever it looks like.
     """
     with _locked():
-        groups = list(_groups())
-        # A group may have been merged, or the people made known, since they were found.
-        own = resolve(found.people)
-        new = _Group(own, 0, tuple(sketches), tuple(inputs), lines or LineSketch({}))
-        if found.declared_new is not None:
-            declared = (found.declared_new, resolve(found.declared_new))
-            new = replace(new, declared_not=tuple(dict.fromkeys(declared)))
-        matching = [] if found.declared_new else _matching(groups, sketches, inputs)
-        same = [group for group in groups if group.id == own or group in matching]
-        same.sort(key=lambda group: group.number)
-        if not same:
-            number = 1 + max((group.number for group in groups), default=0)
-            _write(replace(new, number=number))
-            return found
-        kept = same[0]
-        whole = kept.joined(new)
-        for other in same[1:]:
-            on_merge(kept.id, other.id)
-            whole = whole.joined(other)
-        _write(whole)
-        for other in same[1:]:
-            _write_merged(other.id, kept.id)
-        if own not in (group.id for group in same):
-            _write_merged(own, kept.id)
-        return replace(found, people=kept.id, is_known=found.is_known or own != kept.id)
+        groups = known_groups()
+        new = Group("", 0, tuple(sketches), tuple(inputs), lines or LineSketch({}))
+        shares = {group.id: group.share(sketches) for group in groups}
+        same = _matching(groups, shares, inputs)
+        share = max((shares[group.id] for group in same), default=0.0)
+        overlaps = tuple(
+            (group.id, shares[group.id])
+            for group in groups
+            if shares[group.id] >= SOME and group not in same
+        )
+        if same and not new_people:
+            kept, *others = same
+            whole = kept.joined(new)
+            for other in others:
+                _merge_ledgers(kept.id, other.id)
+                whole = whole.joined(other)
+            _write_group(whole)
+            for other in others:
+                _write(other.id, {"merged_into": kept.id})
+            return Recognition(kept.id, True, share, None, overlaps)
+        declared_not = tuple(group.id for group in same[:1])
+        people = secrets.token_hex(8)
+        _write_group(replace(new, id=people, number=_next(groups), declared_not=declared_not))
+        return Recognition(people, False, share, next(iter(declared_not), None), overlaps)
+
+
+def _matching(
+    groups: Sequence[Group], shares: dict[str, float], inputs: Sequence[str]
+) -> list[Group]:
+    """The groups that are the same people, the one made first first.
+
+    Two data sets may number their users from 1 and be declared to be different people.  When the
+    file of one of them comes again, it is that one's, and the declaration still holds.
+    """
+    same = [group for group in groups if shares[group.id] >= SAME]
+    for group in same:
+        if set(inputs) & set(group.inputs):
+            return [
+                other
+                for other in same
+                if other.id not in group.declared_not and group.id not in other.declared_not
+            ]
+    return same
+
+
+def _merge_ledgers(kept: str, other: str) -> None:
+    """Charge what was spent on two groups that become one to the group that is kept.
+
+    It runs before either group's file changes, and may run again if it was interrupted.
+    """
+    from tacit.corpus.people_ledger import PeopleLedger  # accountants are slow to import
+
+    PeopleLedger(_folder(kept)).absorb(PeopleLedger(_folder(other)))
 
 
 def resolve(people: str) -> str:
@@ -191,77 +185,36 @@ def is_same_people(one: str, other: str) -> bool:
     return one == other or resolve(one) == resolve(other)
 
 
-def folder(people: str) -> Path:
+def folder(people: str, *, create: bool = True) -> Path:
     """The folder of a group, where what is known about its people is kept.
 
     A group that is not known here (of a corpus that was made elsewhere) is made, without anything
-    by which its people could be recognised.
+    by which its people could be recognised; without `create` nothing is made.
     """
-    path = _folder(resolve(people))
-    if not (path / FILE).exists():
+    people = resolve(people)
+    path = _folder(people)
+    if create and not (path / FILE).exists():
         with _locked():
             if not (path / FILE).exists():
-                number = 1 + max((group.number for group in _groups()), default=0)
-                _write(_Group(people, number))
+                _write_group(Group(people, _next(known_groups())))
     return path
 
 
-def known_inputs(people: str) -> frozenset[str]:
-    """The SHA-256 of all files that text of these people came in, as far as is known here."""
-    group = _read(resolve(people))
-    return frozenset() if group is None else frozenset(group.inputs)
+def known_group(people: str) -> Group | None:
+    """What is known here of these people, or None."""
+    return _read(resolve(people))
 
 
-def known_lines(people: str) -> LineSketch:
-    """A sketch of lines of these people's text, under the installation's secret."""
-    group = _read(resolve(people))
-    return LineSketch({}) if group is None else group.lines
+def known_groups() -> list[Group]:
+    """All groups that were not merged into others, in the order in which they were made."""
+    path = installation.state_path() / "people"
+    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    groups = [_read(name) for name in names if re.fullmatch(r"[0-9a-f]{16}", name)]
+    return sorted((group for group in groups if group), key=lambda group: group.number)
 
 
-def everybody_known() -> tuple[frozenset[str], list[LineSketch]]:
-    """The SHA-256 of all files that were ingested here, and a sketch of lines of each group."""
-    if not (installation.state_path() / "people").is_dir():
-        return frozenset(), []
-    groups = list(_groups())
-    inputs = frozenset(digest for group in groups for digest in group.inputs)
-    return inputs, [group.lines for group in groups if len(group.lines)]
-
-
-def _found(
-    groups: list[_Group], sketches: Sequence[Sketch], inputs: Sequence[str], new_people: bool
-) -> Recognition:
-    shares = {group.id: group.share(sketches) for group in groups}
-    matching = _matching(groups, sketches, inputs)
-    left_out = {group.id for group in matching}
-    overlaps = tuple(
-        (group.id, shares[group.id])
-        for group in groups
-        if shares[group.id] >= SOME and group.id not in left_out
-    )
-    first = matching[0].id if matching else None
-    share = max((shares[group.id] for group in matching), default=0.0)
-    if first is not None and not new_people:
-        return Recognition(first, True, share, None, overlaps)
-    return Recognition(secrets.token_hex(8), False, share, first, overlaps)
-
-
-def _matching(
-    groups: list[_Group], sketches: Sequence[Sketch], inputs: Sequence[str]
-) -> list[_Group]:
-    """The groups that are the same people, the one made first first.
-
-    Two data sets may number their users from 1 and be declared to be different people.  When the
-    file of one of them comes again, it is that one's, and the declaration still holds.
-    """
-    same = [group for group in groups if group.share(sketches) >= SAME]
-    for group in same:
-        if set(inputs) & set(group.inputs):
-            return [
-                other
-                for other in same
-                if other.id not in group.declared_not and group.id not in other.declared_not
-            ]
-    return same
+def _next(groups: Sequence[Group]) -> int:
+    return 1 + max((group.number for group in groups), default=0)
 
 
 def _folder(people: str) -> Path:
@@ -283,21 +236,14 @@ def _locked() -> Iterator[None]:
         os.close(fd)
 
 
-def _groups() -> Iterator[_Group]:
-    """All groups that were not merged into others, in the order in which they were made."""
-    names = [path.name for path in (installation.state_path() / "people").iterdir()]
-    found = [_read(name) for name in names if re.fullmatch(r"[0-9a-f]{16}", name)]
-    yield from sorted((group for group in found if group), key=lambda group: group.number)
-
-
-def _read(people: str) -> _Group | None:
+def _read(people: str) -> Group | None:
     """A group, or None if it is not known or was merged into another."""
     path = _folder(people) / FILE
     try:
         data: dict[str, Any] = json.loads(path.read_bytes())
         if "merged_into" in data:
             return None
-        return _Group(
+        return Group(
             people,
             int(data["number"]),
             tuple(map(Sketch.from_json, data["sketches"])),
@@ -314,22 +260,18 @@ def _read(people: str) -> _Group | None:
         ) from None
 
 
-def _write(group: _Group) -> None:
+def _write_group(group: Group) -> None:
     data = {
         "number": group.number,
         "sketches": [sketch.as_json() for sketch in group.sketches],
-        "inputs": list(group.inputs),
+        "inputs": group.inputs,
         "lines": group.lines.as_json(),
-        "declared_not": list(group.declared_not),
+        "declared_not": group.declared_not,
     }
-    _write_file(group.id, data)
+    _write(group.id, data)
 
 
-def _write_merged(people: str, into: str) -> None:
-    _write_file(people, {"merged_into": into})
-
-
-def _write_file(people: str, data: dict[str, Any]) -> None:
+def _write(people: str, data: dict[str, Any]) -> None:
     path = _folder(people)
     path.mkdir(mode=0o700, exist_ok=True)
     durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)

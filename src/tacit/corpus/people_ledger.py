@@ -19,22 +19,29 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus import installation
 from tacit.corpus import people as known_people
 from tacit.corpus.builtin import is_cached
-from tacit.corpus.joint import Joint, Known, Terms, epsilon_of, fits, together
+from tacit.corpus.people_costs import (
+    Account,
+    Joint,
+    KnownRun,
+    PeoplesBudget,
+    RunAccount,
+    Terms,
+    compose,
+    least_epsilon,
+)
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks, durable
+from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import (
-    Adjacency,
     Composition,
     Event,
     PostProcessing,
@@ -42,66 +49,11 @@ from tacit.privacy.events import (
     event_from_json,
 )
 from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import (
-    UNITS,
-    Header,
-    LedgerError,
-    fault,
-    open_seal,
-    read_header,
-    seal,
-)
+from tacit.privacy.ledger_lines import Header, LedgerError, fault, open_seal, read_header, seal
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
-
-__all__ = ["FILE_NAME", "FORMAT", "Joint", "Known", "PeopleLedger", "PeoplesBudget", "Terms"]
-
-
-@dataclass(frozen=True)
-class PeoplesBudget:
-    """The most that all runs on these people may cost together."""
-
-    epsilon: float
-    delta: float
-    unit: str = "user"
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.positive("epsilon", self.epsilon)
-        checks.open_unit("delta", self.delta)
-        checks.one_of("unit", self.unit, UNITS)
-
-    @property
-    def terms(self) -> Terms:
-        return self.unit, self.adjacency
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "adjacency": self.adjacency.value}
-
-    @classmethod
-    def from_json(cls, data: Any) -> PeoplesBudget:
-        checks.fields_of("a budget", data, cls)
-        return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
-
-    def stricter(self, other: PeoplesBudget) -> PeoplesBudget:
-        """The lower epsilon and delta of both.
-
-        Where their terms differ, it is user-level under add/remove-one adjacency: runs on other
-        terms then stop until a budget for them is declared.
-        """
-        return PeoplesBudget(
-            min(self.epsilon, other.epsilon),
-            min(self.delta, other.delta),
-            "user" if "user" in (self.unit, other.unit) else self.unit,
-            self.adjacency if self.adjacency == other.adjacency else Adjacency.ADD_REMOVE,
-        )
-
-    def __str__(self) -> str:
-        return (
-            f"epsilon {self.epsilon:g} at delta {self.delta:g}, {self.unit}-level under"
-            f" {self.adjacency} adjacency"
-        )
+FORK = "~"  # between a run's id and the last hash of a copy of it that went another way
 
 
 @dataclass
@@ -112,10 +64,14 @@ class _Record:
     last: bytes = b""  # the last line, with its newline
     head: str = ""
     lines: int = 0
-    runs: dict[str, Known] = field(default_factory=dict)  # by run id, in the order they began
+    runs: dict[str, KnownRun] = field(default_factory=dict)  # by run id, in the order they began
     budgets: list[PeoplesBudget] = field(default_factory=list)
     merged_into: str | None = None
     learnt: set[str] = field(default_factory=set)  # heads of copies that were taken over
+
+    @property
+    def budget(self) -> PeoplesBudget | None:
+        return self.budgets[-1] if self.budgets else None
 
 
 class PeopleLedger:
@@ -136,7 +92,7 @@ class PeopleLedger:
     @classmethod
     def find(cls, people: str) -> PeopleLedger | None:
         """The ledger of a group, or None if nothing was ever charged to it here; makes nothing."""
-        folder = installation.state_path() / "people" / known_people.resolve(people)
+        folder = known_people.folder(people, create=False)
         return cls(folder) if (folder / FILE_NAME).is_file() else None
 
     @classmethod
@@ -146,14 +102,14 @@ class PeopleLedger:
         A corpus from another installation carries a copy of its people's ledger: what it says that
         is not known here is taken over first.
         """
-        ledger, copy = cls.open(corpus.identity), ledger_copy(corpus)
+        ledger, copy = cls.open(corpus.identity), _copy_path(corpus)
         if copy is not None and copy.is_file():
             ledger.learn_from(copy)
         return ledger
 
     # Reading.
 
-    def runs(self) -> dict[str, Known]:
+    def runs(self) -> dict[str, KnownRun]:
         """Every run on these people, whole, in the order in which they began."""
         self._read()
         return dict(self._record.runs)
@@ -161,37 +117,72 @@ class PeopleLedger:
     @property
     def budget(self) -> PeoplesBudget | None:
         """The budget declared last."""
-        return self.budgets[-1] if self.budgets else None
-
-    @property
-    def budgets(self) -> tuple[PeoplesBudget, ...]:
-        """All budgets that were ever declared, in their order."""
         self._read()
-        return tuple(self._record.budgets)
+        return self._record.budget
+
+    def spent(self, terms: Terms) -> Composition:
+        """All counted releases on these terms."""
+        self._read()
+        return self._spent(terms)
+
+    def _spent(self, terms: Terms) -> Composition:
+        runs = list(self._record.runs.values())
+        counted = (run for run in runs if run.terms == terms and run.why_not_counted is None)
+        return compose(counted, runs)
+
+    def joint(self, ledger: Ledger) -> Joint | None:
+        """What the run of this ledger costs together with all others; None if it is alone."""
+        own, runs = KnownRun.of(ledger), self.runs()
+        run_id = ledger.header.run_id
+        known = runs.get(run_id)
+        if known is None or known.hashes == own.hashes[: len(known.hashes)]:
+            runs[run_id] = own
+        elif own.hashes != known.hashes[: len(own.hashes)]:  # another copy of it went on here
+            runs[f"{run_id}{FORK}"] = own
+        return Joint.of(run_id, runs, ledger.header.delta) if len(runs) > 1 else None
+
+    def account(self) -> Account:
+        """The budget, what was spent of it, and by which runs."""
+        runs, budget = self.runs(), self._record.budget
+        return Account(
+            people=self.path.parent.name,
+            budget=budget,
+            spent=least_epsilon(self._spent(budget.terms), budget.delta) if budget else None,
+            declared=tuple(self._record.budgets),
+            runs=tuple(RunAccount.of(run_id, run, budget) for run_id, run in runs.items()),
+        )
 
     def _read(self) -> None:
-        """Read what is new, while nobody is in the middle of an append; follow a merger."""
+        """Read what is new, while no append is under way; a group without a file has no lines."""
+        try:
+            with self._held(os.O_RDONLY, fcntl.LOCK_SH):
+                pass
+        except FileNotFoundError:
+            if self._record.lines:
+                raise LedgerError(f"the ledger {self.path} is gone") from None
+
+    @contextmanager
+    def _held(self, flags: int, lock: int) -> Iterator[int]:
+        """Hold a lock on the file, all of it read and verified; gives its descriptor.
+
+        If these people were merged into another group, it is the file of that group from now on.
+        """
         while True:
+            fd = os.open(self.path, flags, 0o600)
             try:
-                fd = os.open(self.path, os.O_RDONLY)
-            except FileNotFoundError:
-                if self._record.lines:
-                    raise LedgerError(f"the ledger {self.path} is gone") from None
-                return
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH)
+                fcntl.flock(fd, lock)
                 self._refresh(fd)
+                if self._record.merged_into is None:
+                    yield fd
+                    return
             finally:
                 os.close(fd)
-            if self._record.merged_into is None:
-                return
-            self._follow()
+            self.path = self.path.parent.parent / self._record.merged_into / FILE_NAME
+            self._record, self._cover = _Record(), None
 
-    def _follow(self) -> None:
-        """From now on the ledger of the group that these people were merged into."""
-        assert self._record.merged_into is not None
-        self.path = self.path.parent.parent / self._record.merged_into / FILE_NAME
-        self._record, self._cover = _Record(), None
+    def _locked(self) -> AbstractContextManager[int]:
+        """Hold the file alone, to write to it."""
+        return self._held(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
 
     def _refresh(self, fd: int) -> None:
         """Read and verify what was appended since the last look; only while locked."""
@@ -208,6 +199,7 @@ class PeopleLedger:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
+        """Verify one line, and remember what it says."""
         record, number = self._record, self._record.lines + 1
         row, line_hash = open_seal(line, self.path, number)
         if number == 1:
@@ -237,7 +229,7 @@ class PeopleLedger:
                 raise ValueError(f"nobody knows what {sorted(row)} are")
 
     def _take_line(self, run: str, line: dict[str, Any]) -> None:
-        """A line of a run's own ledger, under the run's id.
+        """Take a line of a run's own ledger, under the run's id.
 
         It was verified when it was appended, and is sealed by the line that it is part of.
         """
@@ -246,7 +238,7 @@ class PeopleLedger:
             header, line_hash = read_header(canonical_json(line).encode(), self.path)
             if run.partition(FORK)[0] != header.run_id:
                 raise ValueError(f"it is a line of the run {header.run_id}, not of {run}")
-            self._record.runs[run] = Known(header, [line_hash])
+            self._record.runs[run] = KnownRun(header, [line_hash])
             return
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
@@ -254,21 +246,6 @@ class PeopleLedger:
         known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
 
     # Writing.
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Alone with the file, all of it read and verified; gives its descriptor."""
-        while True:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                self._refresh(fd)
-                if self._record.merged_into is None:
-                    yield fd
-                    return
-            finally:
-                os.close(fd)
-            self._follow()
 
     def _append(self, fd: int, rows: Sequence[dict[str, Any]]) -> None:
         """Add rows, and return once they are on the disk; if that fails, leave all as it was."""
@@ -308,13 +285,13 @@ class PeopleLedger:
         self._append(fd, [{"run": run, "line": json.loads(line)} for line in lines])
 
     def declare(self, budget: PeoplesBudget) -> None:
-        """Declare a budget over all runs, those that were before included.
+        """Declare a budget over all runs, earlier ones included.
 
-        It takes the place of an earlier one, which stays on record: raising it is allowed.  One
-        that is spent already is refused, since nobody could keep it.
+        It replaces an earlier one, which stays on record: raising it is allowed.  A budget below
+        what is spent already is refused, since it cannot be kept.
         """
         with self._locked() as fd:
-            spent = epsilon_of(self._spent(budget.terms), budget.delta)
+            spent = least_epsilon(self._spent(budget.terms), budget.delta)
             if not spent <= budget.epsilon:
                 raise ValueError(
                     f"epsilon must be at least the {format_epsilon(spent)} at delta"
@@ -326,13 +303,16 @@ class PeopleLedger:
     def witness(self, ledger: Ledger) -> None:
         """Let this ledger know of all that a run charges from now on, and of what it has charged.
 
-        Raises `LedgerError` if the run's own ledger is shorter than what is known of it here, or
-        another one: then its directory was restored, copied or edited.  What it has charged and
-        is not known here is added: a run that came from another installation has released it, and
-        one that was killed between two appends is charged all the same, as everywhere.  Only then
-        `BudgetExceeded` is raised if that is more than the budget allows.
+        What the run has charged and is not known here is added: a run that came from another
+        installation has released it, and one that was killed between two appends is charged all
+        the same, as everywhere.  A simulation is remembered by its header alone, since its noise
+        protects nobody.
 
-        A simulation is remembered by its header alone, since its noise protects nobody.
+        Raises:
+            LedgerError: the run's own ledger is shorter than what is known of it here, or another
+                one: its directory was restored, copied or edited.
+            BudgetExceeded: what is on record, the run's charges included, is more than the budget
+                allows.
         """
         header, hashes = ledger.header, ledger.hashes
         lines = ledger.path.read_bytes().splitlines(keepends=True)[: len(hashes)]
@@ -345,7 +325,7 @@ class PeopleLedger:
                     self._append_lines(fd, header.run_id, lines[:1])
                 return
             if known and tuple(known.hashes) != hashes[:count]:
-                raise LedgerError(_forked(ledger, known))
+                raise LedgerError(_describe_fork(ledger, known))
             if lines[count:]:
                 self._append_lines(fd, header.run_id, lines[count:])
             self._refuse_overspent()
@@ -360,15 +340,17 @@ class PeopleLedger:
         with self._locked() as fd:
             known = self._record.runs.get(run)
             if known is None or known.hashes[-1] != ledger.head.hash:
-                there = len(known.events) if known else 0
+                charged = len(known.events) if known else 0
                 raise LedgerError(
-                    f"another copy of the run {run} has charged {there} releases to these people,"
+                    f"another copy of the run {run} has charged {charged} releases to these people,"
                     f" and {ledger.path} has {ledger.head.entries}: only one of them can go on"
                 )
             self._refuse_terms(ledger.header)
             self._refuse_unbudgeted([release.event for release in releases])
             with self._undone_if_it_fails(fd):
                 yield lambda lines: self._append_lines(fd, run, lines)
+
+    # What a budget refuses.
 
     def refuse_hopeless(self, header: Header, events: Sequence[Event] = ()) -> None:
         """Raise `BudgetExceeded` before any work where the budget does not allow a run like this.
@@ -381,8 +363,8 @@ class PeopleLedger:
             self._refuse_unbudgeted(events)
 
     def _refuse_terms(self, header: Header) -> None:
-        """What the people's budget cannot count at all."""
-        budget = self._record.budgets[-1] if self._record.budgets else None
+        """Refuse a run whose cost the budget cannot count at all."""
+        budget = self._record.budget
         if budget is None or header.view == "synthetic":
             return
         what = f"the budget of these people ({budget})"
@@ -400,29 +382,31 @@ class PeopleLedger:
             )
 
     def _refuse_unbudgeted(self, events: Sequence[Event]) -> None:
-        """What the people's budget does not cover, together with all that was spent."""
-        budget = self._record.budgets[-1] if self._record.budgets else None
+        """Refuse releases that the budget does not cover together with all that was spent."""
+        budget = self._record.budget
         counted = [event for event in events if not isinstance(event, PostProcessing)]
         if budget is None or not counted:
             return
         spent = self._spent(budget.terms)
-        wanted = Composition.of([*spent.counts, *counted])
+        total = Composition.of([*spent.counts, *counted])
         if self._cover is None or self._cover[0] != budget:
-            self._cover = (budget, Cover(_within(budget), dict(spent.counts)))
-        if not self._cover[1].admits(dict(wanted.counts)):
+            self._cover = (budget, Cover(budget.covers, dict(spent.counts)))
+        if not self._cover[1].admits(dict(total.counts)):
             raise BudgetExceeded(
                 f"the budget of these people ({budget}) ends this run: the next release would"
-                f" bring all runs on them to epsilon {epsilon_of(wanted, budget.delta):.6g}"
+                f" bring all runs on them to epsilon {least_epsilon(total, budget.delta):.6g}"
             )
 
     def _refuse_overspent(self) -> None:
-        """A budget that is exceeded allows nothing."""
-        budget = self._record.budgets[-1] if self._record.budgets else None
-        if budget is not None and not _within(budget)(spent := self._spent(budget.terms)):
+        """Refuse everything once the budget is exceeded."""
+        budget = self._record.budget
+        if budget is not None and not budget.covers(spent := self._spent(budget.terms)):
             raise BudgetExceeded(
                 f"the budget of these people ({budget}) is spent: all runs on them have cost"
-                f" epsilon {epsilon_of(spent, budget.delta):.6g}"
+                f" epsilon {least_epsilon(spent, budget.delta):.6g}"
             )
+
+    # Two ledgers of the same people.
 
     def absorb(self, other: PeopleLedger) -> None:
         """Take over another group's lines, because both turned out to be the same people.
@@ -463,63 +447,65 @@ class PeopleLedger:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
         self._read()
         if self._record.lines:
-            with self._locked():  # one copy is written at a time
-                copy.parent.mkdir(mode=0o700, exist_ok=True)
-                data = self.path.read_bytes()[: self._record.size]
-                durable.write_whole(copy, data, mode=0o600)
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            with self._locked() as fd:  # one process at a time writes the copy
+                durable.write_whole(copy, _read_from(fd, 0)[: self._record.size], mode=0o600)
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
-        """All runs in the verified lines of another ledger, and the stricter of both budgets."""
+        """Add all runs in the verified lines of another ledger; keep the stricter budget."""
         lines: dict[str, list[dict[str, Any]]] = {}
         for line in data.splitlines()[1:]:
             row = json.loads(line)
             if "line" in row:
                 lines.setdefault(row["run"], []).append(row["line"])
-        for run, theirs in lines.items():
-            self._absorb_run(fd, run, theirs)
-        if other._record.budgets:
-            budget, mine = other._record.budgets[-1], self._record.budgets[-1:]
-            both = mine[0].stricter(budget) if mine else budget
-            if [both] != mine:
+        for run, run_lines in lines.items():
+            self._absorb_run(fd, run, run_lines)
+        own, budget = self._record.budget, other._record.budget
+        if budget is not None:
+            both = own.stricter(budget) if own else budget
+            if both != own:
                 self._append(fd, [{"budget": both.to_json()}])
 
     def _absorb_run(self, fd: int, run: str, lines: Sequence[dict[str, Any]]) -> None:
+        """Add what is new in a run's lines; a copy that went another way counts as a run of its
+        own, since both have released something.
+        """
         hashes = [line["hash"] for line in lines]
         known = self._record.runs.get(run)
-        mine = known.hashes if known else []
-        if mine[: len(hashes)] == hashes:
+        own = known.hashes if known else []
+        if own[: len(hashes)] == hashes:
             return
-        if hashes[: len(mine)] != mine:  # two copies of one run have gone on: both count
+        if hashes[: len(own)] != own:
             return self._absorb_run(fd, f"{run.partition(FORK)[0]}{FORK}{hashes[-1][:16]}", lines)
-        self._append(fd, [{"run": run, "line": line} for line in lines[len(mine) :]])
-
-    # What all runs cost together.
-
-    def spent(self, terms: Terms) -> Composition:
-        """All counted releases on these terms."""
-        self._read()
-        return self._spent(terms)
-
-    def _spent(self, terms: Terms) -> Composition:
-        runs = list(self._record.runs.values())
-        return together([run for run in runs if run.counts_for(terms)], runs)
-
-    def joint(self, ledger: Ledger) -> Joint | None:
-        """What the run of this ledger costs together with all others; None if it is alone."""
-        own, runs = Known.of(ledger), self.runs()
-        known = runs.get(ledger.header.run_id)
-        if known is None or known.hashes == own.hashes[: len(known.hashes)]:
-            runs[ledger.header.run_id] = own
-        elif own.hashes != known.hashes[: len(own.hashes)]:  # another copy of it went on here
-            runs[f"{ledger.header.run_id}{FORK}"] = own
-        return Joint.of(ledger.header.run_id, runs, ledger.header.delta) if len(runs) > 1 else None
+        self._append(fd, [{"run": run, "line": line} for line in lines[len(own) :]])
 
 
-FORK = "~"  # between a run's id and the last hash of a copy of it that went another way
+def leave_copy(corpus: UserCorpus) -> None:
+    """Let a corpus directory carry a copy of its people's ledger, in case it is moved elsewhere."""
+    copy = _copy_path(corpus)
+    if copy is not None and corpus.about_people:
+        PeopleLedger.of_corpus(corpus).write_copy(copy)
 
 
-def _within(budget: PeoplesBudget) -> Callable[[Composition], bool]:
-    return lambda composition: fits(composition, budget.epsilon, budget.delta)
+def _copy_path(corpus: UserCorpus) -> Path | None:
+    """Where a corpus directory carries a copy of its people's ledger.
+
+    None for a corpus in the user's cache, which several installations share.
+    """
+    if not isinstance(corpus, Corpus) or is_cached(corpus):
+        return None
+    return corpus.path / "people" / FILE_NAME
+
+
+def remark_on_others(ledger: Ledger) -> str:
+    """What else was trained on the same people's text, in sentences; a remark never raises."""
+    if not ledger.header.people:
+        return ""
+    try:
+        joint = PeopleLedger.open(ledger.header.people).joint(ledger)
+    except (ValueError, OSError) as error:
+        return f"What other runs have cost these people is not known: {error}"
+    return joint.remark if joint else ""
 
 
 def _read_from(fd: int, start: int) -> bytes:
@@ -539,12 +525,13 @@ def _write_at(fd: int, data: bytes, at: int) -> None:
         data, at = data[written:], at + written
 
 
-def _forked(ledger: Ledger, known: Known) -> str:
-    run, own, there = ledger.path.parent, ledger.head.entries, len(known.events)
+def _describe_fork(ledger: Ledger, known: KnownRun) -> str:
+    """Why a run cannot go on whose ledger is not the one that its people's ledger knows."""
+    run, own = ledger.path.parent, ledger.head.entries
     if known.hashes[: own + 1] == list(ledger.hashes):
         what = (
-            f"has {own} charges, and the ledger of its people knows of {there}: it was restored"
-            " from a backup, or copied"
+            f"has {own} charges, and the ledger of its people knows of {len(known.events)}: it was"
+            " restored from a backup, or copied"
         )
     else:
         what = "has other charges than the ledger of its people knows of: it is another copy"
@@ -554,28 +541,3 @@ def _forked(ledger: Ledger, known: Known) -> str:
         else "train anew in another directory"
     )
     return f"{run} {what}, so it cannot go on; {instead}"
-
-
-def leave_copy(corpus: UserCorpus) -> None:
-    """Let a corpus on the disk carry a copy of its people's ledger."""
-    copy = ledger_copy(corpus)
-    if copy is not None and corpus.about_people:
-        PeopleLedger.of_corpus(corpus).write_copy(copy)
-
-
-def ledger_copy(corpus: UserCorpus) -> Path | None:
-    """Where a corpus on the disk carries a copy of its people's ledger."""
-    if not isinstance(corpus, Corpus) or is_cached(corpus):
-        return None
-    return corpus.path / "people" / FILE_NAME
-
-
-def remark_on_others(ledger: Ledger) -> str:
-    """What else was trained on the same people's text, as sentences; a remark never raises."""
-    if not ledger.header.people:
-        return ""
-    try:
-        joint = PeopleLedger.open(ledger.header.people).joint(ledger)
-    except (ValueError, OSError) as error:
-        return f"What other runs have cost these people is not known: {error}"
-    return joint.remark if joint else ""

@@ -1,7 +1,11 @@
-"""Records out of files: each has a user, some texts, perhaps a place in an order, and a line.
+"""Records out of files: each has a user, some texts, perhaps a value to order by, and a line.
 
-Nothing is dropped here: a record without a user or a text is passed on as such, so that whoever
-reads can count it.
+Nothing is dropped here: a record without a user or a text is passed on as such, so that the caller
+can count it.  What cannot be read at all is refused in one sentence that names file and line.
+
+Delimited text and JSON are read with Python's own parsers, not with DuckDB's: a text may be of any
+length and hold line ends, quotes or any character, a bad row must be named by its line, and the
+hashing of each record costs more than its parsing.
 """
 
 from __future__ import annotations
@@ -18,10 +22,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit.corpus.columns import Columns, check_same
-from tacit.corpus.files import ByteStream, InputFile, opened, text_lines
+from tacit.corpus.files import COMPRESSED, ByteStream, InputFile, opened, text_lines
 
-MAX_FIELD = 1 << 28
+# The first of these that a file has, in any case, is taken for the column of the user, the text.
+_USER_NAMES = (
+    "user user_id userid author author_id sender sender_id speaker speaker_id nick nickname"
+    " username user_name screen_name handle account participant person client_id uid from name"
+).split()
+_TEXT_NAMES = (
+    "text texts body message messages content utterance utterances comment post tweet msg"
+    " sentence sentences line query document raw"
+).split()
+_MOST_FIELD_BYTES = 1 << 28
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
 
@@ -34,9 +46,55 @@ class Record(NamedTuple):
     line: int
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns; None means: guess (or, for the order, none)."""
+
+    user: str | None = None
+    text: str | None = None
+    order: str | None = None
+
+    def among(self, names: Sequence[str], path: Path) -> Columns:
+        """The columns of a file with these names; guesses become names."""
+        user = _column("user", self.user, _USER_NAMES, names, path)
+        text = _column("text", self.text, _TEXT_NAMES, names, path)
+        if user == text:
+            raise ValueError(f"user_column and text_column are both {user!r}")
+        order = self.order and _column("order", self.order, [], names, path)
+        return Columns(user, text, order)
+
+
+def _column(
+    role: str, name: str | None, guesses: Sequence[str], names: Sequence[str], path: Path
+) -> str:
+    """The column for a role, guessed if it has no name yet; the file must have it exactly once."""
+    listed = ", ".join(map(repr, names)) or "none"
+    if name is None:
+        lower = {name.strip().lower(): name for name in reversed(names)}
+        name = next((lower[guess] for guess in guesses if guess in lower), None)
+        if name is None:
+            raise ValueError(
+                f"{str(path)!r} has no column whose name says that it is the {role}: name one"
+                f" with {role}_column; its columns are {listed}"
+            )
+    if name not in names:
+        raise ValueError(
+            f"{str(path)!r} has no column {name!r} for the {role}; its columns are {listed}"
+        )
+    if list(names).count(name) > 1:
+        raise ValueError(f"{str(path)!r} has more than one column {name!r}")
+    return name
+
+
 @dataclass
 class Reader:
-    """Reads the records of files of one format, one file after the other."""
+    """Reads the records of files of one format, one file after the other.
+
+    scratch: a folder to unpack a compressed Parquet file in.
+    quotes: whether quotes in delimited text enclose a field; else they are part of the text.
+    whole_files: whether a text file is one text; else each of its lines is one.
+    position: how far in the file on disk the reader has got, in bytes.
+    """
 
     columns: Columns
     scratch: Path
@@ -44,21 +102,20 @@ class Reader:
     whole_files: bool = False
     position: int = 0
     _first: tuple[list[str], Path] | None = None
-    _share: float = 0.0  # of the rows of a Parquet file, which is not read from front to end
 
     def records(self, file: InputFile) -> Iterator[Record]:
-        """The records of a file; `position` says how far in the file on disk it has got."""
+        """The records of a file."""
         with opened(file.path) as stream:
-            for count, record in enumerate(self._records(file, stream)):
-                if not count % 256:
-                    columnar = file.format == "parquet"
-                    self.position = int(self._share * file.size) if columnar else stream.position
-                yield record
+            if file.format == "parquet":
+                yield from self._parquet(file, stream)
+            else:
+                for count, record in enumerate(self._from_lines(file, stream)):
+                    if not count % 256:
+                        self.position = stream.position
+                    yield record
             self.position = file.size
 
-    def _records(self, file: InputFile, stream: ByteStream) -> Iterator[Record]:
-        if file.format == "parquet":
-            return self._parquet(file.path, stream)
+    def _from_lines(self, file: InputFile, stream: ByteStream) -> Iterator[Record]:
         lines = text_lines(stream, file.path)
         if file.format == "jsonl":
             return self._json(file.path, lines)
@@ -66,26 +123,36 @@ class Reader:
             return self._text(file, lines)
         return self._csv(file.path, lines, "," if file.format == "csv" else "\t")
 
-    def _chosen(self, names: list[str], path: Path, exact: bool) -> Columns:
+    def _choose(self, names: list[str], path: Path, exact: bool) -> Columns:
+        """The columns to read; `exact` refuses a file with other columns than the first one."""
         if self._first is None:
             self._first = (names, path)
-        elif exact:
-            check_same(*self._first, names, path)
+        elif exact and set(self._first[0]) != set(names):
+            odd = sorted(set(self._first[0]) ^ set(names))
+            raise ValueError(
+                f"{str(self._first[1])!r} and {str(path)!r} have different columns: only one of"
+                f" them has {', '.join(map(repr, odd))}"
+            )
         # Guesses are made once: all files are read by the columns of the first.
         self.columns = self.columns.among(names, path)
         return self.columns
 
     def _csv(self, path: Path, lines: Iterator[str], delimiter: str) -> Iterator[Record]:
-        csv.field_size_limit(MAX_FIELD)
+        csv.field_size_limit(_MOST_FIELD_BYTES)
         rows = csv.reader(
             lines,
             delimiter=delimiter,
             strict=True,
             quoting=csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE,
         )
+        hint = (
+            "it is cut short, or its quotes are part of the text (then say no quotes)"
+            if self.quotes
+            else "it is cut short, or its fields are quoted"
+        )
         try:
             header = next((row for row in rows if row), [])
-            columns = self._chosen(header, path, exact=True)
+            columns = self._choose(header, path, exact=True)
             user, text = header.index(str(columns.user)), header.index(str(columns.text))
             order = None if columns.order is None else header.index(columns.order)
             for row in rows:
@@ -94,14 +161,13 @@ class Reader:
                 if len(row) != len(header):
                     raise ValueError(
                         f"line {rows.line_num} of {str(path)!r} has {len(row)} fields, and the"
-                        f" header has {len(header)}: {_hint(self.quotes)}"
+                        f" header has {len(header)}: {hint}"
                     )
-                place = None if order is None else row[order] or None
-                yield Record(row[user], (row[text],), place, rows.line_num)
+                value = None if order is None else row[order] or None
+                yield Record(row[user], (row[text],), value, rows.line_num)
         except csv.Error as problem:
             raise ValueError(
-                f"line {rows.line_num} of {str(path)!r} cannot be read ({problem}):"
-                f" {_hint(self.quotes)}"
+                f"line {rows.line_num} of {str(path)!r} cannot be read ({problem}): {hint}"
             ) from None
 
     def _json(self, path: Path, lines: Iterator[str]) -> Iterator[Record]:
@@ -110,87 +176,66 @@ class Reader:
         if not sample:
             raise ValueError(f"{str(path)!r} is empty")
         names = list(dict.fromkeys(name for _, value in sample for name in value))
-        columns = self._chosen(names, path, exact=False)
+        columns = self._choose(names, path, exact=False)
         for line, value in chain(sample, objects):
-            where = f"line {line} of {str(path)!r}"
-            text = value.get(str(columns.text))
-            texts = text if isinstance(text, list) else [text]
+            user, text = value.get(str(columns.user)), value.get(str(columns.text))
             order = None if columns.order is None else value.get(columns.order)
-            yield Record(
-                _user(value.get(str(columns.user)), where),
-                [_text(text, where) for text in texts] or [None],
-                None if order is None else str(order),
-                line,
-            )
+            yield _checked(user, text, order, line, f"line {line} of {str(path)!r}")
 
-    def _parquet(self, path: Path, stream: ByteStream) -> Iterator[Record]:
-        source = self.scratch / "input.parquet"
+    def _parquet(self, file: InputFile, stream: ByteStream) -> Iterator[Record]:
+        source = file.path
+        if stream.data.peek(4)[:4] != b"PAR1" or file.path.suffix.lower() in COMPRESSED:
+            # Parquet is read from its end, so what is compressed as a whole is unpacked.
+            source = self.scratch / "input.parquet"
+            with source.open("wb") as unpacked:
+                shutil.copyfileobj(stream.data, unpacked)
         try:
-            if stream.data.peek(4)[:4] == b"PAR1" and path.suffix not in (".gz", ".zst", ".zstd"):
-                source = path
-            else:  # Parquet is read from its end, so what is compressed as a whole is unpacked
-                with source.open("wb") as unpacked:
-                    shutil.copyfileobj(stream.data, unpacked)
-            yield from self._parquet_rows(path, source)
+            yield from self._parquet_rows(file, source)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as problem:
             if isinstance(problem, OSError) and problem.errno is not None:
                 raise
             raise ValueError(
-                f"{str(path)!r} is not a whole Parquet file: it is cut short, damaged or something"
-                " else"
+                f"{str(file.path)!r} is not a whole Parquet file: it is cut short, damaged or"
+                " something else"
             ) from None
         finally:
-            if source != path:
+            if source != file.path:
                 source.unlink(missing_ok=True)
 
-    def _parquet_rows(self, path: Path, source: Path) -> Iterator[Record]:
+    def _parquet_rows(self, file: InputFile, source: Path) -> Iterator[Record]:
+        path, row = repr(str(file.path)), 0
         with pq.ParquetFile(source) as table:
-            columns = self._chosen(list(table.schema_arrow.names), path, exact=True)
-            row = 0
+            columns = self._choose(list(table.schema_arrow.names), file.path, exact=True)
             names = [name for name in (columns.user, columns.text, columns.order) if name]
             for batch in table.iter_batches(batch_size=4096, columns=names):
-                self._share = row / table.metadata.num_rows
+                self.position = file.size * row // table.metadata.num_rows
                 try:
-                    users = batch.column(columns.user).to_pylist()
-                    texts = batch.column(columns.text).to_pylist()
-                    orders = batch.column(columns.order).to_pylist() if columns.order else None
+                    values = [batch.column(name).to_pylist() for name in names]
                 except UnicodeDecodeError:
                     raise ValueError(
-                        f"rows {row + 1} to {row + len(batch)} of {str(path)!r} are not all UTF-8"
+                        f"rows {row + 1} to {row + len(batch)} of {path} are not all UTF-8"
                     ) from None
-                for place, (user, text) in enumerate(zip(users, texts, strict=True)):
+                for user, text, *order in zip(*values, strict=True):
                     row += 1
-                    where = f"row {row} of {str(path)!r}"
-                    values = text if isinstance(text, list) else [text]
-                    order = None if orders is None else orders[place]
-                    yield Record(
-                        _user(user, where),
-                        [_text(value, where) for value in values] or [None],
-                        None if order is None else str(order),
-                        row,
-                    )
+                    where = f"row {row} of {path}"
+                    yield _checked(user, text, order[0] if order else None, row, where)
 
     def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
         """A user's file: each line that is not blank is a text, in the order of the file."""
         if self.whole_files:
             yield Record(file.user, ("".join(lines).strip("\r\n"),), None, 1)
             return
-        found = False
+        is_blank = True
         for number, line in enumerate(lines, 1):
-            if text := line.rstrip("\r\n") if line.strip() else "":
-                found = True
-                yield Record(file.user, (text,), str(number), number)
-        if not found:
+            if line.strip():
+                is_blank = False
+                yield Record(file.user, (line.rstrip("\r\n"),), str(number), number)
+        if is_blank:
             yield Record(file.user, (None,), None, 1)
 
 
-def _hint(quotes: bool) -> str:
-    if quotes:
-        return "it is cut short, or its quotes are part of the text (then say no quotes)"
-    return "it is cut short, or its fields are quoted"
-
-
 def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON Lines file, with the number of each one's line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -209,29 +254,22 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, 
         yield number, value
 
 
-def _user(value: Any, where: str) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
+def _checked(user: Any, text: Any, order: Any, line: int, where: str) -> Record:
+    """A record of values that may have any type: a user, a text or a list of them, an order."""
+    if user is not None and (isinstance(user, bool) or not isinstance(user, (str, int))):
         raise ValueError(
-            f"{where} has a user of type {type(value).__name__}: it must be text or a whole number"
+            f"{where} has a user of type {type(user).__name__}: it must be text or a whole number"
         )
-    return _encodable(str(value), where)
-
-
-def _text(value: Any, where: str) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise ValueError(
-            f"{where} has a text of type {type(value).__name__}: it must be text or a list of texts"
-        )
-    return _encodable(value, where)
-
-
-def _encodable(text: str, where: str) -> str:
+    texts = (text or [None]) if isinstance(text, list) else [text]
+    for value in texts:
+        if value is not None and not isinstance(value, str):
+            raise ValueError(
+                f"{where} has a text of type {type(value).__name__}: it must be text or a list of"
+                " texts"
+            )
+    name = None if user is None else str(user)
     try:
-        text.encode()
+        "".join([name or "", *(value for value in texts if value)]).encode()
     except UnicodeEncodeError:
         raise ValueError(f"{where} is not UTF-8: it has half of a surrogate pair") from None
-    return text
+    return Record(name, texts, None if order is None else str(order), line)

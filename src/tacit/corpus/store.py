@@ -1,53 +1,78 @@
-"""A corpus on disk: opened in no time, read one user at a time, whatever its size."""
+"""A corpus on disk: opened in no time, read one user at a time, whatever its size.
+
+A corpus directory holds these files; `corpus.writer` makes them.
+
+    corpus.json     format, counts, options, salt, fingerprint, whose text it is, and the sizes
+                    and digests of the other files
+    users.arrow     one row per user, in order: id, offset, texts, words
+    texts.arrow     one row per text, a user's texts next to each other: text, held_out
+    lines.json      a sample of lines, hashed with the salt, to find them again elsewhere
+    people/         a copy of the ledger of its people, for another installation to take over
+
+A user's texts are the rows offset .. offset + texts of texts.arrow.  Both tables are Arrow IPC
+files of one record batch each, without compression: mapped into memory, one batch costs the same
+to open whatever its size, and a user is read from where the user is.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
+import os
+import struct
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from tacit.corpus import layout, people
+from tacit.corpus import people
 from tacit.corpus.hashing import derived
-from tacit.corpus.lines import LineSketch
-from tacit.corpus.source import Counts, Mask, Progress, Source, UserCorpus, checked_index
-from tacit.corpus.table import Table
-from tacit.corpus.views import Subset, held_out, kept
+from tacit.corpus.sketches import LineSketch
+from tacit.corpus.source import Counts, Mask, Progress, UserCorpus, UserSource
+from tacit.corpus.views import Subset
 
-__all__ = ["Corpus", "held_out", "kept"]
+FORMAT = "tacit corpus"
+VERSION = 2
+META = "corpus.json"
+USERS = "users.arrow"
+TEXTS = "texts.arrow"
+LINES = "lines.json"
+USERS_SCHEMA = pa.schema(
+    [
+        ("id", pa.binary(16)),
+        ("offset", pa.uint64()),
+        ("texts", pa.uint32()),
+        ("words", pa.uint64()),
+    ]
+)
+TEXTS_SCHEMA = pa.schema([("text", pa.large_string()), ("held_out", pa.bool_())])
 
-_PIECE = 1 << 20
 _NEEDED = set(
     "users test_users fingerprint bytes salt digests inputs people overlaps about_people".split()
 )
-_FILES = {
-    "bytes": {layout.USERS, layout.TEXTS},
-    "digests": {layout.USERS, layout.TEXTS, layout.LINES},
-}
+_FILES = {"bytes": {USERS, TEXTS}, "digests": {USERS, TEXTS, LINES}}
+_PIECE = 1 << 20
+_VALUES, _DATA = 1, 2  # Arrow's buffers: 0 marks nulls; text has its ends in 1 and its bytes in 2
 
 
 class Corpus(UserCorpus):
     """All users of a corpus directory, test users first; `train` and `test` are the two parts."""
 
-    def __init__(self, path: Path, meta: Mapping[str, Any], users: Table, texts: Table) -> None:
+    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
         self.path = path
         self._meta = meta
         self._length = int(meta["users"])
-        self._users, self._texts = users, texts
+        self._users = _Table(path / USERS, meta["bytes"][USERS], USERS_SCHEMA)
+        self._texts = _Table(path / TEXTS, meta["bytes"][TEXTS], TEXTS_SCHEMA)
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
         """Map a corpus directory; costs the same for a thousand users and for ten million."""
-        path = Path(path)
-        meta = _read_meta(path)
-        users, texts = (
-            Table(path / name, meta["bytes"][name], schema)
-            for name, schema in layout.SCHEMAS.items()
-        )
-        return cls(path, meta, users, texts)
+        return cls(Path(path), _read_meta(Path(path)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Corpus.open, (self.path,)  # another process maps the files by itself
@@ -56,33 +81,29 @@ class Corpus(UserCorpus):
         return self._length
 
     def user_id(self, index: int) -> str:
-        return self._users.read("id", 16 * checked_index(index, self._length), 16).hex()
+        return self._users.read("id", 16 * self._checked(index), 16).hex()
 
     def texts(self, index: int) -> list[str]:
-        return self._texts.texts("text", *self._place(index))
+        return self._texts.texts("text", *self._rows(index))
 
     def text(self, index: int, position: int) -> str:
-        start, count = self._place(index)
+        start, count = self._rows(index)
         if not 0 <= position < count:
             raise IndexError(f"text {position} of {count}")
         return self._texts.texts("text", start + position, 1)[0]
 
     def text_count(self, index: int) -> int:
-        return self._place(index)[1]
+        return self._rows(index)[1]
 
     def text_counts(self) -> Counts:
         return self._users.column("texts")
 
-    def word_count(self, index: int) -> int:
-        """How many words, divided at blanks, a user has."""
-        return self._users.numbers("words", checked_index(index, self._length), 1)[0]
-
     def word_counts(self) -> Counts:
-        """How many words each user has."""
+        """The number of words, divided at blanks, of each user."""
         return self._users.column("words")
 
     def held_out_mask(self, index: int) -> Mask:
-        start, count = self._place(index)
+        start, count = self._rows(index)
         skipped = start % 8
         data = self._texts.read("held_out", start // 8, (skipped + count + 7) // 8)
         bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
@@ -93,11 +114,11 @@ class Corpus(UserCorpus):
         return str(self._meta["fingerprint"])
 
     @property
-    def train(self) -> Source:
+    def train(self) -> UserSource:
         return Subset(self, range(int(self._meta["test_users"]), self._length))
 
     @property
-    def test(self) -> Source:
+    def test(self) -> UserSource:
         return Subset(self, range(int(self._meta["test_users"])))
 
     @property
@@ -134,13 +155,14 @@ class Corpus(UserCorpus):
 
     def verify(self, progress: Progress | None = None) -> None:
         """Hash the files again; one that is not what corpus.json says is named and refused."""
-        files = [self.path / name for name in self._meta["digests"]]
-        total, done = sum(file.stat().st_size for file in files if file.exists()), 0
-        for name, expected in self._meta["digests"].items():
+        paths = {self.path / name: digest for name, digest in self._meta["digests"].items()}
+        for path in paths:
+            if not path.exists():
+                raise ValueError(f"{str(path)!r} is missing: ingest the input again")
+        total, done = sum(path.stat().st_size for path in paths), 0
+        for path, expected in paths.items():
             digest = hashlib.sha256()
-            if not (self.path / name).exists():
-                raise ValueError(f"{str(self.path / name)!r} is missing: ingest the input again")
-            with (self.path / name).open("rb") as file:
+            with path.open("rb") as file:
                 while data := file.read(_PIECE):
                     digest.update(data)
                     done += len(data)
@@ -148,8 +170,8 @@ class Corpus(UserCorpus):
                         progress(done, total)
             if digest.hexdigest() != expected:
                 raise ValueError(
-                    f"{str(self.path / name)!r} was changed since it was ingested: its SHA-256 is"
-                    f" not the one in {layout.META}; ingest the input again"
+                    f"{str(path)!r} was changed since it was ingested: its SHA-256 is not the one"
+                    f" in {META}; ingest the input again"
                 )
 
     @property
@@ -159,12 +181,12 @@ class Corpus(UserCorpus):
 
     @property
     def line_key(self) -> bytes:
-        """What the sketch of lines is keyed with."""
+        """The key of `line_sketch`."""
         return bytes.fromhex(self._meta["salt"])
 
     def line_sketch(self) -> LineSketch:
         """A sample of the lines of all texts."""
-        path = self.path / layout.LINES
+        path = self.path / LINES
         try:
             return LineSketch.from_json(json.loads(path.read_bytes()))
         except OSError as problem:
@@ -173,36 +195,92 @@ class Corpus(UserCorpus):
             raise ValueError(f"{str(path)!r} is damaged: ingest the input again") from None
 
     def info(self) -> dict[str, Any]:
-        """What corpus.json says, but for the salt, which protects the ids."""
         return {name: value for name, value in self._meta.items() if name != "salt"}
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """A user's first row in the table of texts, and how many there are."""
-        index = checked_index(index, self._length)
+    def _rows(self, index: int) -> tuple[int, int]:
+        """A user's first row in the table of texts, and how many rows there are."""
+        index = self._checked(index)
         last = index == self._length - 1
         start, *end = self._users.numbers("offset", index, 1 if last else 2)
         return start, (end[0] if end else len(self._texts)) - start
 
 
+class _Table:
+    """An Arrow file of one record batch, mapped into memory, and read in pieces here and there.
+
+    Opening it costs the same whatever its size.
+    """
+
+    def __init__(self, path: Path, size: int, schema: pa.Schema) -> None:
+        actual = path.stat().st_size if path.exists() else 0
+        if actual != size:
+            raise ValueError(
+                f"{str(path)!r} is damaged: it has {actual:,} bytes instead of {size:,}"
+            )
+        self._file = path.open("rb")
+        # Not pyarrow's own memory map: that one asks the system to read ahead all of the file.
+        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        try:
+            self._batch = pa.ipc.open_file(mapped).get_batch(0)
+            if self._batch.schema != schema:
+                raise pa.ArrowInvalid("other columns")
+        except (pa.ArrowInvalid, ValueError):
+            raise ValueError(f"{str(path)!r} is damaged: it does not hold its table") from None
+        self._starts = {
+            (name, number): buffer.address - mapped.address
+            for name, column in zip(schema.names, self._batch.columns, strict=True)
+            for number, buffer in enumerate(column.buffers())
+            if buffer is not None
+        }
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def column(self, name: str) -> Counts:
+        """A whole column of numbers."""
+        values = self._batch.column(name).to_numpy()
+        return np.asarray(values, dtype=np.int64)
+
+    def read(self, name: str, start: int, size: int, buffer: int = _VALUES) -> bytes:
+        """Some bytes of a column.
+
+        Read from the file and not through the mapping: a user is on pages that nothing else
+        touched, and a page fault costs several times what this call does.
+        """
+        return os.pread(self._file.fileno(), size, self._starts[name, buffer] + start)
+
+    def numbers(self, name: str, start: int, count: int) -> list[int]:
+        """Some values of a column of 64-bit numbers, or ends of texts."""
+        return list(struct.unpack(f"<{count}q", self.read(name, 8 * start, 8 * count)))
+
+    def texts(self, name: str, start: int, count: int) -> list[str]:
+        """Some values of a column of text."""
+        ends = self.numbers(name, start, count + 1)
+        first = ends[0]
+        data = self.read(name, first, ends[-1] - first, _DATA)
+        return [data[start - first : end - first].decode() for start, end in pairwise(ends)]
+
+
 def _read_meta(path: Path) -> dict[str, Any]:
+    """What corpus.json says; a folder that is no whole corpus of this version is refused."""
     if not path.exists():
         raise ValueError(f"there is no corpus at {str(path)!r}: make one with tacit ingest")
     try:
-        meta = json.loads((path / layout.META).read_text(encoding="utf-8"))
+        meta = json.loads((path / META).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
-            f"{str(path)!r} is not a corpus: it has no {layout.META}; make one with tacit ingest"
+            f"{str(path)!r} is not a corpus: it has no {META}; make one with tacit ingest"
         ) from None
     except ValueError:
-        raise ValueError(f"{str(path / layout.META)!r} is not JSON: it is damaged") from None
-    if not isinstance(meta, dict) or meta.get("format") != layout.FORMAT:
-        raise ValueError(f"{str(path / layout.META)!r} does not describe a corpus of tacit")
-    if meta.get("version") != layout.VERSION:
+        raise ValueError(f"{str(path / META)!r} is not JSON: it is damaged") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise ValueError(f"{str(path / META)!r} does not describe a corpus of tacit")
+    if meta.get("version") != VERSION:
         raise ValueError(
             f"the corpus {str(path)!r} has format version {meta.get('version')}; this tacit reads"
-            f" version {layout.VERSION}: ingest its input again"
+            f" version {VERSION}: ingest its input again"
         )
     missing = _NEEDED - set(meta)
     if missing or any(set(meta[name]) != files for name, files in _FILES.items()):
-        raise ValueError(f"{str(path / layout.META)!r} is damaged: {sorted(missing)} is missing")
+        raise ValueError(f"{str(path / META)!r} is damaged: {sorted(missing)} is missing")
     return meta

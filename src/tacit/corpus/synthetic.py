@@ -1,10 +1,10 @@
-"""People who do not exist: any number of users, each computed when it is asked for.
+"""Users who do not exist: any number of them, each computed when it is asked for.
 
 A word is drawn by its rank from Zipf's law over the vocabulary.  Of the words, half follow from
 the `order` words before them (one of BRANCHES successors of that context, the same for all
 users), so there is something to learn; of the rest, half are drawn from the user's topic (the
 same law over a vocabulary in another order), so users differ.  Every draw is a function of (seed,
-user, position): user i is the same whoever asks, and whatever the number of users.
+user, position): user i is the same in every corpus of that seed, whatever the number of users.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus import hashing
-from tacit.corpus.shuffle import Words, mixed
-from tacit.corpus.source import Mask, Progress, Source, UserCorpus, checked_index
+from tacit.corpus.hashing import Words, mixed
+from tacit.corpus.source import Mask, Progress, UserCorpus, UserSource
 from tacit.corpus.views import Subset
 
 BRANCHES = 4
@@ -31,7 +31,13 @@ _SYLLABLES = [consonant + vowel for vowel in "aeiou" for consonant in "tnsrhldcm
 
 @dataclass(frozen=True)
 class SyntheticOptions:
-    """How many users of how many words, and how their words are drawn."""
+    """How many users of how many words, and how their words are drawn.
+
+    words, words_per_text: words of each user in all, and of each text but perhaps the last.
+    vocabulary: the number of different words.
+    topics: users are divided into this many groups that prefer different words.
+    order: the number of words before a word that it may follow from; 0 for none.
+    """
 
     users: int = 1000
     words: int = 100
@@ -64,7 +70,7 @@ class SyntheticCorpus(UserCorpus):
         ranks = np.arange(1, self.options.vocabulary + 1)
         weights = np.cumsum(1.0 / ranks)
         self._below = weights / weights[-1]
-        self._spelling = [spelled(rank) for rank in range(self.options.vocabulary)]
+        self._spelling = [spelling(rank) for rank in range(self.options.vocabulary)]
         digest = hashlib.sha256(f"tacit synthetic {self.options.seed}".encode()).digest()
         self._key = np.frombuffer(digest[:8], "<u8")[0]
 
@@ -76,14 +82,14 @@ class SyntheticCorpus(UserCorpus):
         return f"synthetic-{self.options.seed}-{index}"
 
     def user_id(self, index: int) -> str:
-        index = checked_index(index, len(self))
+        index = self._checked(index)
         return hashing.derived("synthetic user", self.raw_id(index))[:32]
 
     def texts(self, index: int) -> list[str]:
-        return self._block(np.array([checked_index(index, len(self))]))[0]
+        return self._block(np.array([self._checked(index)]))[0]
 
     def text_count(self, index: int) -> int:
-        checked_index(index, len(self))
+        self._checked(index)
         return -(-self.options.words // self.options.words_per_text)
 
     def text_counts(self) -> npt.NDArray[np.int64]:
@@ -126,11 +132,11 @@ class SyntheticCorpus(UserCorpus):
         return hashing.derived("synthetic", self.options)
 
     @property
-    def train(self) -> Source:
+    def train(self) -> UserSource:
         return Subset(self, np.flatnonzero(~self._is_test))
 
     @property
-    def test(self) -> Source:
+    def test(self) -> UserSource:
         return Subset(self, np.flatnonzero(self._is_test))
 
     def info(self) -> dict[str, Any]:
@@ -156,9 +162,9 @@ class SyntheticCorpus(UserCorpus):
         """The texts of some users."""
         words, size = self.options.words, self.options.words_per_text
         ranks = self._ranks(users).reshape(len(users), -1)[:, :words].tolist()
-        spelling = self._spelling.__getitem__
+        spell = self._spelling.__getitem__
         return [
-            [" ".join(map(spelling, row[i : i + size])) for i in range(0, words, size)]
+            [" ".join(map(spell, row[i : i + size])) for i in range(0, words, size)]
             for row in ranks
         ]
 
@@ -169,10 +175,10 @@ class SyntheticCorpus(UserCorpus):
         own = mixed(self._key + users.astype(np.uint64) * _STEP)
         topic = (own % np.uint64(options.topics)).astype(np.int64)[:, None]
         context: list[Words] = [np.zeros((len(users), texts), np.uint64)] * options.order
-        found = np.empty((len(users), texts, size), np.int64)
+        ranks = np.empty((len(users), texts, size), np.int64)
         for position in range(size):
-            place = (np.arange(texts) * size + position).astype(np.uint64)[None, :]
-            draw = mixed(own[:, None] + (place + np.uint64(1)) * _STEP)
+            index = (np.arange(texts) * size + position).astype(np.uint64)[None, :]
+            draw = mixed(own[:, None] + (index + np.uint64(1)) * _STEP)
             rank = self._rank(mixed(draw + _STEP))
             # Topics take every t-th word of the vocabulary, starting elsewhere.
             topical = (rank * (2 * topic + 3) + 31 * topic) % options.vocabulary
@@ -186,8 +192,8 @@ class SyntheticCorpus(UserCorpus):
                 follows = self._rank(mixed(state + branch * _STEP))
                 rank = np.where(bits & np.uint64(2), follows, rank)
                 context = [*context[1:], rank.astype(np.uint64) + np.uint64(1)]
-            found[:, :, position] = rank
-        return found
+            ranks[:, :, position] = rank
+        return ranks
 
     def _rank(self, bits: Words) -> npt.NDArray[np.int64]:
         """Zipf's law by inversion of 53-bit uniform draws."""
@@ -195,7 +201,7 @@ class SyntheticCorpus(UserCorpus):
         return np.searchsorted(self._below, uniform, side="right").astype(np.int64)
 
 
-def spelled(rank: int) -> str:
+def spelling(rank: int) -> str:
     """A made-up word for each rank: the more frequent, the shorter."""
     word = _SYLLABLES[rank % 100]
     while rank := rank // 100:

@@ -1,36 +1,36 @@
-"""Writing a corpus directory from users that arrive in order, a block of them at a time."""
+"""Writing a corpus directory, whole or not at all, from users that arrive a block at a time.
+
+The work is done in a hidden folder beside the output (`workspace`), of which nothing stays behind
+whatever happens; the finished directory gets its name last.  See `corpus.store` for its files.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tacit.corpus import layout
+from tacit.corpus import store
 from tacit.corpus.files import sha256_of
-from tacit.corpus.lines import LineSketch
+from tacit.corpus.grouping import Block
+from tacit.corpus.sketches import LineSketch
 from tacit.privacy import durable
 
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
-
-
-class Block(NamedTuple):
-    """Some whole users: one row per user, and their texts one after the other."""
-
-    keys: npt.NDArray[np.uint64]  # two numbers each, without salt: fingerprinted and not stored
-    ids: bytes  # 16 for each user
-    folded: npt.NDArray[np.uint64]  # the same for ids that differ in case or blanks only
-    text_counts: npt.NDArray[np.int64]
-    word_counts: npt.NDArray[np.int64]
-    texts: pa.Array
-    held_out: npt.NDArray[np.bool_]
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL_WORDS = ("No space left", "File too large", "quota exceeded", "max_temp_directory_size")
 
 
 class CorpusWriter:
@@ -42,7 +42,7 @@ class CorpusWriter:
 
     def __init__(self, path: Path, scratch: Path) -> None:
         self.path = path
-        path.mkdir(mode=0o700)  # people's text: nobody else's business
+        path.mkdir(mode=0o700)  # people's text is for its owner only
         scratch.mkdir()
         self._scratch = scratch
         self._raw = {name: (scratch / name).open("wb") for name in _RAW}
@@ -56,7 +56,6 @@ class CorpusWriter:
         """Write a block."""
         if not len(block.keys):
             return
-        data, ends = text_bytes(block.texts)
         first = np.cumsum(block.text_counts) - block.text_counts + self.counts["texts"]
         held_out = block.held_out.astype(np.uint8)
         columns: dict[str, Any] = {
@@ -64,8 +63,8 @@ class CorpusWriter:
             "offset": first.astype(np.uint64),
             "texts": block.text_counts.astype(np.uint32),
             "words": block.word_counts.astype(np.uint64),
-            "text_ends": ends + self._text_bytes,
-            "text": data,
+            "text_ends": block.text_ends + self._text_bytes,
+            "text": block.text,
             "held_out": held_out,
         }
         for name, column in columns.items():
@@ -73,15 +72,15 @@ class CorpusWriter:
         hashed: dict[str, Any] = {
             "keys": block.keys.astype(">u8"),
             "sizes": block.text_counts.astype("<i8"),
-            "lengths": np.diff(ends, prepend=0).astype("<i8"),
-            "texts": data,
+            "lengths": np.diff(block.text_ends, prepend=0).astype("<i8"),
+            "texts": block.text,
             "held_out": held_out,
         }
         for name, column in hashed.items():
             self._digests[name].update(column)
-        self._text_bytes += len(data)
+        self._text_bytes += len(block.text)
         self.counts["users"] += len(block.keys)
-        self.counts["texts"] += len(ends)
+        self.counts["texts"] += len(block.text_ends)
         self.counts["held_out_texts"] += int(held_out.sum())
         self.counts["words"] += int(block.word_counts.sum())
 
@@ -92,34 +91,27 @@ class CorpusWriter:
         ids = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), users, [None, self._mapped("id")])
         sizes = [
             pa.Array.from_buffers(field.type, users, [None, self._mapped(field.name)])
-            for field in list(layout.USERS_SCHEMA)[1:]
+            for field in list(store.USERS_SCHEMA)[1:]
         ]
-        self._write(layout.USERS, layout.USERS_SCHEMA, [ids, *sizes])
+        self._write_table(store.USERS, store.USERS_SCHEMA, [ids, *sizes])
         bits = np.packbits(np.frombuffer(self._mapped("held_out"), np.uint8), bitorder="little")
         held_out = pa.Array.from_buffers(pa.bool_(), texts, [None, pa.py_buffer(bits)])
         text = pa.LargeStringArray.from_buffers(
             texts, self._mapped("text_ends"), self._mapped("text")
         )
-        self._write(layout.TEXTS, layout.TEXTS_SCHEMA, [text, held_out])
-        sketch = json.dumps(lines.as_json()) + "\n"
-        (self.path / layout.LINES).write_text(sketch, encoding="utf-8")
-        durable.sync(self.path / layout.LINES)
+        self._write_table(store.TEXTS, store.TEXTS_SCHEMA, [text, held_out])
+        self._write_json(store.LINES, lines.as_json())
+        tables = [self.path / name for name in (store.USERS, store.TEXTS)]
         whole = {
-            "format": layout.FORMAT,
-            "version": layout.VERSION,
+            "format": store.FORMAT,
+            "version": store.VERSION,
             **self.counts,
             **meta,
             "fingerprint": self.fingerprint(meta["test_users"]),
-            "bytes": {
-                name: (self.path / name).stat().st_size for name in (layout.USERS, layout.TEXTS)
-            },
-            "digests": {
-                name: sha256_of(self.path / name)
-                for name in (layout.USERS, layout.TEXTS, layout.LINES)
-            },
+            "bytes": {path.name: path.stat().st_size for path in tables},
+            "digests": {path.name: sha256_of(path) for path in [*tables, self.path / store.LINES]},
         }
-        (self.path / layout.META).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-        durable.sync(self.path / layout.META)
+        self._write_json(store.META, whole, indent=2)
         durable.sync(self.path)
 
     def close(self) -> None:
@@ -129,7 +121,7 @@ class CorpusWriter:
 
     def fingerprint(self, test_users: int) -> str:
         """The digest of all users and texts so far, and of the split; the salt is not in it."""
-        digest = hashlib.sha256(f"{layout.FORMAT} {layout.VERSION}".encode())
+        digest = hashlib.sha256(f"{store.FORMAT} {store.VERSION}".encode())
         digest.update(json.dumps([self.counts["users"], test_users]).encode())
         for part in self._digests.values():
             digest.update(part.digest())
@@ -138,15 +130,109 @@ class CorpusWriter:
     def _mapped(self, name: str) -> pa.Buffer:
         return pa.py_buffer(np.memmap(self._scratch / name, np.uint8, "r"))
 
-    def _write(self, name: str, schema: pa.Schema, columns: list[pa.Array]) -> None:
+    def _write_table(self, name: str, schema: pa.Schema, columns: list[pa.Array]) -> None:
         path = self.path / name
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as table:
             table.write_batch(pa.record_batch(columns, schema=schema))
         durable.sync(path)
 
+    def _write_json(self, name: str, data: Mapping[str, Any], indent: int | None = None) -> None:
+        path = self.path / name
+        path.write_text(json.dumps(data, indent=indent) + "\n", encoding="utf-8")
+        durable.sync(path)
 
-def text_bytes(texts: pa.Array) -> tuple[pa.Buffer, npt.NDArray[np.int64]]:
-    """Texts one after the other in UTF-8, and where each of them ends."""
-    texts = texts.cast(pa.large_string())
-    ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, texts.offset * 8)
-    return texts.buffers()[2][int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]
+
+@contextmanager
+def workspace(out: Path) -> Iterator[Path]:
+    """A folder `.<name>.partial` beside `out`; it is gone at the end, whatever happened.
+
+    What a killed run left under that name is removed first; while another run holds it, this one
+    is refused.  Folders made on the way to `out` are removed again if nothing was put there.
+    """
+    if out.exists() or out.is_symlink():
+        raise ValueError(f"{str(out)!r} exists already: choose another output, or remove it first")
+    made = _made_parents(out)
+    work = out.with_name(f".{out.name}.partial")
+    lock = out.with_name(f".{out.name}.partial.lock")
+    try:
+        with _locked(lock, out):
+            if work.exists():
+                shutil.rmtree(work)
+            work.mkdir(mode=0o700)
+            try:
+                with _disk_errors(out):
+                    yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+    finally:
+        for folder in made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def move_in(folder: Path, out: Path) -> None:
+    """Give a finished folder its name."""
+    if out.exists():
+        raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
+    folder.rename(out)
+    durable.sync(out.parent)
+
+
+def _made_parents(out: Path) -> list[Path]:
+    """Make the folders on the way to `out`; returns those that were missing, innermost first."""
+    missing = []
+    for folder in out.absolute().parents:
+        if folder.exists():
+            if not folder.is_dir():
+                raise ValueError(f"{str(folder)!r} is a file, so {str(out)!r} cannot be in it")
+            break
+        missing.append(folder)
+    try:
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ValueError(
+            f"cannot make the folder of {str(out)!r}: {problem.strerror or problem}"
+        ) from None
+    return missing
+
+
+@contextmanager
+def _locked(lock: Path, out: Path) -> Iterator[None]:
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as problem:
+        raise ValueError(
+            f"cannot write beside {str(out)!r}: {problem.strerror or problem}"
+        ) from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _disk_errors(out: Path) -> Iterator[None]:
+    """A full disk in one sentence, whichever library noticed it."""
+    try:
+        yield
+    except (duckdb.Error, OSError, RuntimeError) as problem:
+        words = str(problem)
+        # DuckDB turns Ctrl-C during a query into one of these two.
+        if isinstance(problem, duckdb.InterruptException) or (
+            isinstance(problem, RuntimeError) and "interrupted" in words
+        ):
+            raise KeyboardInterrupt from None
+        if getattr(problem, "errno", None) in _FULL or any(full in words for full in _FULL_WORDS):
+            raise ValueError(
+                f"the disk that {str(out)!r} is to be on is full; nothing was left on it"
+            ) from problem
+        if isinstance(problem, duckdb.OutOfMemoryException):
+            raise ValueError("memory_limit is too small for this input: give it more") from problem
+        if isinstance(problem, duckdb.Error):
+            raise ValueError(f"grouping by user failed: {words.splitlines()[0]}") from problem
+        raise

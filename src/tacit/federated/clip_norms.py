@@ -144,6 +144,7 @@ def measured(
 
 
 def _norms(model: LanguageModel, round: int, updates: Sequence[NDArray[np.float32]]) -> Norms:
+    """The norm of each layer of each update, in float64."""
     names = tuple(name for name, _ in model.parameter_vectors())
     cuts = np.cumsum(layer_sizes(model))[:-1]
     rows = [
@@ -157,6 +158,7 @@ def _norms(model: LanguageModel, round: int, updates: Sequence[NDArray[np.float3
 
 
 def _diverged(round: int) -> str:
+    """The error message for updates that are not finite."""
     return (
         f"after {round} rounds a user's update without clipping is not finite: lower"
         " update.learning_rate"

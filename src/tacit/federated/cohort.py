@@ -75,9 +75,11 @@ class CachedUsers:
         return len(self.cache)
 
     def tokens(self, index: int) -> Tokens:
+        """The user's tokens, read from the memory-mapped cache."""
         return self.cache.tokens(index)
 
     def key(self, index: int) -> str:
+        """The user's hashed id in the corpus."""
         return self.source.user_id(index)
 
 
@@ -213,6 +215,7 @@ def clip_function(task: Task, job: Job, tokens: Tokens) -> Clip:
 
 
 def _diagnosed(plan: RoundPlan, clip_state: ClipState, result: UserResult) -> Diagnostics:
+    """The diagnostics of one user: was any norm above its bound before the clip?"""
     square = _squares(result.update)
     if not math.isfinite(square) and not np.isfinite(result.update).all():
         return Diagnostics(users=1, not_finite=1)
@@ -237,6 +240,7 @@ def _diagnosed(plan: RoundPlan, clip_state: ClipState, result: UserResult) -> Di
 
 
 def _squares(block: NDArray[Any]) -> float:
+    """The sum of squares in the update's own precision: good enough for diagnostics."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(block, block))
 

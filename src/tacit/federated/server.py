@@ -32,9 +32,11 @@ class ServerSGD:
         checks.positive("learning_rate", self.learning_rate)
 
     def initial(self, size: int) -> State:
+        """No state."""
         return {}
 
     def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
+        """theta + learning_rate * average."""
         _check_size(weights, average)
         return _moved(weights, self.learning_rate * average), {}
 
@@ -53,9 +55,11 @@ class ServerMomentum:
         check_flag("nesterov", self.nesterov)
 
     def initial(self, size: int) -> State:
+        """The velocity v, zero before the first round."""
         return {"velocity": np.zeros(size, np.float32)}
 
     def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
+        """theta + learning_rate * direction, and the new velocity."""
         _check_size(weights, average)
         velocity = self.momentum * _float64(state, "velocity", len(weights)) + average
         direction = average + self.momentum * velocity if self.nesterov else velocity
@@ -87,6 +91,7 @@ class ServerAdam:
         checks.positive("stabiliser", self.stabiliser)
 
     def initial(self, size: int) -> State:
+        """The moments m and v, and the number of steps t."""
         return {
             "mean": np.zeros(size, np.float32),
             "square": np.zeros(size, np.float32),
@@ -94,6 +99,7 @@ class ServerAdam:
         }
 
     def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
+        """theta + learning_rate * direction, and the new moments."""
         _check_size(weights, average)
         t = int(_array(state, "step", 1)[0]) + 1
         m = self.beta1 * _float64(state, "mean", len(weights)) + (1 - self.beta1) * average
@@ -121,6 +127,7 @@ def normalised(model: LanguageModel, weights: Weights) -> Weights:
 
 
 def _moved(weights: Weights, step: Average) -> Weights:
+    """theta + step, added in float64 and rounded once."""
     return (weights + step).astype(np.float32)
 
 
@@ -133,6 +140,7 @@ def _check_size(weights: Weights, average: Average) -> None:
 
 
 def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
+    """One array of the state; `ValueError` if it is missing or of another size."""
     if name not in state or state[name].shape != (size,):
         shape = list(state[name].shape) if name in state else "none"
         raise ValueError(f"the optimizer's state must have {size} values of {name!r}, got {shape}")
@@ -144,5 +152,6 @@ def _float64(state: State, name: str, size: int) -> NDArray[np.float64]:
 
 
 def _check_decay(name: str, value: float) -> None:
+    """Raise `ValueError` unless the value is at least 0 and below 1."""
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value}")

@@ -143,6 +143,7 @@ class FedSGD:
 
 
 def _steps(sampled: SampledSoftmax | None, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
+    """Where the local steps happen: the whole model, or its candidates under a sampled softmax."""
     return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
 
 

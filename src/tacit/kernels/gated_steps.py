@@ -137,6 +137,7 @@ class _WithCells(GatedStep):
     forget_gate: int
 
     def prepare(self, rows: int, cells: int) -> None:
+        """Views by gate and by step, made once: slicing a tensor costs more than small sums."""
         N, C = rows * self.steps, cells
         memory = torch.zeros(N + rows, C)  # the first of them is the state before any step
         self.cells_before = memory[:N]
@@ -160,6 +161,11 @@ class _WithCells(GatedStep):
         self.d_cells = self.carried.unsqueeze(1)
 
     def run(self) -> None:
+        """Steps forward; then, for all steps at once, the factors of the backward pass.
+
+        For a sigmoid s the factor is s (1 - s) times what the gate multiplies; for the output gate
+        that is tanh(c), and `through` is o (1 - tanh(c)^2), which leads from dh to dc.
+        """
         for t in range(self.steps):
             self.each_sum[t].addmm_(self.before[t], self.recurrent.t())
             self.each_sigmoids[t].sigmoid_()
@@ -184,6 +190,10 @@ class _WithCells(GatedStep):
         raise NotImplementedError
 
     def run_back(self) -> None:
+        """From the last step to the first, with dc carried in place:
+
+        dh_t += d_sums_(t+1) W_h,   dc_t = dc_(t+1) f_(t+1) + dh_t o_t (1 - tanh(c_t)^2)
+        """
         dc = self.carried.zero_()
         for t in reversed(range(self.steps)):
             dh = self.each_d_hidden[t]
@@ -202,10 +212,12 @@ class _LSTMLayer(_WithCells):
     gates, output_gate, forget_gate = 4, 2, 1
 
     def next_cells(self, t: int) -> None:
+        """c' = f c + i g."""
         i, f, _, g = self.each_value[t]
         torch.mul(f, self.each_before[t], out=self.each_after[t]).addcmul_(i, g)
 
     def cell_factors(self) -> None:
+        """dc/d i = i (1 - i) g,   dc/d f = f (1 - f) c,   dc/d g = i (1 - g^2)."""
         i, _, _, g = self.values
         self.factor[0].mul_(g)
         self.factor[1].mul_(self.cells_before)
@@ -219,10 +231,12 @@ class _CIFGLayer(_WithCells):
     gates, output_gate, forget_gate = 3, 1, 0
 
     def next_cells(self, t: int) -> None:
+        """c' = f c + (1 - f) g."""
         f, _, g = self.each_value[t]
         torch.lerp(g, self.each_before[t], f, out=self.each_after[t])
 
     def cell_factors(self) -> None:
+        """dc/d f = f (1 - f) (c - g),   dc/d g = (1 - f) (1 - g^2)."""
         f, _, g = self.values
         torch.sub(self.cells_before, g, out=self.scratch)
         self.factor[0].mul_(self.scratch)
@@ -236,6 +250,7 @@ class _GRULayer(GatedStep):
     gates = 3
 
     def prepare(self, rows: int, cells: int) -> None:
+        """Views of the gates r and z, and of the candidate n, by their kind and by step."""
         N, C = rows * self.steps, cells
         self.cut = 2 * C
         self.reset_hidden = torch.empty(N, C)  # r h, what the candidate sees of the state
@@ -251,6 +266,10 @@ class _GRULayer(GatedStep):
         self.each_d_value = [d.view(rows, 3, C).unbind(1) for d in self.each_d_sum]
 
     def run(self) -> None:
+        """Steps forward; then the factors, for all steps at once:
+
+        dh'/d z = z (1 - z) (h - n),   dh'/d n = (1 - z) (1 - n^2),   d(r h)/d r = r (1 - r) h
+        """
         for t in range(self.steps):
             h, gates = self.before[t], self.each_gates[t]
             r, z, n = self.each_value[t]
@@ -265,6 +284,10 @@ class _GRULayer(GatedStep):
         torch.mul(1 - z, 1 - n * n, out=self.factor[2])
 
     def run_back(self) -> None:
+        """From the last step to the first, with W_n and W_rz the recurrent kernels:
+
+        d(r h)_t = dn_t W_n,   dh_t += dh_(t+1) z + d(r h)_(t+1) r + [dr, dz]_(t+1) W_rz
+        """
         for t in reversed(range(self.steps)):
             dh = self.each_d_hidden[t]
             if t + 1 < self.steps:
@@ -278,6 +301,7 @@ class _GRULayer(GatedStep):
             torch.mul(factors[0], self.d_reset_hidden, out=dr)
 
     def descend(self, inputs: Tensor, learning_rate: float) -> None:
+        """The step on the parameters; the candidate's kernel met r h where the gates' met h."""
         # The candidate's kernel met r h where those of the gates met h; nothing reads h again.
         p, cut, eta = self.p, self.cut, learning_rate
         p.kernel[:cut].addmm_(self.d_sums[:, :cut].t(), self.entering, alpha=-eta)

@@ -83,6 +83,7 @@ class _Kernel:
 
     @classmethod
     def of(cls, built: native.Library) -> _Kernel:
+        """Declare the types of the library's two functions."""
         library = built.functions
         pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
         library.tacit_workspace.argtypes = [pointer]
@@ -109,6 +110,7 @@ class _KernelStep:
         self._workspace = torch.empty(0)
 
     def step(self, batch: Batch, learning_rate: float, pull: float, project: bool) -> float:
+        """The same step as `TorchStep.step`, on the same memory."""
         p = self._parameters
         shape = (ctypes.c_int64 * 9)(
             *self._sizes,
@@ -262,6 +264,7 @@ class HandwrittenSGD:
 
     @property
     def config(self) -> RecurrentConfig:
+        """The configuration of the model."""
         return self._config
 
     @property
@@ -338,6 +341,7 @@ class HandwrittenSGD:
 def _step_in(
     form: Form, parameters: Parameters, config: RecurrentConfig, model: type[RecurrentModel]
 ) -> _Step:
+    """The step in the form that is asked for; `ValueError` if it cannot be built here."""
     if form not in get_args(Form):
         raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
     kernel = None

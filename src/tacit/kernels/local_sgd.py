@@ -1,5 +1,8 @@
 """Where a user's local steps happen: a model's weights, and one step of gradient descent on them.
 
+`local_sgd_for` gives the fastest there is for a model: steps written by hand for the recurrent
+models of one layer (`kernels.handwritten`), and automatic differentiation for any other.
+
 There is one `LocalSGD` per process, and every user starts it anew with `load`, so nothing of one
 user may be left in it for the next.
 """
@@ -127,9 +130,11 @@ class AutogradSGD:
 
     @property
     def config(self) -> ModelConfig:
+        """The configuration of the model."""
         return self._model.config
 
     def load(self, weights: Weights) -> None:
+        """Begin at these weights, with the buffers that the model came with and a fresh seed."""
         self.set_weights(weights)
         self._start.copy_(self._theta)
         for buffer, initial in self._buffers:
@@ -140,6 +145,7 @@ class AutogradSGD:
     def step(
         self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
+        """One step: first the pull of the penalty, then the gradient, then the projection."""
         total, gradients = 0.0, None
         if rows.examples:
             total, gradients = self._gradients(rows)
@@ -157,16 +163,20 @@ class AutogradSGD:
     def steps(
         self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
+        """A step on each batch in turn."""
         for rows in batches:
             yield self.step(rows, learning_rate, penalty=penalty), rows.examples
 
     def weights(self) -> Weights:
+        """A copy of theta in float32 on the CPU."""
         return self._theta.to("cpu", torch.float32, copy=True).numpy()
 
     def update(self) -> Weights:
+        """theta - theta^0, where theta^0 are the weights that were loaded, in float32."""
         return self.weights() - self._loaded
 
     def set_weights(self, weights: Weights) -> None:
+        """Replace theta, converted to the model's type and device."""
         if weights.shape != tuple(self._theta.shape):
             raise ValueError(
                 f"weights must be one flat vector of {len(self._theta)} values, got shape"
@@ -178,6 +188,7 @@ class AutogradSGD:
         self._theta[first : first + len(values)] = _as_tensor(values)
 
     def resized(self, vocab_size: int) -> AutogradSGD:
+        """Local steps of the same model with another number of words, made once per number."""
         if vocab_size not in self._resized:
             model = resized_model(self.config, vocab_size).to(self._device, self._theta.dtype)
             self._resized[vocab_size] = AutogradSGD(model)

@@ -119,12 +119,14 @@ class CandidateSGD:
         self._whole = self._start = np.empty(0, np.float32)
 
     def load(self, weights: Weights) -> None:
+        """Begin at these weights of the whole model; the candidates' rows are gathered."""
         self._whole = self._start = weights
         self._few.load(self._gathered(weights))
 
     def step(
         self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
+        """One step of the small model; rows outside of the candidates stay where they are."""
         few = self._renamed(rows)
         total = self._few.step(few, learning_rate, penalty=penalty, project=project)
         self._put_back()
@@ -133,6 +135,7 @@ class CandidateSGD:
     def steps(
         self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
+        """A step on each batch in turn."""
         few = map(self._renamed, batches)
         for taken in self._few.steps(few, learning_rate, penalty=penalty):
             self._put_back()
@@ -149,6 +152,7 @@ class CandidateSGD:
             self._few.set_part(len(self._words) * self._vectors[1], self._correction)
 
     def weights(self) -> Weights:
+        """The whole model's weights, with the candidates' rows as they are now."""
         whole, few = self._whole.copy(), self._few.weights()
         vectors, bias, rest = self._split(whole, self._vectors[0], self._has_bias)
         few_vectors, few_bias, rest[:] = self._split(few, len(self._words), True)
@@ -158,6 +162,7 @@ class CandidateSGD:
         return whole
 
     def update(self) -> Weights:
+        """theta - theta^0 of the whole model: zero for every word that is not a candidate."""
         if self._whole is not self._start:
             return self.weights() - self._start
         update = np.zeros_like(self._start)
@@ -169,10 +174,12 @@ class CandidateSGD:
         return update
 
     def set_weights(self, weights: Weights) -> None:
+        """Replace the weights of the whole model; theta^0 stays."""
         self._whole = weights
         self._few.set_weights(self._gathered(weights))
 
     def _gathered(self, weights: Weights) -> Weights:
+        """The small model's weights: the candidates' rows, their corrected biases, and the rest."""
         vectors, bias, rest = self._split(weights, self._vectors[0], self._has_bias)
         own_bias = bias[self._words] + self._correction if self._has_bias else self._correction
         return np.concatenate([vectors[self._words].ravel(), own_bias, rest])

@@ -112,10 +112,12 @@ class StackedModel:
     def _mean_loss(
         self, parts: _Parts, inputs: Tensor, targets: Tensor, mask: Tensor, count: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """One user's loss over its count, which is differentiated, and the summed loss."""
         total, _ = summed_loss(functional_call(self.model, parts, (inputs,))[0], targets, mask)
         return total / count, total.detach()
 
     def _project(self, parts: _Parts) -> _Parts:
+        """`normalise_` on one user's parts, in place."""
         functional_call(self._projection, {f"model.{name}": part for name, part in parts.items()})
         return parts  # changed in place; vmap asks for a result
 
@@ -136,6 +138,7 @@ class _Projection(nn.Module):
         self.model = model
 
     def forward(self) -> None:
+        """Project the parameters that `functional_call` has put in."""
         self.model.normalise_()
 
 

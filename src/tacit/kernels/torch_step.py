@@ -101,6 +101,7 @@ class TorchStep:
         return most, Z, weighted
 
     def _sums_less(self, outputs: Tensor, most: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Z = sum over the vocabulary of P, and P^T E, for P = exp(E O^T + b - most)."""
         p, n = self.parameters, len(outputs)
         Z, weighted = torch.zeros(n), torch.zeros_like(outputs)
         for tile in self._tiles(n):
@@ -111,6 +112,7 @@ class TorchStep:
         return Z, weighted
 
     def _largest_logits(self, outputs: Tensor) -> Tensor:
+        """The largest logit of each position, by rows of the vocabulary that fit the buffer."""
         p, n = self.parameters, len(outputs)
         most = torch.full([n], -torch.inf)
         for tile in self._tiles(n):
@@ -120,6 +122,7 @@ class TorchStep:
         return most
 
     def _keeps(self, n: int) -> bool:
+        """Whether P of n positions is small enough to be kept for the backward pass."""
         return self.config.vocab_size * n <= LARGEST_SOFTMAX
 
     def _tiles(self, n: int) -> Iterator[slice]:
@@ -151,6 +154,7 @@ _Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
 
 
 def _logits(table: _Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
+    """E O^T + b for some rows of the vocabulary, as [rows, positions]."""
     embedding, bias = table
     torch.mm(embedding[tile], outputs.t(), out=out)
     if bias is not None:
@@ -160,6 +164,7 @@ def _logits(table: _Table, tile: slice, outputs: Tensor, out: Tensor) -> None:
 def _exponentials(
     table: _Table, tile: slice, outputs: Tensor, most: Tensor | None, out: Tensor
 ) -> None:
+    """P = exp(logits), or exp(logits - most) where the largest logit is taken off."""
     _logits(table, tile, outputs, out)
     if most is not None:
         out.sub_(most)

@@ -109,6 +109,7 @@ class FlatClip(Clipper):
         return replace(self, clip_norm=norm)
 
     def clip(self, update: NDArray[Any], layers: Sequence[int] | None = None) -> Clipped:
+        """The update times min(1, S / |update|); `layers` has no part in it."""
         return _clip_blocks(update, (update.size,), self.norms)
 
 
@@ -139,6 +140,7 @@ class PerLayerClip(Clipper):
         return replace(self, clip_norms=norms)
 
     def clip(self, update: NDArray[Any], layers: Sequence[int] | None = None) -> Clipped:
+        """Each layer j of the update times min(1, S_j / |layer|)."""
         if layers is None or len(layers) != len(self.clip_norms):
             raise ValueError(
                 f"layers must have the sizes of {len(self.clip_norms)} layers, one for each of"
@@ -161,6 +163,7 @@ class NoClip(Clipper):
         return self
 
     def clip(self, update: NDArray[Any], layers: Sequence[int] | None = None) -> Clipped:
+        """The update itself, or zeros if it is not finite."""
         values = _flat_vector(update)
         if not np.isfinite(values).all():
             values = np.zeros_like(values)
@@ -289,6 +292,7 @@ class ConstantClip(ClipSchedule):
     kind: ClassVar[str] = "constant"
 
     def norm(self, initial: float, round: int) -> float:
+        """S, whatever the round."""
         return initial
 
 
@@ -309,6 +313,7 @@ class StepClip(ClipSchedule):
             check_clip_norm("steps' clip_norm", norm)
 
     def norm(self, initial: float, round: int) -> float:
+        """The S of the last step whose round has come, or the clipper's own before the first."""
         return next((norm for start, norm in reversed(self.steps) if start <= round), initial)
 
 
@@ -325,6 +330,7 @@ class GeometricClip(ClipSchedule):
         check_clip_norm("final_norm", self.final_norm)
 
     def norm(self, initial: float, round: int) -> float:
+        """max(S factor^round, final_norm), or S itself if it is below that from the start."""
         return max(initial * self.factor**round, min(initial, self.final_norm))
 
 
@@ -341,6 +347,7 @@ class LinearClip(ClipSchedule):
         check_clip_norm("final_norm", self.final_norm)
 
     def norm(self, initial: float, round: int) -> float:
+        """S (1 - t) + final_norm t with t = min(round / final_round, 1)."""
         done = min(round / self.final_round, 1.0)
         return initial * (1 - done) + self.final_norm * done
 
@@ -381,6 +388,7 @@ class QuantileClip(Part):
         )
 
     def _next(self, norm: float, fraction: float) -> float:
+        """S exp(-learning_rate (b - target_quantile)) within the range that can be clipped to."""
         # The noise can be large; neither exp nor the clipper's range may overflow from it.
         exponent = min(max(-self.learning_rate * (fraction - self.target_quantile), -50.0), 50.0)
         return min(max(norm * math.exp(exponent), _SMALLEST_CLIP_NORM), LARGEST_CLIP_NORM)

@@ -71,8 +71,8 @@ class DecayingReleases:
             checks.non_negative(f"multipliers[{step}]", multiplier)
 
     def events(self, groups: int = GROUPS) -> list[Event]:
-        """The event of each step, of at most `groups` kinds in all: see `rounded_down`."""
-        return [self._event(m) for m in rounded_down(self.multipliers, groups).tolist()]
+        """The event of each step, of at most `groups` kinds in all: see `_rounded_down`."""
+        return [self._event(m) for m in _rounded_down(self.multipliers, groups).tolist()]
 
     def composition(self, groups: int = GROUPS) -> Composition:
         """All steps together."""
@@ -82,7 +82,7 @@ class DecayingReleases:
         return self.sampler.event(multiplier) if multiplier > 0 else _NO_NOISE
 
 
-def rounded_down(multipliers: Sequence[float], groups: int) -> NDArray[np.float64]:
+def _rounded_down(multipliers: Sequence[float], groups: int) -> NDArray[np.float64]:
     """The multipliers with at most `groups` different values, none above what it was.
 
     Guarantee: less noise never costs less, so the rounded ones account to an upper bound.
@@ -166,7 +166,7 @@ def paper_figures(
     return PaperFigures(
         actual,
         Figure(epsilon, delta, _CONDITIONAL),
-        Figure(published_epsilon(multipliers, delta), delta, _PUBLISHED),
+        Figure(_published_epsilon(multipliers, delta), delta, _PUBLISHED),
     )
 
 
@@ -180,7 +180,7 @@ def given_public_scaling(
     )
 
 
-def published_epsilon(multipliers: Sequence[float], delta: float) -> float:
+def _published_epsilon(multipliers: Sequence[float], delta: float) -> float:
     """rho + 2 sqrt(rho log(1/delta)), rho the sum of 1 / (2 z_t^2) over the epochs."""
     checks.open_unit("delta", delta)
     squares = [checks.non_negative("noise_multiplier", z) ** 2 for z in multipliers]

@@ -201,6 +201,7 @@ class CalibratedEdpSgd(_EdpSgd):
         )
 
     def steps_of_epoch(self, units: int) -> int:
+        """1/q steps, in which a record is drawn once on average, whatever the actual units."""
         return math.ceil(1 / self.sampler.sampling_prob)
 
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
@@ -225,6 +226,7 @@ class CalibratedEdpSgd(_EdpSgd):
         return total
 
     def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        """This worker's coordinates get noise of C z_t, in units of the grid."""
         grid = self.grid(step)
         if grid is None:
             return share
@@ -239,6 +241,7 @@ class CalibratedEdpSgd(_EdpSgd):
         return self.scaling.rescale_to(update, total, unit / self.vectors)
 
     def charges(self, steps: range) -> list[Charge]:
+        """Each step's own event, from noise levels that are grouped over the whole training."""
         return [(step, self._events[step]) for step in steps]
 
     @cached_property
@@ -263,10 +266,12 @@ class PaperEdpSgd(_EdpSgd):
     name: ClassVar[str] = "edp-sgd-paper"
 
     def steps_of_epoch(self, units: int) -> int:
+        """Whole batches, and one more if the rest has a record for each worker."""
         whole, rest = divmod(units, self.batch_size)
         return whole + (rest >= self.workers)
 
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
+        """Batches of reshuffled epochs, each split evenly and in order."""
         in_epoch = self.steps_of_epoch(units)
         for batch in reshuffled(steps, units, self.batch_size, in_epoch, streams):
             yield self.split(batch)
@@ -330,4 +335,5 @@ class PaperEdpSgd(_EdpSgd):
         )
 
     def _epoch(self, step: int) -> int:
+        """t, which the printed algorithm counts in epochs."""
         return step // self.steps_of_epoch(self.units)

@@ -66,6 +66,7 @@ class TrueAverage(Estimator):
     def statistic(
         self, update_sum: Integers, weight_sum: float, sampling_prob: float
     ) -> NDArray[np.float64]:
+        """sum / weights: the realised weights, which no guarantee survives."""
         if weight_sum == 0:
             return np.zeros(update_sum.shape)
         return update_sum / weight_sum
@@ -88,12 +89,14 @@ class FixedDenominator(Estimator):
         checks.positive("total_weight", self.total_weight)
 
     def statistic(self, update_sum: Integers, weight_sum: float, sampling_prob: float) -> Integers:
+        """The integer sum itself."""
         return update_sum
 
     def denominator(self, sampling_prob: float) -> float:
         return sampling_prob * self.total_weight
 
     def relative_sensitivity(self, adjacency: Adjacency) -> float:
+        """1: a user's weighted update appears or disappears; 2: one is replaced by another."""
         return 1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0
 
 
@@ -122,6 +125,7 @@ class ClippedDenominator(Estimator):
     def statistic(
         self, update_sum: Integers, weight_sum: float, sampling_prob: float
     ) -> NDArray[np.float64]:
+        """sum * qW_min / max(qW_min, weights)."""
         least = self.denominator(sampling_prob)
         share = least / max(least, weight_sum)
         return np.multiply(update_sum, share, dtype=np.float64)
@@ -130,6 +134,7 @@ class ClippedDenominator(Estimator):
         return sampling_prob * self.min_weight
 
     def relative_sensitivity(self, adjacency: Adjacency) -> float:
+        """2 and 3 times S: see the class and Lemma 1 of the paper."""
         return 2.0 if adjacency is Adjacency.ADD_REMOVE else 3.0
 
 

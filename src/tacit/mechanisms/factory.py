@@ -75,6 +75,7 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
 
 
 def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
+    """The sampler by its name; q is the expected cohort over the declared population."""
     K, q = settings.population, settings.cohort / settings.population
     match settings.sampling:
         case "poisson":
@@ -96,6 +97,7 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
 
 
 def _whole_cohort(settings: PlanSettings) -> int:
+    """The cohort as an integer, which sampling of an exact size needs."""
     if not float(settings.cohort).is_integer():
         raise ValueError(
             f"plan.cohort must be whole for {settings.sampling} sampling: {settings.cohort}"
@@ -104,6 +106,7 @@ def _whole_cohort(settings: PlanSettings) -> int:
 
 
 def _clipper(settings: PlanSettings) -> Clipper:
+    """No clip, one norm per layer as given or even, or one norm for the whole update."""
     if settings.clipping == "none":
         return clipping.NoClip()
     if settings.layer_clip_norms is not None:
@@ -115,6 +118,7 @@ def _clipper(settings: PlanSettings) -> Clipper:
 
 
 def _estimator(settings: PlanSettings) -> Estimator:
+    """The estimator by its name, with its declared weight, or K."""
     K = float(settings.population)
     match settings.estimator:
         case "fixed":

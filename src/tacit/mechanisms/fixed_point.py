@@ -101,6 +101,7 @@ class Grid:
         return units
 
     def _check(self, peak: float, factor: float) -> None:
+        """Raise `ValueError` if a coordinate is so large that the sum of a cohort could wrap."""
         if not peak * factor < self.limit:
             raise ValueError(
                 f"an unclipped update has a coordinate of {peak:g}, which must be below"

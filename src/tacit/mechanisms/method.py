@@ -122,6 +122,7 @@ class Plain(Method):
         return False
 
     def share(self, work: Work) -> Vector:
+        """This worker's part of the mean: its own mean times its share of the batch's units."""
         batch = work.batches[work.worker]
         if not len(batch):  # the last batch of an epoch may be small
             return np.zeros_like(work.gradients.mean(work.batches[0]))
@@ -136,6 +137,7 @@ class Plain(Method):
         return total
 
     def charges(self, steps: range) -> list[Charge]:
+        """One release without noise, which accounts to infinity."""
         return [(steps.start, NonPrivate("SGD adds no noise"))]
 
 
@@ -203,26 +205,32 @@ class DpSgd(Method):
         return self.noise_multiplier > 0
 
     def steps_of_epoch(self, units: int) -> int:
+        """1/q steps, in which a record is drawn once on average, whatever the actual units."""
         return math.ceil(1 / self.sampler.sampling_prob)
 
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
+        """A Poisson cohort for each step, each record of which picks its worker."""
         for step in steps:
             cohort = self.sampler.draw(units, streams("cohort", step))
             yield split_among(self.workers, cohort, streams("workers", step))
 
     def share(self, work: Work) -> Vector:
+        """The sum of this worker's records' gradients, each clipped by itself."""
         return work.gradients.clipped_sum(work.batches[work.worker], self.own_clip_norm)
 
     def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
+        """This worker's coordinates get noise of C z."""
         stddev = self.clip_norm * self.noise_multiplier
         return add_own_noise_(share, stddev, worker, self.workers, stream)
 
     def update(self, step: int, total: Vector) -> Vector:
+        """The noisy sum, rounded to a public grid, over the expected batch qK."""
         total = on_grid_(total, self.clip_norm, self.population, self.noise_multiplier)
         total /= self.sampler.sampling_prob * self.population
         return total
 
     def charges(self, steps: range) -> list[Charge]:
+        """The Poisson-sampled Gaussian of multiplier z, once a step."""
         if self.noise_multiplier == 0:
             return [(steps.start, NonPrivate("DP-SGD without noise"))]
         event = self.sampler.event(self.noise_multiplier)

@@ -67,9 +67,11 @@ class IndependentNoise(Noise):
     def add(
         self, statistic: NDArray[Any], stddev: float, state: NoiseState, stream: Stream
     ) -> tuple[Integers, NoiseState]:
+        """The statistic with noise of this round's stream alone; the state stays empty."""
         return add_gaussian(statistic, stddev, stream), ()
 
     def releases(self, sampler: Sampler, multiplier: float, rounds: int) -> Composition:
+        """The sampler's event, `rounds` times."""
         return Composition.of([(sampler.event(multiplier), rounds)])
 
 
@@ -100,7 +102,7 @@ _AT_ONCE = 1 << 16
 _ALONE_AT_ONCE = 1 << 20
 
 
-def noise_pieces(size: int, workers: int) -> list[slice]:
+def _noise_pieces(size: int, workers: int) -> list[slice]:
     """Each worker's piece of a vector of noise, all of about the same size.
 
     Noise is drawn once all shares are known, so all workers begin with it at the same time.
@@ -121,7 +123,7 @@ def add_own_noise_(
     """
     if not stddev > 0:
         return share  # nothing is drawn
-    piece = share[noise_pieces(share.size, workers)[worker]]
+    piece = share[_noise_pieces(share.size, workers)[worker]]
     at_once = _AT_ONCE if workers > 1 else _ALONE_AT_ONCE
     for start in range(0, piece.size, at_once):
         part = piece[start : start + at_once]

@@ -87,6 +87,7 @@ class RoundPlan(parts.Part):
 
     @property
     def is_private(self) -> bool:
+        """Whether there is noise, and so a guarantee."""
         return self.noise is not None
 
     @property
@@ -96,6 +97,7 @@ class RoundPlan(parts.Part):
 
     @property
     def adjacency(self) -> Adjacency | None:
+        """What two neighbouring datasets differ in, by the sampler; None without a guarantee."""
         return self.sampler.adjacency
 
     @property
@@ -239,6 +241,7 @@ class RoundPlan(parts.Part):
     def _next_clip_state(
         self, now: ClipState, bits: Integers, stream_for: Callable[[str], Stream]
     ) -> ClipState:
+        """The next round's S: by the schedule, or from the noisy clip bits."""
         if self.adaptive is None:
             return self.schedule.state(self.clipper.norms, now.round + 1)
         if self.is_private:
@@ -250,9 +253,11 @@ class RoundPlan(parts.Part):
 
     @property
     def _denominator(self) -> float:
+        """qW or qW_min: the public constant that the noisy statistic is divided by."""
         return self.estimator.denominator(self.sampler.sampling_prob)
 
     def _clipper(self, clip_state: ClipState) -> Clipper:
+        """The plan's way of clipping with the norms of this round."""
         if len(clip_state.norms) != len(self.clipper.norms):
             raise ValueError(
                 f"clip_state must have {len(self.clipper.norms)} norms, got {len(clip_state.norms)}"

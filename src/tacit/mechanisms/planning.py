@@ -164,6 +164,7 @@ def answers(
 
 
 def _answer(question: Question, accountant: Accountant, *, projected: bool) -> Answer:
+    """One accountant's epsilon for a question without unknowns."""
     assert question.rounds is not None
     plan, delta = _plan_for(question), question.chosen_delta
     epsilon = accountant.epsilon(plan.releases(question.rounds), delta)

@@ -37,6 +37,7 @@ def check_plan(plan: RoundPlan) -> None:
 
 
 def _check_fields(plan: RoundPlan) -> None:
+    """Every part is of the kind that its field is for: a plan may have been read from JSON."""
     if plan.unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {plan.unit!r}")
     for name, value, kind in (
@@ -81,6 +82,7 @@ def _check_population(plan: RoundPlan) -> None:
 
 
 def _check_clipping(plan: RoundPlan) -> None:
+    """There is a norm for whatever changes norms, and one norm or one for each layer."""
     changes = plan.adaptive is not None or not isinstance(plan.schedule, ConstantClip)
     if isinstance(plan.clipper, NoClip) and changes:
         raise ValueError(

@@ -72,11 +72,13 @@ class PoissonSampler(Sampler):
         checks.probability("sampling_prob", self.sampling_prob)
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """A binomial size, then a uniform subset of that size: every user joins independently."""
         if users == 0:
             return np.empty(0, np.int64)
         return stream.subset(users, stream.binomial(users, self.sampling_prob))
 
     def event(self, noise_multiplier: float) -> Event:
+        """The Poisson-sampled Gaussian, or the plain one if everybody joins."""
         if self.sampling_prob == 1:
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.PoissonGaussian(self.sampling_prob, noise_multiplier)
@@ -141,10 +143,12 @@ class TruncatedPoissonSampler(_SlotSampler):
         return cls(population, sampling_prob, low)
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """A binomial number of slots, cut to the cap, and the users in them."""
         size = min(stream.binomial(self.population, self.sampling_prob), self.max_cohort)
         return self._occupied(users, size, stream)
 
     def event(self, noise_multiplier: float) -> Event:
+        """An event of its own, or that of Poisson sampling where the cap cannot bind."""
         if self.max_cohort >= self.population:
             return PoissonSampler(self.sampling_prob).event(noise_multiplier)
         return events.TruncatedPoissonGaussian(
@@ -190,9 +194,11 @@ class FixedSizeSampler(_SizedSampler):
     adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """The users among `cohort` slots; fewer than that if there are empty slots."""
         return self._occupied(users, self.cohort, stream)
 
     def event(self, noise_multiplier: float) -> Event:
+        """Sampling without replacement, or the plain Gaussian if everybody takes part."""
         if self.cohort == self.population:
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.FixedSizeGaussian(self.population, self.cohort, noise_multiplier)
@@ -206,6 +212,7 @@ class WithReplacementSampler(_SizedSampler):
     adjacency: ClassVar[None] = None
 
     def draw(self, users: int, stream: Stream) -> Cohort:
+        """Independent draws, so a user may be in the cohort more than once."""
         if users == 0:
             return np.empty(0, np.int64)
         return np.sort(stream.integers(users, self.cohort))

@@ -77,7 +77,7 @@ class LanguageModel(nn.Module, abc.ABC):
 
 
 def detached(state: State) -> State:
-    """The state without its history, where truncated back-propagation cuts a text."""
+    """The state without its history: where truncated back-propagation cuts a text in two."""
     return None if state is None else tuple(tensor.detach() for tensor in state)
 
 
@@ -153,7 +153,10 @@ def loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> tuple[T
 
 
 def layer_sizes(model: LanguageModel) -> tuple[int, ...]:
-    """How many values of the flat vector each parameter vector takes, in order."""
+    """How many values of the flat vector each parameter vector takes, in order.
+
+    These are the layers of per-layer clipping.
+    """
     return tuple(values.numel() for _, values in model.parameter_vectors())
 
 
@@ -170,7 +173,11 @@ def lasting_tensors(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def to_vector(model: LanguageModel) -> NDArray[np.float32]:
-    """A copy of all parameter vectors, one after the other."""
+    """A copy of all parameter vectors, one after the other in the model's order.
+
+    This is theta of the papers: what users start from, what their updates are added to, and what a
+    checkpoint's hash is of.
+    """
     vector = np.empty(parameter_count(model), np.float32)
     start = 0
     for _, values in model.parameter_vectors():
@@ -181,7 +188,10 @@ def to_vector(model: LanguageModel) -> NDArray[np.float32]:
 
 
 def from_vector_(model: LanguageModel, vector: NDArray[Any]) -> None:
-    """Set all parameter vectors from a flat vector of float32 or float64, in place."""
+    """Set all parameter vectors from a flat vector of float32 or float64, in place.
+
+    The inverse of `to_vector`.  Parameters that training does not change stay as they are.
+    """
     count = parameter_count(model)
     if vector.shape != (count,) or vector.dtype not in (np.float32, np.float64):
         raise ValueError(

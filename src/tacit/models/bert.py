@@ -26,7 +26,12 @@ from tacit.models.understanding import UnderstandingModel, UtteranceScores
 
 @dataclass(frozen=True)
 class BertSizes:
-    """The defaults are those of Dupuy et al. 2021, section 4.2, and of TinyBERT of four layers."""
+    """Sizes of a BERT; the defaults are those of Dupuy et al. 2021, section 4.2 (a TinyBERT).
+
+    `pieces` counts the ids of the word-piece vocabulary, `positions` the pieces of the longest
+    text.  `width` is that of the stream, split among `heads`, and `intermediate` that of the inner
+    layer of each block.
+    """
 
     pieces: int
     width: int = 312
@@ -132,6 +137,7 @@ class BertTagger(UnderstandingModel):
         self.crf = LinearChainCrf(config.tags)
 
     def scores(self, inputs: dict[str, Tensor], mask: Tensor) -> UtteranceScores:
+        """Intent logits from [CLS], emissions from the first piece of each token."""
         vectors = self.dropout(states(self.bert, inputs["pieces"], inputs["piece_mask"]))
         # Where there is no token, `first` is 0; what that emits is masked in the CRF.
         first = inputs["first"].unsqueeze(2).expand(-1, -1, self.config.width)
@@ -176,7 +182,8 @@ def pretrained_options(folder: str | Path) -> dict[str, int]:
 def load_pretrained(model: BertTagger, folder: str | Path) -> None:
     """Give the model the folder's weights, in place; its intent layer, tags and CRF stay.
 
-    A folder of another size is refused.  Nothing is changed if anything is refused.
+    Raises `ValueError` for a folder of another size or layout, or with weights that are not
+    finite.  Nothing is changed if anything is refused.
     """
     folder = Path(folder)
     stored = pretrained_sizes(folder)
@@ -195,6 +202,11 @@ def load_pretrained(model: BertTagger, folder: str | Path) -> None:
 
 
 def _config(folder: Path) -> dict[str, Any]:
+    """The content of the folder's config.json, if it is of a BERT that can be built here.
+
+    Raises `ValueError` for a folder in another layout, with pickled weights only, or of another
+    architecture.
+    """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder; expected one with {_CONFIG} and {_WEIGHTS}")
     if not (folder / _WEIGHTS).is_file() and (folder / "pytorch_model.bin").exists():

@@ -52,6 +52,7 @@ class CharCnn(nn.Module):
         self.convolution = nn.Conv1d(size, filters, width, padding=self.gap)
 
     def forward(self, characters: Tensor) -> Tensor:
+        """The vector of each word: max over its windows of relu(W [e_1, ..., e_width] + b)."""
         characters = functional.pad(characters, (0, self.gap), value=PADDING)
         rows, words, length = characters.shape
         is_character = characters != PADDING
@@ -89,6 +90,7 @@ class TwoWayLstm(nn.Module):
 
 
 def _run(lstm: nn.Module, values: Tensor, lengths: Tensor) -> Tensor:
+    """The LSTM's states [B, T, hidden]; zeros behind the end of each sequence if it is packed."""
     if isinstance(lstm, nn.LSTM):  # packing only saves the steps over padding
         packed = pack_padded_sequence(
             values, lengths.flatten().cpu(), batch_first=True, enforce_sorted=False
@@ -103,6 +105,7 @@ def _run(lstm: nn.Module, values: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _turn(values: Tensor, order: Tensor) -> Tensor:
+    """The values with the tokens of each row in another order."""
     return values.gather(1, order[..., None].expand(-1, -1, values.shape[2]))
 
 
@@ -170,6 +173,7 @@ class Clc(UnderstandingModel):
         self.words.weight.requires_grad_(not config.freeze_words)
 
     def scores(self, inputs: dict[str, Tensor], mask: Tensor) -> UtteranceScores:
+        """The scores; in training, some words are read by their characters alone."""
         words = inputs["words"]
         if self.training and self.config.word_dropout:
             draws = torch.rand(words.shape, device=words.device)

@@ -105,6 +105,7 @@ class LinearChainCrf(nn.Module):
         return torch.logsumexp(alpha + self.end, dim=1)
 
     def _check(self, emissions: Tensor, mask: Tensor) -> None:
+        """Raise `ValueError` unless the shapes are [B, T, K] and [B, T], T at least 1."""
         if emissions.shape != (*mask.shape, self.tags) or mask.dim() != 2 or not mask.shape[1]:
             raise ValueError(
                 f"emissions must have the shape [batch, time, {self.tags}] and mask [batch, time],"

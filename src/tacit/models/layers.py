@@ -31,7 +31,7 @@ def glorot(outputs: int, inputs: int, generator: Generator, *, scale: float = 1.
     return nn.Parameter(values)
 
 
-def unit_rows(rows: int, columns: int, generator: Generator) -> nn.Parameter:
+def _unit_rows(rows: int, columns: int, generator: Generator) -> nn.Parameter:
     """Uniformly random directions."""
     values = _empty(rows, columns)
     if not values.is_meta:
@@ -51,6 +51,7 @@ def normalise_rows_(matrix: Tensor) -> Tensor:
 
 
 def _empty(*shape: int) -> Tensor:
+    """A float32 tensor, whatever the default type of torch is."""
     return torch.empty(shape, dtype=torch.float32)
 
 
@@ -91,7 +92,7 @@ class TiedEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         self.unit_norm = unit_norm
-        self.weight = unit_rows(vocab_size, size, generator)
+        self.weight = _unit_rows(vocab_size, size, generator)
         self.output_bias = constant(vocab_size) if output_bias else None
 
     def forward(self, tokens: Tensor) -> Tensor:

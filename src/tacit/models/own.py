@@ -70,11 +70,16 @@ class OwnModel(LanguageModel):
 
     @property
     def carries_state(self) -> bool:
+        """True if the module's `forward` has a parameter named `state`."""
         return self._takes_state
 
     def forward(
         self, tokens: Tensor, state: State = None, context: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        """Call the module with those of state and context that it takes.
+
+        A state or context that it does not take is refused rather than dropped in silence.
+        """
         check_tokens(tokens)
         extras: dict[str, Any] = {}
         for name, value, taken in (
@@ -90,6 +95,7 @@ class OwnModel(LanguageModel):
         return logits, after
 
     def normalise_(self) -> None:
+        """Call the module's own `normalise_`, if it has one."""
         normalise = getattr(self.module, "normalise_", None)
         if callable(normalise):
             normalise()
@@ -117,6 +123,7 @@ def _make(config: OwnConfig, seed: int | Generator) -> nn.Module:
 
 
 def _import(path: str) -> Callable[..., Any]:
+    """The callable that "package.module:factory" names; without one, name the nearest."""
     module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -191,4 +198,5 @@ def _probe(model: OwnModel, tokens: Tensor, state: State = None) -> tuple[Tensor
 
 
 def _near(some: Tensor, others: Tensor) -> bool:
+    """Equal up to the rounding that another order of the same sums may bring."""
     return torch.allclose(some, others, rtol=1e-4, atol=1e-5)

@@ -34,7 +34,12 @@ from tacit.models.layers import Affine, TiedEmbedding, constant, glorot, seeded
 
 @dataclass(frozen=True)
 class RecurrentConfig(ModelConfig):
-    """Sizes of a recurrent model; the defaults are those of McMahan et al. 2018."""
+    """Sizes of a recurrent model; the defaults are those of McMahan et al. 2018.
+
+    `embedding_size` is that of the word vectors and of the projected output, `cells` that of a
+    layer's hidden vector.  `context_size` is the length of a feature vector about the user (0:
+    none).  `unit_norm` restricts word vectors to norm 1; `output_bias` adds b_w to word w's score.
+    """
 
     embedding_size: int = 96
     cells: int = 256
@@ -123,11 +128,13 @@ class RecurrentModel(LanguageModel):
 
     @property
     def carries_state(self) -> bool:
+        """True: a text may come in pieces, each with the state that the one before it left."""
         return True
 
     def forward(
         self, tokens: Tensor, state: State = None, context: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        """logits_t = embedding (P h_t + b_P) for every t, and the layers' states at the end."""
         check_tokens(tokens)
         vectors = self._with_context(self.embedding(tokens.t()), context)
         before = self._split(state, vectors)
@@ -139,6 +146,7 @@ class RecurrentModel(LanguageModel):
         return self.embedding.score(outputs), after
 
     def normalise_(self) -> None:
+        """Project every word vector back to unit norm, if the model restricts them to it."""
         self.embedding.normalise_()
 
     def _with_context(self, vectors: Tensor, context: Tensor | None) -> Tensor:
@@ -186,6 +194,7 @@ class _LSTMLayer(GatedLayer):
     def step(
         self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
+        """One product for all four gates; the sigmoids' three are computed at once."""
         hidden, cell = state
         sums = torch.addmm(from_input, hidden, recurrent)
         sigmoids, candidate = torch.split(sums, [3 * self.cells, self.cells], dim=1)
@@ -225,6 +234,7 @@ class _CIFGLayer(GatedLayer):
     def step(
         self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
+        """One product for all three gates; f c + (1 - f) g is one interpolation."""
         hidden, cell = state
         sums = torch.addmm(from_input, hidden, recurrent)
         sigmoids, candidate = torch.split(sums, [2 * self.cells, self.cells], dim=1)
@@ -261,6 +271,7 @@ class _GRULayer(GatedLayer):
     def step(
         self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
+        """Two products: the candidate needs r before it meets the state."""
         [hidden] = state
         sizes = [2 * self.cells, self.cells]
         gates_input, candidate_input = torch.split(from_input, sizes, dim=1)

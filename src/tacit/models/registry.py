@@ -1,4 +1,14 @@
-"""Models by name."""
+"""Models by name: what `build` makes, and how their sizes are overridden.
+
+| name | parameters at 10,000 words | paper |
+|---|---|---|
+| `lstm` | 1.35M | McMahan et al. 2018 |
+| `cifg` | 1.26M | Thakkar et al. 2020 |
+| `gru` | the LSTM's sizes | Cho et al. 2014 |
+| `lstm-14m`, `transformer-14m` | 14M | Bagdasaryan et al. 2022 |
+
+"package.module:factory" names any `torch.nn.Module` of the user's own (`tacit.models.own`).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +66,8 @@ def build(
     """A new model with initial weights drawn from the seed.
 
     `model` is one of `NAMES`, "package.module:factory" for one of your own, or a configuration.
-    `overrides` replace any of its sizes, and for one of your own are the factory's options.
+    `overrides` replace any of its sizes, and for one of your own are the factory's options.  An
+    unknown name or size raises `ValueError` that says the nearest one.
     """
     if isinstance(model, str):
         if vocab_size is None:

@@ -31,7 +31,12 @@ from tacit.models.layers import Affine, TiedEmbedding, seeded
 
 @dataclass(frozen=True)
 class TransformerConfig(ModelConfig):
-    """14M parameters at 10,000 tokens by default."""
+    """Sizes of the Transformer: 14M parameters at 10,000 tokens by default.
+
+    `embedding_size` is the width of the stream and of the word vectors, split among `heads`;
+    `feed_forward` is the inner width of each block's network.  `context_size`, `unit_norm` and
+    `output_bias` are as in the recurrent models.
+    """
 
     embedding_size: int = 384
     heads: int = 6
@@ -80,6 +85,7 @@ class Block(nn.Module):
         self.narrow = Affine(config.feed_forward, size, generator, scale=scale)
 
     def forward(self, stream: Tensor) -> Tensor:
+        """x <- x + attention(norm(x)), then x <- x + W_2 gelu(W_1 norm(x) + b_1) + b_2."""
         stream = stream + self._drop(self._attention(self.attention_norm(stream)))
         wide = functional.gelu(self.widen(self.feed_forward_norm(stream)))
         return stream + self._drop(self.narrow(wide))
@@ -137,6 +143,7 @@ class Transformer(LanguageModel):
         return self.embedding.score(self.output_norm(stream)), None
 
     def normalise_(self) -> None:
+        """Project every word vector back to unit norm, if the model restricts them to it."""
         self.embedding.normalise_()
 
 

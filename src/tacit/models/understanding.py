@@ -61,6 +61,10 @@ class UnderstandingModel(nn.Module, abc.ABC):
 
     @torch.no_grad()
     def decode(self, inputs: dict[str, Tensor], mask: Tensor) -> tuple[Tensor, list[list[int]]]:
-        """The likeliest intent of each utterance, and its likeliest sequence of tags."""
+        """The likeliest intent of each utterance, and its likeliest sequence of tags.
+
+        The intents are indices [B]; the tags are one list for each utterance, as long as it has
+        tokens.
+        """
         scores = self.scores(inputs, mask)
         return scores.intents.argmax(dim=1), self.crf.decode(scores.emissions, mask)

@@ -27,7 +27,11 @@ _GROWTHS = (1, 1024)
 
 
 class Map(Protocol):
-    """From values per old token to values per new token."""
+    """From values per old token to values per new token (`tacit.tokenizers.remapping`).
+
+    A new token that the old vocabulary has keeps its row; any other gets the mean of the rows of
+    its old tokens.
+    """
 
     @property
     def old_size(self) -> int: ...
@@ -42,7 +46,7 @@ class Map(Protocol):
     def apply(self, values: NDArray[Any], axis: int = 0) -> NDArray[Any]: ...
 
 
-def vocabulary_axes(model: LanguageModel) -> dict[str, int]:
+def _vocabulary_axes(model: LanguageModel) -> dict[str, int]:
     """The axis that counts tokens, of every parameter and lasting buffer that has one."""
     shapes = _shapes(model)
     grown = {growth: _shapes(_with_size(model, growth)) for growth in _GROWTHS}
@@ -78,7 +82,7 @@ def with_vocabulary(model: LanguageModel, remapping: Map) -> LanguageModel:
     direction, and stays zero.)
     """
     _check_fits(model, remapping)
-    axes = vocabulary_axes(model)
+    axes = _vocabulary_axes(model)
     new = from_config(dataclasses.replace(model.config, vocab_size=remapping.new_size))
     values = {
         name: _applied(remapping, tensor, axes[name]) if name in axes else tensor.clone()
@@ -113,7 +117,7 @@ def remapped_vector(model: LanguageModel, vector: NDArray[Any], remapping: Map) 
             f"vector must be one flat vector of {count} floating-point values, as the model has,"
             f" got shape {list(vector.shape)} of {vector.dtype}"
         )
-    axes = vocabulary_axes(model)
+    axes = _vocabulary_axes(model)
     parts, start = [], 0
     for name, parameter in model.parameter_vectors():
         part = vector[start : start + parameter.numel()]
@@ -125,6 +129,7 @@ def remapped_vector(model: LanguageModel, vector: NDArray[Any], remapping: Map) 
 
 
 def _shapes(model: LanguageModel) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter and lasting buffer, by name."""
     return {name: tuple(tensor.shape) for name, tensor in lasting_tensors(model).items()}
 
 
@@ -148,6 +153,7 @@ def _axis(shape: tuple[int, ...], tokens: int, grown: dict[int, tuple[int, ...]]
 
 
 def _check_fits(model: LanguageModel, remapping: Map) -> None:
+    """Raise `ValueError` unless the map starts from the vocabulary of the model."""
     if remapping.old_size != model.config.vocab_size:
         raise ValueError(
             f"the model has {model.config.vocab_size} tokens and the tokenizer"

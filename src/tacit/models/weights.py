@@ -65,6 +65,9 @@ def load(
 
     `vocab_size` is that of the tokenizer the model is to be used with.  `own_factory` allows the
     file to hold a model of the user's own, and has to be the "package.module:factory" of that.
+
+    Raises `ValueError` if the file is damaged, names an unknown model, has other tensors than the
+    model, or holds numbers that are not finite.  No memory is set aside before sizes are compared.
     """
     path = Path(path)
     metadata, tensors = _read(path)
@@ -111,6 +114,10 @@ def _tensors(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tensor]]:
+    """The metadata of a file, and its tensors unless `with_tensors` is False.
+
+    Raises `ValueError` for a file that is cut off or is not of a tacit model.
+    """
     if not path.is_file():
         raise ValueError(f"{path} is not a file; expected a model's weights (*.safetensors)")
     try:
@@ -147,6 +154,7 @@ def _check(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -
 
 
 def _not_finite(tensor: Tensor) -> str | None:
+    """How many values of a tensor are NaN or infinite, in words; None if none are."""
     if not tensor.is_floating_point() or torch.isfinite(tensor).all():
         return None
     count = tensor.numel() - int(torch.isfinite(tensor).sum())
@@ -154,11 +162,13 @@ def _not_finite(tensor: Tensor) -> str | None:
 
 
 def _few(names: list[str]) -> str:
+    """At most three names, and how many more there are."""
     shown = ", ".join(names[:3]) or "nothing"
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
 def _to_json(config: ModelConfig, trained_on: Sequence[str]) -> str:
+    """The metadata of a file: the model's kind and sizes, and the corpora it was trained on."""
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, OwnConfig):
         fields["options"] = dict(config.options)
@@ -169,6 +179,7 @@ def _to_json(config: ModelConfig, trained_on: Sequence[str]) -> str:
 
 
 def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
+    """The inverse of `_to_json`, for the configuration; `ValueError` for anything unexpected."""
     try:
         content: Any = json.loads(text)
         kind, fields = content["model"], dict(content["config"])
@@ -186,6 +197,7 @@ def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
 
 
 def _own_config(path: Path, fields: dict[str, Any], own_factory: str | None) -> OwnConfig:
+    """The configuration of a user's own model, if the caller named the same factory."""
     if fields["factory"] != own_factory:
         raise ValueError(
             f"it holds a model made by {fields['factory']!r}; if that code is yours, load it with"

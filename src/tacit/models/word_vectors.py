@@ -75,6 +75,7 @@ def _entries(path: Path, size: int) -> Iterator[tuple[int, str, bytes]]:
 
 
 def _opened(path: Path) -> BinaryIO:
+    """The file, unpacked on the fly if it begins as a gzip file does."""
     try:
         file = path.open("rb")
     except OSError as problem:
@@ -87,6 +88,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; a damaged gzip file is a `ValueError` that names the line."""
     number = 0
     try:
         for line in file:
@@ -116,6 +118,7 @@ def _count(path: Path, header: bytes, size: int) -> int:
 
 
 def _vector(path: Path, number: int, word: str, numbers: bytes) -> NDArray[np.float32]:
+    """The numbers of one line as float32, if all of them are finite numbers."""
     try:
         with np.errstate(over="ignore"):  # what overflows is refused below
             vector = np.array(numbers.split(b" "), dtype=np.float64).astype(np.float32)
@@ -129,5 +132,6 @@ def _vector(path: Path, number: int, word: str, numbers: bytes) -> NDArray[np.fl
 
 
 def _shown(line: bytes) -> str:
+    """The beginning of a line, for an error message."""
     text = line.rstrip().decode(errors="replace")
     return repr(text if len(text) <= 40 else text[:40] + "...")

@@ -121,7 +121,7 @@ class _TruePositives(Table):
     why_not: str | None = None
 
 
-class _Attack(Table):
+class Attack(Table):
     """A membership attack on users."""
 
     name: str
@@ -140,7 +140,7 @@ class _Membership(Table):
     non_members: int
     texts: str | None = None  # which of the members' texts were looked at
     references: int | None = None  # how many models the attacks compare with
-    attacks: tuple[_Attack, ...]
+    attacks: tuple[Attack, ...]
 
 
 class _PrivateAudit(Table):

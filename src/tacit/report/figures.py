@@ -19,6 +19,7 @@ Facts = Mapping[str, Any]  # a section of report.json
 Curves = Mapping[str, Sequence[tuple[float, float]]]  # points by the name of a curve
 
 _MOST_BARS = 12  # of a histogram
+_COLUMNS = {"rounds": "round", "epochs": "epoch", "epsilon so far": "epsilon"}  # of the metrics
 
 
 @dataclass(frozen=True)
@@ -85,16 +86,8 @@ def line_chart(
     title: str, about: str, x: Axis, y: Axis, curves: Curves, *, has_markers: bool = True
 ) -> Facts:
     """Named curves over two axes; `about` describes the chart to those who do not see it."""
-    return {
-        "kind": "lines",
-        "title": title,
-        "about": about,
-        "height": 260 + 17 * (len(curves) - 1),
-        "x": x,
-        "y": y,
-        "curves": curves,
-        "has_markers": has_markers,
-    }
+    data = {"x": x, "y": y, "curves": curves, "has_markers": has_markers}
+    return _chart("lines", title, about, 243 + 17 * len(curves), data)
 
 
 def fitted_chart(
@@ -113,27 +106,19 @@ def fitted_chart(
     return line_chart(title, f"{up} over {across}, {ends}", Axis.over(across, xs), y_axis, curves)
 
 
-def metrics_chart(
-    title: str,
-    up: str,
-    rows: Sequence[Facts],
-    columns: Mapping[str, str],
-    *,
-    over: str,
-    across: str = "",
-    scale: float = 100.0,
-    is_log: bool = False,
+def shares_chart(
+    title: str, up: str, across: str, rows: Sequence[Facts], columns: Mapping[str, str]
 ) -> Facts | None:
-    """Columns of the run's metrics over another one, in percent unless `scale` says otherwise.
+    """Columns of the run's metrics in percent, over its rounds, its epochs or its epsilon.
 
-    `columns` names the curve of each column; `over` is the column of the horizontal axis, and its
-    plural is the axis's label unless that is `across`.
+    `columns` names the curve of each column, and `across` is the label of the horizontal axis.
     """
+    over = _COLUMNS[across]
     curves = {
-        name: [(row[over], scale * row[key]) for row in rows if row[key] is not None]
+        name: [(row[over], 100 * row[key]) for row in rows if row[key] is not None]
         for key, name in columns.items()
     }
-    return fitted_chart(title, up, across or f"{over}s", curves, is_log=is_log)
+    return fitted_chart(title, up, across, curves)
 
 
 def epsilon_chart(facts: Facts | None) -> Facts | None:
@@ -193,28 +178,17 @@ def histogram(
         for index, total in enumerate(totals)
         if total
     )
-    return {
-        "kind": "bars",
-        "title": title,
-        "about": about,
-        "height": 260 + 17 * (len(stacks) - 1),
-        "x": Axis(labels[0], 0.0, float(step * len(totals))),
-        "y": Axis(labels[1], 0.0, float(max(5, *totals))),
-        "bars": bars,
-        "names": list(stacks),
-    }
+    x = Axis(labels[0], 0.0, float(step * len(totals)))
+    y = Axis(labels[1], 0.0, float(max(5, *totals)))
+    data = {"x": x, "y": y, "bars": bars, "names": list(stacks)}
+    return _chart("bars", title, about, 243 + 17 * len(stacks), data)
 
 
 def level_chart(title: str, levels: Sequence[tuple[str, float, str]]) -> Facts:
     """Named values as bars from 0 to the right: name, value, and the value in words."""
-    return {
-        "kind": "levels",
-        "title": title,
-        "about": "; ".join(f"{name} {words}" for name, _, words in levels),
-        "height": 8 + 34 * len(levels),
-        "levels": levels,
-        "most": max(1e-9, *(value for _, value, _ in levels)),
-    }
+    about = "; ".join(f"{name} {words}" for name, _, words in levels)
+    data = {"levels": levels, "most": max(1e-9, *(value for _, value, _ in levels))}
+    return _chart("levels", title, about, 8 + 34 * len(levels), data)
 
 
 def heat_map(
@@ -224,17 +198,15 @@ def heat_map(
 
     `labels` are those of the columns and of the rows.
     """
-    rows = sorted({row for _, row, _, _ in cells})
-    return {
-        "kind": "heat",
-        "title": title,
-        "about": "; ".join(
-            f"{words} with {short(column)} {labels[0]} and {labels[1]} {short(row)}"
-            for column, row, _, words in cells
-        ),
-        "height": 42 + 38 * len(rows),
-        "labels": labels,
-        "columns": sorted({column for column, *_ in cells}),
-        "rows": rows,
-        "cells": cells,
-    }
+    columns, rows = (sorted({cell[index] for cell in cells}) for index in (0, 1))
+    about = "; ".join(
+        f"{words} with {short(column)} {labels[0]} and {labels[1]} {short(row)}"
+        for column, row, _, words in cells
+    )
+    data = {"labels": labels, "columns": columns, "rows": rows, "cells": cells}
+    return _chart("heat", title, about, 42 + 38 * len(rows), data)
+
+
+def _chart(kind: str, title: str, about: str, height: int, data: Facts) -> Facts:
+    """A chart of a kind that `charts.html` draws; its height includes that of the legend."""
+    return {"kind": kind, "title": title, "about": about, "height": height, **data}

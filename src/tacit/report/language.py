@@ -10,7 +10,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.report import results
 from tacit.report.audit import AUDIT_FILE, AuditResult, audit_charts
 from tacit.report.claim import Tell
-from tacit.report.figures import Facts, metrics_chart
+from tacit.report.figures import Facts, fitted_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.run import Run
@@ -100,26 +100,20 @@ class LanguageReport:
         rows = facts["metrics"]
         costly = [row for row in rows if row["epsilon"]]
         unit, column = perplexity_unit(rows)
+        perplexities = [(row["round"], row[column]) for row in rows if row[column] is not None]
         return {
-            "accuracy": metrics_chart(
-                "Accuracy over the training", "accuracy in %", rows, _ACCURACIES, over="round"
+            "accuracy": shares_chart(
+                "Accuracy over the training", "accuracy in %", "rounds", rows, _ACCURACIES
             ),
-            "perplexity": metrics_chart(
+            "perplexity": fitted_chart(
                 f"Perplexity per {unit} over the training",
                 f"perplexity per {unit}",
-                rows,
-                {column: "perplexity"},
-                over="round",
-                scale=1,
+                "rounds",
+                {"perplexity": perplexities},
                 is_log=True,
             ),
-            "accuracy_over_epsilon": metrics_chart(
-                "Accuracy over epsilon",
-                "accuracy in %",
-                costly,
-                _ACCURACIES,
-                over="epsilon",
-                across="epsilon so far",
+            "accuracy_over_epsilon": shares_chart(
+                "Accuracy over epsilon", "accuracy in %", "epsilon so far", costly, _ACCURACIES
             ),
             **audit_charts(facts),
         }

@@ -15,8 +15,9 @@ from pydantic import Field
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
+from tacit.report.audit import Attack
 from tacit.report.claim import Tell
-from tacit.report.figures import Facts, metrics_chart, roc_chart
+from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
@@ -55,17 +56,11 @@ class _Result(Table):
     test: _Metrics
 
 
-class _Attack(Table):
+class _Attack(Attack):
     """A membership attack on utterances, with those on both sides kept or left out."""
 
-    attack: str
-    duplicates: str
     members: int
-    non_members: int
-    auc: float
-    auc_interval: tuple[float, float]
-    tpr_at: dict[str, dict[str, Any]]  # by rate of false positives
-    roc: tuple[tuple[float, float], ...]
+    duplicates: str
 
 
 class _Attacks(Table):
@@ -86,30 +81,14 @@ class _Attacks(Table):
         """A row for each attack, as the page and its ROC show them."""
         stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
-            {
-                "name": f"{each.attack}, duplicates {each.duplicates}",
-                "stated": stated.get((each.attack, each.duplicates)),
-                **each.model_dump(mode="json", include=_ATTACK_FACTS),
-                "confidence": self.confidence,
-                "tpr_at": [_true_positives(*item) for item in each.tpr_at.items()],
+            each.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{each.name}, duplicates {each.duplicates}",
+                "stated": stated.get((each.name, each.duplicates)),
             }
             for each in self.attacks
         ]
         return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
-
-
-_ATTACK_FACTS = {"members", "non_members", "auc", "auc_interval", "roc"}
-
-
-def _true_positives(rate: str, reached: dict[str, Any]) -> dict[str, Any]:
-    """How many members are found at a rate of false positives, or why that is not known."""
-    interval = [reached.get("low"), reached.get("high")]
-    return {
-        "fpr": float(rate),
-        "tpr": reached.get("tpr"),
-        "interval": None if None in interval else interval,
-        "why_not": reached.get("reason"),
-    }
 
 
 class NluReport:
@@ -180,11 +159,11 @@ class NluReport:
         """The charts of the training and of the attack by name."""
         rows, attack = facts["metrics"], facts.get("membership")
         return {
-            "errors": metrics_chart(
-                "Semantic error rate on valid", "SER in %", rows, _ERRORS, over="epoch"
+            "errors": shares_chart(
+                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
             ),
-            "successes": metrics_chart(
-                "Intents and slots on valid", "in %", rows, _SUCCESSES, over="epoch"
+            "successes": shares_chart(
+                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
             ),
             "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
             if attack

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,14 +79,8 @@ def _is_report(path: Path) -> bool:
 
 def render(facts: Facts) -> str:
     """The whole page as HTML: a function of the facts alone, so that it can be made again."""
-    task = _TASKS[facts["of"]]
-    template = _environment().get_template(task.template)
-    return template.render(
-        **facts,
-        charts=draw(facts),
-        epsilon_rows=_some(_epsilon_rows(facts["epsilon"])),
-        metric_rows=_some(facts["metrics"]),
-    )
+    template = _environment().get_template(_TASKS[facts["of"]].template)
+    return template.render(**facts, charts=draw(facts))
 
 
 def draw(facts: Facts) -> dict[str, Facts]:
@@ -113,6 +108,7 @@ def _environment() -> Environment:
         "percent": lambda value: "-" if value is None else f"{100 * value:.2f}%",
         "yes_no": lambda value: "yes" if value else "no",
         "ranges": _ranges,
+        "some": _some,
         "short": short,
         "px": lambda value: f"{round(value, 1):g}",
         "perplexity_unit": lambda metrics: perplexity_unit(metrics)[0],
@@ -129,14 +125,6 @@ def _figure(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.3e}"
 
 
-def _epsilon_rows(facts: Facts | None) -> list[tuple[int, list[float | None]]]:
-    """What the chart of epsilon shows, row by row."""
-    if facts is None:
-        return []
-    columns = zip(*(curve["epsilon"] for curve in facts["curves"]), strict=True)
-    return [(after, list(row)) for after, row in zip(facts["after"], columns, strict=True)]
-
-
 def _ranges(numbers: list[int]) -> str:
     """Numbers in words, with those that follow each other as one range: 3, 40 to 79."""
     runs: list[list[int]] = []
@@ -148,9 +136,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
 
 
-def _some(rows: list[Any]) -> list[Any]:
+def _some(rows: Sequence[Any]) -> list[Any]:
     """As many of the rows as a table has room for, evenly, with the first and the last."""
-    if len(rows) <= _TABLE_ROWS:
-        return rows
-    last = len(rows) - 1
-    return [rows[round(index * last / (_TABLE_ROWS - 1))] for index in range(_TABLE_ROWS)]
+    last, steps = len(rows) - 1, min(len(rows), _TABLE_ROWS) - 1
+    return [rows[round(index * last / max(steps, 1))] for index in range(steps + 1)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import is_synthetic
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, NonPrivate
@@ -114,7 +115,7 @@ def _views(experiment: Experiment | NluExperiment) -> tuple[str, ...]:
     if isinstance(experiment, NluExperiment):
         made_up = experiment.data.source.partition(":")[0] == "generated"
         return ("synthetic",) if made_up else ("people",)
-    if experiment.corpus.source.partition(":")[0] == "synthetic":
+    if is_synthetic(experiment.corpus.source):
         return ("synthetic",)
     return ("iid" if experiment.corpus.view == "iid" else "people", "synthetic")
 

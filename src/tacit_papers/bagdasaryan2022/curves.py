@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Curve = Sequence[tuple[int, float]]  # round and perplexity per word
 
-ABOVE, BELOW = 1.5, 0.97  # of the final values: what the second panel shows
+_ABOVE, _BELOW = 1.5, 0.97  # of the final values: what the second panel shows
 
 
 def curve_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
@@ -37,13 +37,14 @@ def curve_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
     measured = [row for row in rows if "perplexity_per_word" in row]
     if not measured:
         raise ValueError(
-            "the metrics have no perplexity_per_word; `remeasured` finds it from the checkpoints"
+            "the metrics have no perplexity_per_word; `measure_again` finds it from the checkpoints"
         )
     ordered = sorted(measured, key=lambda row: (row["round"], bool(row.get("switched"))))
-    return [(int(row["round"]), _number(row["perplexity_per_word"])) for row in ordered]
+    values = [(row["round"], row["perplexity_per_word"]) for row in ordered]
+    return [(int(round), math.nan if value is None else float(value)) for round, value in values]
 
 
-def remeasured(run: Run, max_tokens: int | None = None) -> list[tuple[int, float]]:
+def measure_again(run: Run, max_tokens: int | None = None) -> list[tuple[int, float]]:
     """The curve of the models that a run has kept, measured as in training.
 
     Each has the tokenizer of its round: of a round with a switch, one side only is there.
@@ -56,8 +57,8 @@ def remeasured(run: Run, max_tokens: int | None = None) -> list[tuple[int, float
         tokenizer = run.tokenizer_at(round)
         texts = held_out_texts(users, tokenizer, limit)
         scores = score(as_predictor(run.model(round)), texts.sequences, never=tokenizer.unk)
-        found = word_metrics(scores, texts.owners, unk=tokenizer.unk)
-        curve.append((round, found.perplexity_per_word))
+        metrics = word_metrics(scores, texts.owners, unk=tokenizer.unk)
+        curve.append((round, metrics.perplexity_per_word))
     return curve
 
 
@@ -73,8 +74,8 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
     finals = [_final(name, curve) for name, curve in curves.items()]
     if not finals:
         raise ValueError("there must be one curve at least to draw, got none")
-    made = figures.new_figure(11.0, 4.2)
-    whole, end = made.subplots(1, 2)
+    drawing = figures.new_figure(11.0, 4.2)
+    whole, end = drawing.subplots(1, 2)
     for axes in (whole, end):
         for number, (name, curve) in enumerate(curves.items()):
             _add(axes, number, name, curve)
@@ -89,8 +90,8 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
     end.set_title("where the curves end")
     # Untrained models are thousands above the rest, and late ones a few percent apart.
     lowest = min(value for curve in curves.values() for _, value in curve if math.isfinite(value))
-    end.set_ylim(BELOW * lowest, ABOVE * max(finals))
-    return made
+    end.set_ylim(_BELOW * lowest, _ABOVE * max(finals))
+    return drawing
 
 
 def _add(axes: Axes, number: int, name: str, curve: Curve) -> None:
@@ -119,7 +120,3 @@ def _final(name: str, curve: Curve) -> float:
     if not min(finite) > 0:
         raise ValueError(f"the curve {name!r} must be above 0, got {min(finite)}")
     return finite[-1]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tacit.cli.nlu_train import carried_out
 from tacit.cli.options import AsJson, whole_number
+from tacit.cli.output import emit, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_epsilon
+from tacit_papers.markdown import markdown_table
 
 if TYPE_CHECKING:
     from tacit.tasks.nlu.experiment import NluExperiment
     from tacit_papers.dupuy2021.comparison import MethodRow
-    from tacit_papers.dupuy2021.timing import Timing
 
 EXAMPLES = """
 Examples:
@@ -37,41 +35,41 @@ def compare(
     ] = "dupuy2021-generated",
     *,
     data: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(metavar="D", help="A folder, a file, or generated.  [default: the recipe's]"),
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="DIR", help="Where the runs go, each variant in a folder of its own."),
     ] = None,
     only: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(metavar="VARIANT", help="Only these variants; repeatable."),
     ] = None,
     shadow: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(metavar="RUN", help="A run on another corpus, for the attack; repeatable."),
     ] = None,
     reference: Annotated[
-        Optional[list[Path]],  # noqa: UP045
+        list[Path] | None,
         typer.Option(metavar="RUN", help="A run with data.reference, for RMIA; repeatable."),
     ] = None,
     settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Such as training.epochs=3; repeatable."),
     ] = None,
     seed: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number, metavar="N", help="Repeatable: simulations, not for release."
         ),
     ] = None,
     time: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             parser=whole_number,
             metavar="STEPS",
-            help="Time so many steps of each in turns, instead of training.",
+            help="Time this many steps of each in turns, instead of training.",
         ),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
@@ -85,36 +83,24 @@ def compare(
     from tacit.tasks.nlu.experiment import RECIPES
     from tacit.tasks.nlu.plan import with_one_noise
 
-    said = all_settings(settings or [], {"data.source": data, "seed": seed})
-    found = RECIPES.load(recipe, said)
-    experiments = {name: with_one_noise(one, said) for name, one in found.experiments.items()}
+    changes = all_settings(settings or [], {"data.source": data, "seed": seed})
+    variants = RECIPES.load(recipe, changes).experiments
+    experiments = {name: with_one_noise(one, changes) for name, one in variants.items()}
     for name in only or []:
         if name not in experiments:
             raise ValueError(f"--only {name}: the recipe has {', '.join(experiments)}")
     if only:
         experiments = {name: experiments[name] for name in experiments if name in only}
     if time is not None:
-        from tacit.tasks.nlu.opening import data_of
-        from tacit_papers.dupuy2021.timing import time_methods
-
-        turns = 5 if time >= 5 else 1
-        with bar("timing") as show:
-            timings = time_methods(
-                experiments,
-                data_of(next(iter(experiments.values()))),
-                turns=turns,
-                steps=max(1, time // turns),
-                tell=lambda name, turn, of: show("timing", turn, of, name),
-            )
-        _print_times(timings, markdown=markdown, as_json=as_json)
+        _time(experiments, time, markdown=markdown, as_json=as_json)
         return
     if out is None:
         raise ValueError("--out says where the runs go; or --time STEPS only times them")
-    from tacit_papers.dupuy2021.comparison import compared
+    from tacit_papers.dupuy2021.comparison import compare_methods
 
     with bar("scoring") as show:
         tell = lambda what, done, of: show(what, done, of, f"{done:,} utterances")  # noqa: E731
-        rows = compared(
+        rows = compare_methods(
             experiments,
             out,
             _train,
@@ -122,18 +108,25 @@ def compare(
             references=reference or [],
             tell=tell,
         )
-    if as_json:
-        json.dump({"rows": [row.as_row() for row in rows]}, sys.stdout, indent=2, allow_nan=False)
-        print()
-        return
-    _print_rows(rows, markdown=markdown)
+
+    def render(console: Console) -> None:
+        _print(console, _HEADINGS, _cells(rows), markdown)
+        if not markdown:
+            deltas = sorted({row.delta for row in rows})
+            console.print(
+                f"Epsilon at delta {', '.join(f'{delta:g}' for delta in deltas)}.  'if public' and"
+                " 'as published' are no guarantees (docs/privacy/edp-sgd.md), and AUCs are"
+                " internal."
+            )
+
+    emit({"rows": [row.as_row() for row in rows]}, as_json, render)
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
     carried_out(experiment, path, resume=begun, title=name)
 
 
-HEADINGS = (
+_HEADINGS = (
     "variant",
     "SER %",
     "intents %",
@@ -148,8 +141,8 @@ HEADINGS = (
 )
 
 
-def cells(rows: Sequence[MethodRow]) -> list[tuple[str, ...]]:
-    """What is shown of each row; changes are relative to SGD, as the paper's."""
+def _cells(rows: Sequence[MethodRow]) -> list[list[str]]:
+    """What is shown of each row, in the order of the headings; changes are relative to SGD."""
     from tacit_papers.dupuy2021.comparison import baseline, relative
 
     base = baseline(rows)
@@ -157,77 +150,75 @@ def cells(rows: Sequence[MethodRow]) -> list[tuple[str, ...]]:
     def change(row: MethodRow, name: str) -> str:
         if base is None or row is base:
             return ""
-        found = relative(getattr(row, name), getattr(base, name))
-        return "-" if found is None else f"{found:+.1f}"
+        percent = relative(getattr(row, name), getattr(base, name))
+        return "-" if percent is None else f"{percent:+.1f}"
 
-    shown: list[tuple[str, ...]] = []
-    for row in rows:
-        shown.append(
-            (
-                row.name,
-                f"{100 * row.semantic_error_rate:.2f}",
-                f"{100 * row.intent_accuracy:.2f}",
-                f"{100 * row.slot_f1:.2f}",
-                _area(row.auc, row.auc_interval),
-                _area(row.rmia_auc, row.rmia_interval),
-                change(row, "semantic_error_rate"),
-                change(row, "auc"),
-                "infinity" if row.epsilon is None else format_epsilon(row.epsilon),
-                "" if row.conditional_epsilon is None else format_epsilon(row.conditional_epsilon),
-                "" if row.published_epsilon is None else format_epsilon(row.published_epsilon),
-            )
-        )
-    return shown
+    def epsilon(value: float | None, missing: str) -> str:
+        return missing if value is None else format_epsilon(value)
+
+    return [
+        [
+            row.name,
+            f"{100 * row.semantic_error_rate:.2f}",
+            f"{100 * row.intent_accuracy:.2f}",
+            f"{100 * row.slot_f1:.2f}",
+            _area(row.auc, row.auc_interval),
+            _area(row.rmia_auc, row.rmia_interval),
+            change(row, "semantic_error_rate"),
+            change(row, "auc"),
+            epsilon(row.epsilon, "infinity"),
+            epsilon(row.conditional_epsilon, ""),
+            epsilon(row.published_epsilon, ""),
+        ]
+        for row in rows
+    ]
 
 
 def _area(value: float | None, interval: tuple[float, float] | None) -> str:
+    """An area under the ROC curve in percent, with its interval."""
     if value is None or interval is None:
         return "-"
     return f"{100 * value:.1f} ({100 * interval[0]:.1f}-{100 * interval[1]:.1f})"
 
 
-def _print_rows(rows: Sequence[MethodRow], *, markdown: bool) -> None:
-    shown = cells(rows)
-    _print_table(HEADINGS, shown, markdown=markdown)
-    if not markdown:
-        deltas = sorted({row.delta for row in rows})
-        print(
-            f"Epsilon at delta {', '.join(f'{delta:g}' for delta in deltas)}.  'if public' and 'as"
-            " published' are no guarantees (docs/privacy/edp-sgd.md), and AUCs are internal."
+def _time(
+    experiments: dict[str, NluExperiment], steps: int, *, markdown: bool, as_json: bool
+) -> None:
+    """Time the variants in turns, and print how long a step of each takes."""
+    from tacit.tasks.nlu.opening import data_of
+    from tacit_papers.dupuy2021.timing import time_methods
+
+    turns = 5 if steps >= 5 else 1
+    with bar("timing") as show:
+        timings = time_methods(
+            experiments,
+            data_of(next(iter(experiments.values()))),
+            turns=turns,
+            steps=max(1, steps // turns),
+            tell=lambda name, turn, of: show("timing", turn, of, name),
         )
-
-
-def _print_times(timings: Sequence[Timing], *, markdown: bool, as_json: bool) -> None:
-    if as_json:
-        json.dump([each.as_row() for each in timings], sys.stdout, indent=2)
-        print()
-        return
-    shown = [
-        (
+    headings = ("method", "seconds a step", "seconds an epoch", "factor of SGD", "steps timed")
+    texts = [
+        [
             each.name,
             f"{each.step_seconds:.3f}",
             f"{each.epoch_seconds:.1f}",
             f"x {each.factor:.2f}",
             f"{each.steps}",
-        )
+        ]
         for each in timings
     ]
-    headings = ("method", "seconds a step", "seconds an epoch", "factor of SGD", "steps timed")
-    _print_table(headings, shown, markdown=markdown)
+    emit(
+        [each.as_row() for each in timings],
+        as_json,
+        lambda console: _print(console, headings, texts, markdown),
+    )
 
 
-def _print_table(
-    headings: Sequence[str], rows: Sequence[tuple[str, ...]], *, markdown: bool
+def _print(
+    console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool
 ) -> None:
     if markdown:
-        print("| " + " | ".join(headings) + " |")
-        print("|---|" + "---:|" * (len(headings) - 1))
-        for row in rows:
-            print("| " + " | ".join(row) + " |")
-        return
-    table = Table()
-    for place, name in enumerate(headings):
-        table.add_column(name, justify="left" if place == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+        print(markdown_table(headings, rows))
+    else:
+        console.print(table(headings[0], *(f">{each}" for each in headings[1:]), rows=rows))

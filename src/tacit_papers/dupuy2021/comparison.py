@@ -6,20 +6,18 @@ that are there are not repeated, and one that was interrupted goes on.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.audit.nlu_attacking import Scoring, attack_run, kept_result
+from tacit.audit.nlu import Scoring, attack_run, kept_result
 from tacit.privacy.guarantee import finite
 from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.run import NluRun
 
-SGD = "sgd"
-
+_SGD = "sgd"
 Train = Callable[[NluExperiment | None, Path, bool, str], None]  # and whether to resume; its name
 
 
@@ -43,10 +41,11 @@ class MethodRow:
     conditional_epsilon: float | None  # the same algorithm if its scaling were public
 
     def as_row(self) -> dict[str, Any]:
+        """The row for scripts."""
         return dict(vars(self))
 
 
-def compared(
+def compare_methods(
     experiments: Mapping[str, NluExperiment],
     out: Path,
     train: Train,
@@ -55,7 +54,16 @@ def compared(
     references: Sequence[Path] = (),
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[MethodRow]:
-    """Train and attack whatever is not there yet, and return all rows."""
+    """Train and attack whatever is not done yet, and return a row for each experiment.
+
+    Args:
+        experiments: by name, which is also that of the run's folder.
+        out: the folder of all runs.
+        train: trains an experiment into a folder, or goes on with the run that is in it.
+        shadows: runs on other corpora, for the paper's attack.
+        references: runs with data.reference, for RMIA.
+        tell: is told how many utterances are scored, and of how many.
+    """
     rows, scoring = [], Scoring(tell)
     for name, experiment in experiments.items():
         path = out / name
@@ -71,10 +79,10 @@ def compared(
 
 def row_of(name: str, run: NluRun) -> MethodRow:
     """What a finished run has to show."""
-    result, found = run.directory.result(), kept_result(run)
+    result, attack = run.directory.result(), kept_result(run)
     if result is None:
         raise ValueError(f"the run {run.path} is not complete; go on with it by --resume")
-    stated, guarantee = (found or {}).get("stated", {}), run.guarantee()
+    stated, guarantee = (attack or {}).get("stated", {}), run.guarantee()
     printed: Sequence[Mapping[str, Any]] | None = run.as_printed()
     test = result["test"]
     return MethodRow(
@@ -98,17 +106,13 @@ def relative(value: float | None, base: float | None) -> float | None:
     return None if value is None or not base else 100 * (value - base) / base
 
 
-def log10(epsilon: float | None) -> float | None:
-    """As the paper prints epsilon; None where it is infinite or there is none."""
-    return math.log10(epsilon) if epsilon else None
-
-
 def baseline(rows: Sequence[MethodRow]) -> MethodRow | None:
     """The row that the others are compared with."""
-    return next((row for row in rows if row.method == SGD), None)
+    return next((row for row in rows if row.method == _SGD), None)
 
 
 def _auc(stated: Mapping[str, Any] | None) -> tuple[float | None, tuple[float, float] | None]:
+    """The area under an attack's ROC curve and its interval, as an attack's file states them."""
     if stated is None:
         return None, None
     low, high = stated["auc_interval"]

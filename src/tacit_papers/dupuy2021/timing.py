@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.randomness import RunKey
@@ -23,12 +23,12 @@ from tacit.tasks.nlu.opening import Job, units_of
 from tacit.tasks.nlu.ranks import STOP, Ranks, Workers
 from tacit.tasks.nlu.starting import starting_model
 
-BASELINE = "sgd"
+_BASELINE = "sgd"
 
 
 @dataclass(frozen=True)
 class Turns:
-    """A training for timing: so many steps at a time."""
+    """A training for timing, and how many steps it takes at a time."""
 
     job: Job
     steps: int
@@ -36,7 +36,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one method."""
+    """How long one method takes."""
 
     name: str
     step_seconds: float  # median
@@ -46,14 +46,8 @@ class Timing:
     steps: int  # timed in all
 
     def as_row(self) -> dict[str, float | int | str]:
-        return {
-            "name": self.name,
-            "step_seconds": self.step_seconds,
-            "epoch_seconds": self.epoch_seconds,
-            "factor": self.factor,
-            "turns": self.turns,
-            "steps": self.steps,
-        }
+        """The timing for scripts."""
+        return asdict(self)
 
 
 def time_methods(
@@ -65,8 +59,8 @@ def time_methods(
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
     """Time each experiment's steps; one of them has to be `sgd`."""
-    if BASELINE not in experiments:
-        raise ValueError(f"timing needs a variant {BASELINE!r} to compare with")
+    if _BASELINE not in experiments:
+        raise ValueError(f"timing needs a variant {_BASELINE!r} to compare with")
     contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
     try:
         for contestant in contestants.values():  # memory is set aside, and caches are filled
@@ -81,8 +75,8 @@ def time_methods(
         for contestant in contestants.values():
             contestant.end()
     per_epoch = {
-        name: [each * contestants[name].epoch_steps for each in found]
-        for name, found in seconds.items()
+        name: [each * contestants[name].epoch_steps for each in turn_seconds]
+        for name, turn_seconds in seconds.items()
     }
     return [
         Timing(
@@ -90,7 +84,7 @@ def time_methods(
             statistics.median(seconds[name]),
             statistics.median(per_epoch[name]),
             statistics.median(
-                mine / base for mine, base in zip(per_epoch[name], per_epoch[BASELINE], strict=True)
+                own / base for own, base in zip(per_epoch[name], per_epoch[_BASELINE], strict=True)
             ),
             turns,
             turns * steps,
@@ -100,7 +94,7 @@ def time_methods(
 
 
 def serve(turns: Turns, ranks: Ranks) -> None:
-    """What every worker but rank 0 does."""
+    """Run turns until told to stop: what every worker but rank 0 does."""
     stepper, turn = turns.job.stepper(), 0
     while ranks.told() != STOP:
         stepper.run(_range(turns, turn), turns.job.streams(0), ranks, None)
@@ -108,6 +102,8 @@ def serve(turns: Turns, ranks: Ranks) -> None:
 
 
 class _Contestant:
+    """A method with its workers, which run a few steps whenever it is its turn."""
+
     def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
         job = job_for(experiment, data)
         self.epoch_steps = job.epoch_steps
@@ -117,7 +113,7 @@ class _Contestant:
         self._turn = 0
 
     def turn(self) -> float:
-        """Seconds of a step."""
+        """Run one turn; return the seconds a step took."""
         self._workers.ranks.tell(0)
         began = time.perf_counter()
         steps = _range(self._turns, self._turn)
@@ -126,6 +122,7 @@ class _Contestant:
         return (time.perf_counter() - began) / len(steps)
 
     def end(self) -> None:
+        """Stop the workers."""
         self._workers.end()
 
 
@@ -149,7 +146,7 @@ def job_for(experiment: NluExperiment, data: NLUData) -> Job:
 
 
 def _range(turns: Turns, turn: int) -> range:
-    """Steps of a training as long as it takes; after its end it begins anew."""
+    """The steps of a turn; a training that is over begins anew."""
     whole = turns.job.experiment.training.epochs * turns.job.epoch_steps
     start = turn * turns.steps % max(1, whole - turns.steps + 1)
     return range(start, start + turns.steps)

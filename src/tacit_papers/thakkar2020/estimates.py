@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 Interval = tuple[float, float]
-LEVEL = 0.95
+_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate(values: Mapping[int, Sequence[tuple[Hashable, float]]]) -> Estimate:
-    """Of each seed's canaries, each with its cell."""
+    """The mean over all canaries, from each seed's pairs of a cell and a value."""
     pooled = [value for pairs in values.values() for _, value in pairs]
     if not pooled:
         raise ValueError("there are no values to take the mean of")
@@ -45,9 +45,10 @@ def estimate(values: Mapping[int, Sequence[tuple[Hashable, float]]]) -> Estimate
 
 
 def _over_seeds(means: Sequence[float]) -> Interval | None:
+    """Student's t on the seeds' means; None of a single seed."""
     if len(means) < 2:
         return None
-    half = stats.t.ppf((1 + LEVEL) / 2, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5
+    half = stats.t.ppf((1 + _LEVEL) / 2, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5
     middle = float(np.mean(means))
     return middle - float(half), middle + float(half)
 
@@ -55,22 +56,22 @@ def _over_seeds(means: Sequence[float]) -> Interval | None:
 def _over_canaries(
     values: Mapping[int, Sequence[tuple[Hashable, float]]], mean: float
 ) -> Interval | None:
-    """None if some cell has one canary only, whose spread nobody knows."""
+    """None if some cell has one canary only, whose spread cannot be estimated."""
     strata: dict[Hashable, list[float]] = {}
     for seed, pairs in values.items():
         for cell, value in pairs:
             strata.setdefault((seed, cell), []).append(value)
-    if any(len(found) < 2 for found in strata.values()):
+    if any(len(stratum) < 2 for stratum in strata.values()):
         return None
     total = sum(map(len, strata.values()))
     parts = [
-        ((len(found) / total) ** 2 * float(np.var(found, ddof=1)) / len(found), len(found) - 1)
-        for found in strata.values()
+        ((len(s) / total) ** 2 * float(np.var(s, ddof=1)) / len(s), len(s) - 1)
+        for s in strata.values()
     ]
     variance = sum(part for part, _ in parts)
     if not variance > 0:
         return mean, mean
     # Few canaries to a cell: Student's t, with the degrees of freedom of Satterthwaite 1946.
     freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
+    half = float(stats.t.ppf((1 + _LEVEL) / 2, freedom)) * math.sqrt(variance)
     return mean - half, mean + half

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tacit.train import train
-from tacit_papers.bagdasaryan2022.curves import curve_of, draw, figure, remeasured
+from tacit_papers.bagdasaryan2022.curves import curve_of, draw, figure, measure_again
 from tests.runs.small import experiment
 
 BASELINE = [(0, 9000.0), (10, 800.0), (20, 500.0), (30, 400.0)]
@@ -35,13 +35,13 @@ def test_metrics_without_words_are_refused():
 def test_the_models_that_were_kept_have_the_figures_of_the_training(folder, tmp_path):
     wanted = experiment(folder, rounds=4, evaluation={"every": 1, "snapshot_every": 2})
     run = train(wanted, tmp_path / "run")
-    found = remeasured(run)
+    found = measure_again(run)
     assert [round for round, _ in found] == [0, 2, 4]
     trained = dict(curve_of(run.metrics()))
     assert len(trained) == 5
     for round, value in found:
         assert value == pytest.approx(trained[round], rel=1e-6)
-    assert remeasured(run, 50)[0][1] != found[0][1]
+    assert measure_again(run, 50)[0][1] != found[0][1]
 
 
 def test_every_curve_is_a_line_in_both_panels_and_every_switch_a_cross():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.corpus.source import Adapted
+from tacit.corpus.source import UserSource
 from tacit.corpus.views import IID
 from tacit.tasks.language.canaries import (
     Canary,
@@ -31,7 +31,7 @@ def tokenizer():
     return build.word_level(WORDS, normalisation="papers", provenance=provenance.public("test"))
 
 
-class Everybody:
+class Everybody(UserSource):
     """Users with so many texts each, every text naming its user and place."""
 
     def __init__(self, counts):
@@ -47,7 +47,6 @@ class Everybody:
         return [f"text {place} of {index}" for place in range(self.counts[index])]
 
     fingerprint = "everybody"
-    is_synthetic_users = False
 
 
 def sharers(planting, users):
@@ -229,7 +228,7 @@ def test_iid_spreads_the_copies(tokenizer):
 def test_the_view_agrees_with_a_literal_oracle(tokenizer, seed, counts):
     grid = Grid((0.5,), (0.5, 1.0), per_cell=1, max_share=1.0)
     planting = Planting(canaries_for(tokenizer, len(counts), grid), len(counts), seed)
-    users = Adapted(Everybody(counts))
+    users = Everybody(counts)
     view = planting.view(users)
     for user, count in enumerate(counts):
         chosen = planting.replacements(users.user_id(user), count)

@@ -20,7 +20,7 @@ import numpy as np
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
-from tacit.corpus.source import Source, UserCorpus
+from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.views import IID, Subset, kept, part
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, PostProcessing
@@ -41,7 +41,7 @@ class People:
     """The corpus, and of its training users those that take part, with the texts they train on."""
 
     corpus: UserCorpus
-    members: Source  # those who take part, with all of their texts
+    members: UserSource  # those who take part, with all of their texts
 
     @classmethod
     def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
@@ -112,7 +112,7 @@ class People:
         )
 
     @property
-    def users(self) -> Source:
+    def users(self) -> UserSource:
         """The same people without their held-out texts."""
         return kept(self.members)
 
@@ -137,7 +137,7 @@ class People:
         found = draw_canaries(grid, population, tokenizer, given.seed, frequencies)
         return Planting(tuple(found), population, given.seed)
 
-    def view(self, experiment: Experiment, tokenizer: Tokenizer) -> Source:
+    def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
         """What is trained on."""
         planting = self.planting(experiment, tokenizer)
         users = self.users if planting is None else planting.view(self.users)

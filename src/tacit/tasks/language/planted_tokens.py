@@ -11,15 +11,15 @@ import os
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.source import Adapted, UserSource
-from tacit.corpus.views import IID
+from tacit.corpus.source import UserSource
+from tacit.corpus.views import IID, View
 from tacit.tasks.language.assembly import corpus_folder
 from tacit.tasks.language.people import People
 from tacit.tokenizers.cache import Progress, TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
-class InMemory(Adapted):
+class InMemory(View):
     """A source with all of its texts read; it has the same fingerprint."""
 
     def __init__(self, source: UserSource) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.corpus.hashing import derived
-from tacit.corpus.source import Counts, Source, UserSource
+from tacit.corpus.source import Counts, UserSource
 from tacit.corpus.views import Replaced
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
@@ -60,7 +60,7 @@ class Planting:
         chosen[some] = np.array(shared)[bids.argmax(1)[some]]
         return chosen
 
-    def view(self, users: UserSource) -> Source:
+    def view(self, users: UserSource) -> UserSource:
         """The users with the canaries in their texts."""
         if len(users) > self.population:
             raise ValueError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
+from tacit.corpus import installation
 from tacit.corpus import people as known_people
 from tacit.corpus.hashing import user_key
+from tacit.corpus.sketches import Sketch
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency
@@ -112,11 +114,7 @@ def _text(utterance: Utterance) -> str:
 def recognise(data: NLUData, *, new_people: bool = False) -> str:
     """The id of the people who said these utterances, known by their ids or by what they said."""
     utterances = [one for part in PARTS for one in getattr(data, part)]
-    records, users = known_people.sketch_maker(), known_people.sketch_maker()
-    records.add({hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances})
-    users.add({user_key(one.user) for one in utterances if one.user is not None})
-    sketches = [records.finish()]
-    if any(one.user is not None for one in utterances):
-        sketches.append(users.finish())
-    found = known_people.find(sketches, new_people=new_people)
-    return known_people.register(found, sketches).people
+    records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
+    users = {user_key(one.user) for one in utterances if one.user is not None}
+    sketches = [Sketch.of(ids, installation.secret()) for ids in (records, users) if ids]
+    return known_people.recognise(sketches, new_people=new_people).people

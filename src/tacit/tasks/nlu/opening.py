@@ -20,7 +20,7 @@ from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoint
 from tacit.tasks.nlu import model_files, plan, scaling
-from tacit.tasks.nlu.attack_candidates import AttackRoles, attack_roles
+from tacit.tasks.nlu.attack_roles import AttackRoles, attack_roles
 from tacit.tasks.nlu.data import NLUData, Utterance
 from tacit.tasks.nlu.declarations import commitment, header_of, recognise
 from tacit.tasks.nlu.directory import NluDirectory

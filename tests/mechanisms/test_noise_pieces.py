@@ -5,12 +5,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.mechanisms.noise import noise_pieces
+from tacit.mechanisms.noise import _noise_pieces
 
 
 @given(st.integers(0, 10**11), st.integers(1, 20))
 def test_every_coordinate_is_in_one_piece_and_all_pieces_are_alike(size, workers):
-    pieces = noise_pieces(size, workers)
+    pieces = _noise_pieces(size, workers)
     assert len(pieces) == workers
     assert pieces[0].start == 0
     assert pieces[-1].stop == size

@@ -1,15 +1,12 @@
 """Who does what in an attack follows from each utterance alone, and copies stay together."""
 
-import math
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.tasks.nlu.attack_candidates import Candidates, attack_roles, unit
+from tacit.tasks.nlu.attack_roles import attack_roles, unit
 from tacit.tasks.nlu.generated import generate
-from tests.tasks.nlu.attack_fakes import distinct, said, with_likelihood
+from tests.tasks.nlu.attack_fakes import distinct
 
 
 def test_roles_have_their_shares_and_miss_nobody():
@@ -38,26 +35,6 @@ def test_copies_of_a_text_and_utterances_of_a_user_have_one_role(users):
     parts = [*roles.references, roles.population, roles.non_members]
     units = [{unit(each) for each in part} for part in parts]
     assert sum(map(len, units)) == len({unit(each) for each in test}) < 3000
-
-
-def test_the_same_words_or_the_same_user_count_as_met():
-    asked = (*said("a b", "c d"), *said("e f", user="ann"), *said("g h", user="bob"))
-    candidates = Candidates(asked, with_likelihood([-1.0] * 4))
-    others = (*said("c d", "ab"), *said("x y", user="bob"))
-    assert candidates.said_among(others).tolist() == [False, True, False, False]
-    assert candidates.met_among(others).tolist() == [False, True, False, True]
-    assert not candidates.met_among([]).any()
-
-
-def test_a_label_is_unknown_if_any_model_does_not_know_it():
-    scores = [
-        with_likelihood(row) for row in ([-1, math.nan, -1], [-1, -1, -1], [-1, -1, math.nan])
-    ]
-    candidates = Candidates(said("a", "b", "c"), scores[0], tuple(scores[1:]))
-    assert candidates.unknown_to_any().tolist() == [False, True, True]
-    kept = candidates.only(np.array([2, 0]))
-    assert kept.unknown_to_any().tolist() == [True, False]
-    assert [each.tokens for each in kept.utterances] == [("c",), ("a",)]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit import user_scores
-from tacit.audit.user_scores import score_users, user_texts
-from tacit.corpus.source import Source
+from tacit.audit import users as user_scores
+from tacit.audit.users import score_users, user_texts
+from tacit.corpus.source import UserSource
 from tacit.corpus.views import IID, kept
 from tacit.evaluation.baselines import Bigram
 from tacit.tokenizers.cache import user_tokens
@@ -108,7 +108,7 @@ def test_bad_texts_are_one_sentence(users, message):
         score_users(tiny("lstm"), users, bos=BOS)
 
 
-class Marked(Source):
+class Marked(UserSource):
     """Users whose last text is held out, if they have two."""
 
     def __init__(self, *users: tuple[str, ...]) -> None:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tacit.audit.nlu_attack_result import LEFT_OUT, RMIA
-from tacit.audit.nlu_attacking import Scoring, attack_run, kept_result
+from tacit.audit.nlu import Scoring, attack_run, kept_result
+from tacit.audit.nlu_attack import LEFT_OUT, RMIA
 from tacit.tasks.nlu.training import train
 from tests.tasks.nlu.small import of_method
 

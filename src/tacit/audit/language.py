@@ -1,0 +1,484 @@
+"""The audit of a language model: what it memorized of what was planted, what its users give away.
+
+No model is trained for it, unless reference models are asked for.  The findings about canaries
+and canary clients come from made-up text and the released model, and are free to publish.  Phrases
+are their owner's secrets, and whatever is computed from people's text is internal (design rule 5):
+both are kept apart.  Of a phrase only the verdicts are public.  Its log-perplexity would be enough
+to find it: anyone who has the model can try millions of phrases until one has that very figure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.audit.empirical_epsilon import empirical_epsilon
+from tacit.audit.extraction import CanaryResult, Extraction
+from tacit.audit.membership import ATTACKS, MembershipResult, attack_users
+from tacit.audit.one_run import ceiling, planned_guesses
+from tacit.audit.tries import TRIES_FILE, Tries
+from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
+from tacit.corpus.source import UserSource
+from tacit.corpus.views import Subset
+from tacit.models.base import LanguageModel, to_vector
+from tacit.privacy import checks, durable
+from tacit.public.pretrain import Settings
+from tacit.runs.run import Run
+from tacit.runs.stored_model import StoredModel
+from tacit.tasks.language import assembly, coins
+from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
+from tacit.tasks.language.people import People, public_frequencies, read_planted
+from tacit.tasks.language.planting import Planted
+from tacit.tokenizers.tokenizer import Tokenizer
+
+NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
+# The confidence that guesses are planned for, whatever is asked for: with other numbers of guesses,
+# asking for another confidence would be another look at the coins.
+PLANNED_FOR = 0.99
+
+LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
+REFERENCE_EPOCHS = 3.0
+AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
+
+Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """What an audit looks for, and how thoroughly."""
+
+    extraction: Extraction = field(default_factory=Extraction)
+    controls: int = 100  # phrases that were never planted: none of them should be found
+    phrases: tuple[str, ...] = ()
+    membership: bool = False
+    references: int = 0  # models to train for the membership attacks
+    texts: str = FRESH  # of the members: fresh ones, those trained on, or all
+    max_users: int = 1000  # on either side of a membership attack
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("controls", "references", "seed"):
+            checks.whole(name, getattr(self, name))
+        checks.whole("max_users", self.max_users, at_least=1)
+        checks.open_unit("confidence", self.confidence)
+        if self.texts not in TEXTS:
+            raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {self.texts!r}")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an audit found: `public` may be published, `internal` comes from people's text."""
+
+    public: dict[str, Any]
+    internal: dict[str, Any]
+
+    def figures(self, *, with_phrases: bool = True) -> dict[str, Any]:
+        """All of it under the names that scripts rely on, with the figures that gates look at.
+
+        Without phrases, only the verdicts on them are in it.
+        """
+        figures = dict(self.public)
+        if with_phrases and "phrases" in self.internal:
+            figures["phrases"] = self.internal["phrases"]
+        if membership := self.internal.get("membership"):
+            # One attack, named in advance: the best of several would be no honest figure.
+            first = membership["attacks"][0]
+            figures["membership_auc"] = {
+                "attack": first["name"],
+                "value": first["auc"],
+                "interval": first["auc_interval"],
+            }
+            figures["membership"] = membership
+        return figures
+
+
+def audit_run(run: Run, settings: AuditSettings, tell: Tell | None = None) -> Findings:
+    """Audit everything that fits the run; `ValueError` if there is nothing to look for."""
+    planned = run.experiment.audit
+    _parsed(settings.phrases, run.tokenizer)  # a mistake in them is found before any work
+    if planned.canary_clients is not None and run.round == run.first_round:
+        raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
+    public = _header(run)
+    internal: dict[str, Any] = {}
+    if _was_planted(run):
+        planted = read_planted(run.directory)
+        frequencies = None
+        if planned.canaries is not None and planned.canaries.draw == "unigram":
+            frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
+        public |= audit_canaries(run.model(), run.tokenizer, planted, settings, tell, frequencies)
+    elif not (settings.phrases or settings.membership or planned.canary_clients is not None):
+        read_planted(run.directory)  # says what is missing, and what to do
+    if settings.phrases:
+        internal["phrases"] = _audit_phrases(run.model(), run.tokenizer, settings, tell)
+        public["phrases"] = _verdicts(internal["phrases"])
+    if planned.canary_clients is not None:
+        public["empirical_epsilon"] = _audit_canary_clients(run, settings, tell or _ignore)
+    if settings.membership:
+        internal["membership"] = _audit_membership(run, settings, tell or _ignore).as_row()
+    return Findings(public, internal)
+
+
+def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell | None = None) -> Findings:
+    """The audit of a run, or of a model without one, in which only phrases can be looked for."""
+    if stored.run is not None:
+        return audit_run(stored.run, settings, tell)
+    if not settings.phrases:
+        raise ValueError(
+            f"{stored.path} is a model and not a run, so nothing was planted in it; name what to"
+            " look for with --phrases FILE"
+        )
+    rows = _audit_phrases(stored.model, stored.tokenizer, settings, tell)
+    return Findings(_empty() | {"phrases": _verdicts(rows)}, {"phrases": rows})
+
+
+def save(run: Run, findings: Findings) -> None:
+    """Write the public findings beside the run, and the internal ones into its private folder."""
+    internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
+    if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
+        internal["membership"] = earlier  # of the same model, and perhaps hours of work
+    durable.write_whole(run.path / AUDIT_FILE, _json(findings.public))
+    if internal:
+        durable.write_whole(path, _json(internal | {"round": run.round}), mode=0o600)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def read_phrases(path: Path) -> tuple[str, ...]:
+    """The phrases of a file, one to a line; blank lines are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
+    phrases = tuple(line.strip() for line in lines if line.strip())
+    if not phrases:
+        raise ValueError(f"{path} holds no phrases; write one to a line")
+    return phrases
+
+
+# Canaries and phrases.
+
+
+def audit_canaries(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    planted: Sequence[Planted],
+    settings: AuditSettings,
+    tell: Tell | None = None,
+    frequencies: Frequencies | None = None,
+) -> dict[str, Any]:
+    """What was planted and what came out, canary by canary, and how many controls did.
+
+    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.
+    """
+    rng = np.random.default_rng(settings.seed)
+    tokens = [one.canary.tokens for one in planted]
+
+    def extract(phrases: Sequence[Sequence[int]], what: str) -> list[CanaryResult]:
+        return _extract(model, tokenizer, phrases, settings.extraction, rng, what, tell)
+
+    results = extract(tokens, "looking for canaries")
+    controls = None
+    if settings.controls:
+        drawn = draw_phrases(
+            settings.controls,
+            len(tokens[0]),
+            tokenizer,
+            settings.seed,
+            frequencies,
+            purpose="controls",
+        )
+        drawn = [phrase for phrase in drawn if phrase not in set(tokens)]
+        others = extract(drawn, "looking for controls, which were never planted")
+        controls = {"count": len(others)} | _counts(others)
+    return {
+        "settings": asdict(settings.extraction)
+        | {"controls": settings.controls, "seed": settings.seed},
+        "canaries": len(results),
+        **_counts(results),
+        "controls": controls,
+        "rows": [
+            one.as_row() | _result_row(result) for one, result in zip(planted, results, strict=True)
+        ],
+    }
+
+
+def _was_planted(run: Run) -> bool:
+    """Whether there are canaries to look for.
+
+    The experiment alone does not decide it: a run whose ledger or folder speaks of canaries has
+    some, and `read_planted` says which.
+    """
+    return (
+        run.experiment.audit.canaries is not None
+        or run.directory.canaries_file.exists()
+        or any(entry.kind == "canaries" for entry in run.ledger.entries)
+    )
+
+
+def _audit_phrases(
+    model: LanguageModel, tokenizer: Tokenizer, settings: AuditSettings, tell: Tell | None
+) -> list[dict[str, Any]]:
+    """One row for each phrase, in their order; internal."""
+    tokens = _parsed(settings.phrases, tokenizer)
+    extraction = replace(settings.extraction, shorten_prefix=True)
+    rng = np.random.default_rng(settings.seed)
+    results = _extract(model, tokenizer, tokens, extraction, rng, "looking for phrases", tell)
+    return [
+        {"text": text} | _result_row(result)
+        for text, result in zip(settings.phrases, results, strict=True)
+    ]
+
+
+def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """The phrases as tokens; `ValueError` if one is too short or too long."""
+    parsed = [parse_phrase(phrase, tokenizer) for phrase in phrases]
+    for phrase, tokens in zip(phrases, parsed, strict=True):
+        if not 2 <= len(tokens) <= LONGEST_PHRASE:
+            raise ValueError(
+                f"the phrase {phrase!r} has {len(tokens)} tokens, and only phrases of 2 to"
+                f" {LONGEST_PHRASE} can be looked for; name a part of it that must not come out"
+            )
+    return parsed
+
+
+def _verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What may be published of phrases: a number for each, and whether it came out."""
+    return [
+        {"text": f"phrase {number}"}
+        | {name: row[name] for name in ("memorized_rs", "memorized_bs")}
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def _extract(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    phrases: Sequence[Sequence[int]],
+    extraction: Extraction,
+    rng: np.random.Generator,
+    what: str,
+    tell: Tell | None,
+) -> list[CanaryResult]:
+    """Look for phrases among random suffixes of words, or of tokens where words have several."""
+    special = {tokenizer.bos, tokenizer.eos, tokenizer.unk}
+    candidates: Sequence[int] | NDArray[np.int64]
+    if tokenizer.kind == "word":
+        candidates = word_tokens(tokenizer)
+    else:
+        candidates = [id for id in range(tokenizer.vocab_size) if id not in special]
+    return extraction.extract(
+        model,
+        phrases,
+        bos=tokenizer.bos,
+        candidates=candidates,
+        rng=rng,
+        progress=None if tell is None else lambda done, of: tell(what, done, of),
+    )
+
+
+def _counts(results: Sequence[CanaryResult]) -> dict[str, int]:
+    return {
+        "memorized_rs": sum(one.memorized_rs for one in results),
+        "memorized_bs": sum(one.memorized_bs for one in results),
+        "memorized": sum(one.memorized_rs or one.memorized_bs for one in results),
+    }
+
+
+def _result_row(result: CanaryResult) -> dict[str, Any]:
+    return {
+        "log_perplexity": result.log_perplexity,
+        "memorized_rs": result.memorized_rs,
+        "memorized_bs": result.memorized_bs,
+        "rank": result.rank,
+        "rank_standard_error": result.rank_standard_error,
+        "exposure": result.exposure,
+    }
+
+
+# Canary clients: the empirical epsilon.
+
+
+def _audit_canary_clients(run: Run, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
+    """The canary clients' trace in what the whole training changed, as one more try at this run."""
+    key = coins.of_run(run.directory, run.ledger)
+    clients = assembly.canary_clients(run.experiment, run.model(), key)
+    assert clients is not None
+    claimed = run.guarantee()
+    epsilon = claimed.epsilon[claimed.accountant]
+    # How many guesses there are follows from the claim alone, before anything is looked at.
+    guesses = planned_guesses(clients.count, min(epsilon, NO_CLAIM), claimed.delta, PLANNED_FOR)
+    first, last = to_vector(run.model(run.first_round)), to_vector(run.model())
+    looked_at = {
+        "round": run.round,
+        "first_round": run.first_round,
+        "model": _digest(last),
+        "first_model": _digest(first),
+        "coins": coins.commitment(key),
+        "canaries": clients.count,
+        "guesses": [guesses.guessed_in, guesses.guessed_out],
+        "delta": claimed.delta,
+    }
+    tries = Tries(run.directory.private / TRIES_FILE, at_least=_stated_try(run))
+    planned = tries.next(looked_at, settings.confidence)
+    if not ceiling(clients.count, guesses.total, claimed.delta, planned.confidence) > 0:
+        raise ValueError(
+            f"confidence must be less than {settings.confidence:g} for {guesses.total} guesses to"
+            f" show anything: as try {planned.number} at this run they must hold with"
+            f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
+        )
+    own = tries.begin(looked_at, settings.confidence)  # synced before anything is looked at
+    shown = empirical_epsilon(
+        clients,
+        last - first,
+        guesses,
+        delta=claimed.delta,
+        confidence=own.confidence,
+        progress=lambda done: tell("looking for canary clients", done, clients.count),
+    )
+    tries.finish(own, shown.lower_bound)  # before anybody sees it
+    highest = tries.highest()
+    assert highest is not None
+    row = shown.as_row() | {
+        "says": shown.beside(epsilon),
+        "try_number": own.number,
+        "confidence_asked": own.asked,
+        "highest_lower_bound": highest,
+    }
+    if highest > shown.lower_bound:
+        row["warnings"].append(
+            f"Another try at this run showed more: epsilon is at least {highest:.3g}.  The tries"
+            " hold together, so this one does not take it back."
+        )
+    return {name: _finite(value) for name, value in row.items()}
+
+
+def _stated_try(run: Run) -> int:
+    """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
+    try:
+        number = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return number if type(number) is int else 0
+
+
+def _digest(weights: NDArray[Any]) -> str:
+    return hashlib.sha256(weights.tobytes()).hexdigest()
+
+
+# Membership of the training users; all of it is internal.
+
+
+def _audit_membership(run: Run, settings: AuditSettings, tell: Tell) -> MembershipResult:
+    """Training users are members, test users strangers, of whom half may train the references."""
+    if settings.references and run.first_round:
+        raise ValueError(
+            f"{run.path} is a branch, and began with a model that had met its users, so reference"
+            " models cannot start from it; leave out --references"
+        )
+    StoredModel.open(run.path).corpus(None)  # refuses a corpus that was put in the run's own place
+    people = People.of(run.experiment)
+    groups = gather(
+        _members_without_canaries(run, people),
+        people.corpus.test,
+        run.tokenizer,
+        settings.texts,
+        references=settings.references,
+        max_users=settings.max_users,
+        max_tokens=run.experiment.corpus.max_tokens_per_user,
+        seed=settings.seed,
+    )
+    references = [
+        _reference(run, number, texts, tell) for number, texts in enumerate(groups.references)
+    ]
+    tell("scoring members and strangers", 0, 1)
+    return attack_users(
+        run.model(),
+        groups.members,
+        groups.non_members,
+        references,
+        bos=run.tokenizer.bos,
+        attacks=[attack for attack in ATTACKS if references or not attack.needs_references],
+        texts=settings.texts,
+        confidence=settings.confidence,
+    )
+
+
+def _members_without_canaries(run: Run, people: People) -> UserSource:
+    """The members without those in whose texts canaries were planted."""
+    planting = people.planting(run.experiment, run.tokenizer)
+    if planting is None and not run.directory.canaries_file.exists():
+        return people.members
+    # What was planted is what the run recorded; the experiment only says again in whose texts.
+    planted = {one.canary.tokens for one in read_planted(run.directory)}
+    if planting is None or planted != {canary.tokens for canary in planting.canaries}:
+        raise ValueError(
+            f"{run.directory.canaries_file} has other canaries than {run.path} would plant, so it"
+            " is not known in whose texts they are"
+        )
+    users = range(len(people.members))
+    return Subset(
+        people.members,
+        [user for user in users if not planting.shared_by(people.members.user_id(user))],
+    )
+
+
+def _reference(run: Run, number: int, texts: UserTexts, tell: Tell) -> Reference:
+    """A model trained plainly from where the run began, on test users of its own."""
+    what = f"training reference model {number + 1}"
+    return reference_model(
+        run.model(run.first_round),
+        texts,
+        Settings(epochs=REFERENCE_EPOCHS),
+        bos=run.tokenizer.bos,
+        seed=number,
+        progress=lambda now: tell(what, round(1000 * now.share), 1000),
+    )
+
+
+def _earlier_membership(path: Path, round: int) -> dict[str, Any] | None:
+    """What an audit of the model after the same round found, if there was one."""
+    try:
+        earlier = json.loads(path.read_bytes())
+        return earlier.get("membership") if earlier.get("round") == round else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+# What every audit's JSON has.
+
+
+def _header(run: Run) -> dict[str, Any]:
+    claimed = run.guarantee()
+    return _empty() | {
+        "round": run.round,
+        "accounted_epsilon": _finite(claimed.epsilon[claimed.accountant]),
+        "delta": claimed.delta,
+        "accountant": claimed.accountant,
+        "synthetic_users": not run.ledger.header.about_people,
+    }
+
+
+def _empty() -> dict[str, Any]:
+    nothing = {"canaries": 0, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0}
+    return nothing | {"controls": None, "rows": [], "phrases": None, "empirical_epsilon": None}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _ignore(what: str, done: int, of: int) -> None:
+    pass

@@ -1,0 +1,229 @@
+"""The audit of a run of intents and slots: which models attack it, and where the result goes.
+
+A shadow is a run on *another* corpus, trained in the same way.  A reference is a run on part of the
+attacked run's own test utterances (`data.reference = "1/2"`), which is thereby taken out of what
+the attack is measured on.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit.audit.membership import Evidence, Rmia
+from tacit.audit.nlu_attack import (
+    DEFAULT_A,
+    AskedUtterances,
+    NluAttackResult,
+    attack_utterances,
+    evidence_of,
+)
+from tacit.audit.nlu_shadow import Shadow
+from tacit.audit.roc import auc
+from tacit.privacy import durable
+from tacit.tasks.nlu.attack_roles import AttackRoles
+from tacit.tasks.nlu.data import Utterance
+from tacit.tasks.nlu.opening import roles_of, without_reference
+from tacit.tasks.nlu.predictions import scored
+from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scored import Scored
+
+A_GRID = tuple(tenths / 10 for tenths in range(10, -1, -1))  # choices of RMIA's a
+
+# Where a reference may differ from the attacked run: it has another part of the same set.  An
+# utterance with a label that it does not know is left out.
+_OF_A_PART = {"identity", "reference", "intents", "tags", "schema_is_counted"}
+
+Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
+Scorer = Callable[[Sequence[Utterance], str], Scored]  # utterances, and what they are
+
+
+@dataclass
+class Scoring:
+    """Scores by run, with progress.
+
+    Where one is used for attacks on several runs, what shadows and references say is computed once.
+    """
+
+    tell: Tell | None = None
+    _kept: dict[tuple[Path, tuple[Utterance, ...]], Scored] = field(default_factory=dict)
+
+    def by(self, run: NluRun) -> Scorer:
+        """What the model of a run says of utterances."""
+        loaded = functools.cache(run.stored)
+
+        def score(utterances: Sequence[Utterance], what: str) -> Scored:
+            stored, tell = loaded(), self.tell
+            return scored(
+                stored.model,
+                stored.encoder,
+                stored.labels,
+                utterances,
+                progress=None if tell is None else lambda done, of: tell(what, done, of),
+            )
+
+        return score
+
+    def by_helper(self, run: NluRun) -> Scorer:
+        """What the model of a shadow or a reference says of utterances, which is kept."""
+        score = self.by(run)
+
+        def kept(utterances: Sequence[Utterance], what: str) -> Scored:
+            key = (run.path.resolve(), tuple(utterances))
+            if key not in self._kept:
+                self._kept[key] = score(utterances, what)
+            return self._kept[key]
+
+        return kept
+
+
+def attack_run(
+    run: str | Path,
+    *,
+    shadows: Sequence[str | Path] = (),
+    references: Sequence[str | Path] = (),
+    seed: int = 0,
+    confidence: float = 0.95,
+    scoring: Scoring | None = None,
+) -> NluAttackResult:
+    """Attack the model of a run, and keep the result in its private folder."""
+    scoring = scoring or Scoring()
+    target = NluRun.open(run)
+    others = [NluRun.open(path) for path in references]
+    _check_references(target, others)
+    data = without_reference(target.experiment)
+    roles = roles_of(data, len(others)) if others else None
+    non_members = roles.non_members if roles else data.test
+    own, scorers = scoring.by(target), [scoring.by_helper(other) for other in others]
+
+    def asked(utterances: Sequence[Utterance], what: str) -> AskedUtterances:
+        each = tuple(score(utterances, f"{what}, references") for score in scorers)
+        return AskedUtterances(tuple(utterances), own(utterances, what), each)
+
+    result = attack_utterances(
+        asked(data.train, "members"),
+        asked(non_members, "non-members"),
+        shadows=[_shadow(Path(path), target, scoring) for path in shadows],
+        population=asked(roles.population, "population") if roles else None,
+        seen_by_references=roles.seen if roles else (),
+        rmia=Rmia(a=_a(scorers, roles)) if roles else None,
+        seed=seed,
+        confidence=confidence,
+    )
+    row = {"run": str(target.path), "epoch": target.epoch, **result.as_row()}
+    text = json.dumps(row, indent=2, allow_nan=False) + "\n"
+    durable.write_whole(target.directory.attack_file, text.encode(), mode=0o600)
+    return result
+
+
+def kept_result(run: NluRun) -> dict[str, Any] | None:
+    """The JSON of the last attack on a run, or None; internal."""
+    file = run.directory.attack_file
+    if not file.exists():
+        return None
+    row: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return row
+
+
+def _shadow(path: Path, target: NluRun, scoring: Scoring) -> Shadow:
+    run = NluRun.open(path)
+    if run.experiment.data.identity == target.experiment.data.identity:
+        raise ValueError(
+            f"the shadow {path} was trained on the attacked run's own data: a shadow is a model on"
+            " another corpus (a reference, on utterances of the same, is given by --reference)"
+        )
+    data, score = run.data(), scoring.by_helper(run)
+    return Shadow(
+        data.name,
+        score(data.train, f"{data.name}, members"),
+        score(data.test, f"{data.name}, non-members"),
+    )
+
+
+def _check_references(target: NluRun, references: Sequence[NluRun]) -> None:
+    same = target.experiment.data.model_dump(exclude=_OF_A_PART)
+    for run in references:
+        if run.experiment.data.model_dump(exclude=_OF_A_PART) != same:
+            raise ValueError(
+                f"the reference {run.path} was trained on other data than the attacked run: train"
+                " it with the same [data] and a `reference`"
+            )
+    count = len(references)
+    parts = sorted(run.experiment.data.reference or "" for run in references)
+    expected = [f"{part}/{count}" for part in range(1, count + 1)]
+    if parts != expected:
+        raise ValueError(
+            f"{count} references must have data.reference {', '.join(expected)}, got"
+            f" {', '.join(part or 'none' for part in parts)}"
+        )
+
+
+def _a(scorers: Sequence[Scorer], roles: AttackRoles) -> float:
+    """RMIA's a, chosen on the references alone; with one of them there is nothing to choose by."""
+    if len(scorers) < 2:
+        return DEFAULT_A
+    trained = [[score(part, "references") for score in scorers] for part in roles.references]
+    outside = [score(roles.population, "references") for score in scorers]
+    return choose_a(trained, outside)
+
+
+def choose_a(
+    trained: Sequence[Sequence[Scored]],
+    outside: Sequence[Scored],
+    *,
+    gamma: float = 1.0,
+    grid: Sequence[float] = A_GRID,
+    seed: int = 0,
+) -> float:
+    """RMIA's a: that with the largest mean AUC when each reference is attacked by the others.
+
+    The target plays no part in it, or the figure would be that of an attack fitted to its own test.
+    Of equals, the first of the grid is taken.  `trained[r][s]` is what reference s says of the
+    utterances that reference r was trained on, and no other was; `outside[s]` is what it says of
+    utterances that none was trained on.
+    """
+    count = len(outside)
+    if count < 2 or len(trained) != count or any(len(each) != count for each in trained):
+        raise ValueError(
+            f"a needs at least 2 references to be chosen, each scoring what every one was trained"
+            f" on, got {count} references and {[len(each) for each in trained]}: give a instead"
+        )
+    cases = [_case(index, trained[index], outside, seed) for index in range(count)]
+
+    def mean_auc(a: float) -> float:
+        attack = Rmia(gamma, a)
+        areas = [
+            auc(attack.scores(inside, population), attack.scores(others, population)).value
+            for inside, others, population in cases
+        ]
+        return float(np.mean(areas))
+
+    return max(grid, key=mean_auc)  # the first of equals
+
+
+def _case(
+    target: int, trained: Sequence[Scored], outside: Sequence[Scored], seed: int
+) -> tuple[Evidence, Evidence, Evidence]:
+    """Members, non-members and population, with one reference as the target."""
+    inside, others = (_known(target, each) for each in (trained, outside))
+    order = np.random.default_rng(seed).permutation(len(others.target.users))
+    is_population = np.zeros(len(order), dtype=bool)
+    is_population[order[::2]] = True
+    if not len(inside.target.users) or is_population.all():
+        raise ValueError(
+            "the references know the labels of too few utterances to choose a: give a instead"
+        )
+    return inside, others.only(~is_population), others.only(is_population)
+
+
+def _known(target: int, scored: Sequence[Scored]) -> Evidence:
+    """As one reference and the others see them: the utterances whose labels all know."""
+    known = np.all([each.known for each in scored], axis=0)
+    kept = [each.only(known) for each in scored]
+    return evidence_of(kept.pop(target), kept)

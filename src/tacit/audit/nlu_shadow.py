@@ -1,0 +1,295 @@
+"""The shadow attack (Shokri et al. 2017, as in Dupuy et al. 2021, section 4.2).
+
+A shadow model is trained on a corpus of the attacker's own, so it is known who its members are.  A
+classifier learns to tell them from non-members by their sorted scores, and is then used on the
+scores of the model under attack.  It needs no label of an utterance, and there is one classifier
+for all classes, since another corpus has other ones.
+
+Features.  The classifier is used on a model of another corpus with other intents and tags, so a
+feature must mean the same for both:
+
+- sorted scores have no names: the third feature is how likely the third-likeliest intent is,
+  whichever that is;
+- their number is fixed.  Of the intents the likeliest few are taken, in descending order; a model
+  with fewer gives those that it lacks the probability 0, which is what it holds of them.  Of the
+  tokens, the few that the model is least sure of are taken, in ascending order, and the few that it
+  is surest of, in descending order; the score of a token is the marginal probability of its
+  likeliest tag.  Where an utterance has fewer tokens, the missing ones are taken to be certain
+  (1): they add no doubt, as in the product over the tokens;
+- the mean score over all tokens, and the intents' entropy in units of its greatest value log I, say
+  what the lists cut off, for any length and any number of intents;
+- probabilities are taken to the scale log(p / (1 - p)), since models tell members by 0.999 against
+  0.99 and this order is kept; beyond 1e-6 from 0 and 1 it is cut, where float32 is only rounding.
+
+The classifier is one hidden layer of rectified units (none: logistic regression) on standardised
+features, fitted by full-batch AdamW to the mean of both sides' log-losses.  A part of each side is
+held out, and the weights are those of the step at which the loss on it was least.  It is
+deterministic: rows are put into an order of their own before anything is drawn, so that neither the
+order of the utterances nor the global random state plays a part.
+
+What does not carry over is how sure a model is in general: the shadow should be trained as the
+target was.  Features are standardised by the shadow's utterances.  If the target is less sure of
+everything (it was trained for less long, or with noise), its features lie where the classifier
+learnt nothing, and the attack is weaker than it could be.  An attacker who holds the utterances in
+question needs no label to see that: `rescaled` standardises by these instead.  The paper does not
+speak of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tacit.privacy import checks
+from tacit.tasks.nlu.scored import Floats, Scored
+
+_NEAREST = 1e-6  # to 0 and 1, of a probability on the scale of log-odds
+
+
+@dataclass(frozen=True, eq=False)
+class Shadow:
+    """What a shadow model says of what it was trained on and of what it was not."""
+
+    name: str  # the corpus, for the record
+    members: Scored
+    non_members: Scored
+
+    def __post_init__(self) -> None:
+        for side in ("members", "non_members"):
+            if not len(getattr(self, side)):
+                raise ValueError(
+                    f"the shadow {self.name} has no {side.replace('_', '-')}: score some utterances"
+                    " of its train as members and of its test as non-members"
+                )
+
+
+@dataclass(frozen=True)
+class SortedScores:
+    """How many of the sorted scores: the likeliest intents, the least and the most sure tokens."""
+
+    intents: int = 3
+    least: int = 5
+    most: int = 2
+
+    def __post_init__(self) -> None:
+        checks.whole("intents", self.intents, at_least=1)
+        checks.whole("least", self.least, at_least=1)
+        checks.whole("most", self.most)
+
+    def features(self, scored: Scored) -> Floats:
+        """[n, features]; a row is a function of its utterance alone.
+
+        In order: the intents, their entropy, the least sure tokens, the most sure tokens, the mean
+        over the tokens.
+        """
+        tokens = np.ones((len(scored), self.least + self.most))
+        means = np.empty(len(scored))
+        for row, each in enumerate(scored.tokens):
+            ordered = np.sort(each)
+            low, high = ordered[: self.least], ordered[::-1][: self.most]
+            tokens[row, : len(low)] = low
+            tokens[row, self.least : self.least + len(high)] = high
+            means[row] = each.mean()
+        likeliest = np.sort(scored.intents, axis=1)[:, ::-1][:, : self.intents]
+        likeliest = np.pad(likeliest, ((0, 0), (0, self.intents - likeliest.shape[1])))
+        return np.column_stack(
+            [_log_odds(likeliest), _entropy(scored.intents), _log_odds(tokens), _log_odds(means)]
+        )
+
+
+def _entropy(intents: Floats) -> Floats:
+    """In units of log I, from 0 to 1; a model with one intent has none."""
+    inside = np.where(intents > 0, intents, 1.0)
+    entropy: Floats = -(inside * np.log(inside)).sum(axis=1) / np.log(max(intents.shape[1], 2))
+    return entropy
+
+
+def _log_odds(probabilities: Floats) -> Floats:
+    inside = np.clip(probabilities, _NEAREST, 1 - _NEAREST)
+    odds: Floats = np.log(inside) - np.log1p(-inside)
+    return odds
+
+
+@dataclass(frozen=True)
+class ClassifierSettings:
+    """How the classifier is fitted; the same for every target."""
+
+    hidden: int = 16
+    learning_rate: float = 0.01
+    weight_decay: float = 0.01
+    steps: int = 500
+    patience: int = 50  # steps without a lesser held-out loss, after which it stops
+    held_out: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("hidden", self.hidden)
+        checks.whole("steps", self.steps, at_least=1)
+        checks.whole("patience", self.patience, at_least=1)
+        checks.whole("seed", self.seed)
+        checks.positive("learning_rate", self.learning_rate)
+        checks.non_negative("weight_decay", self.weight_decay)
+        checks.open_unit("held_out", self.held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """x -> log-odds of being a member, up to a constant: (x - mean) / scale through the layers."""
+
+    mean: Floats
+    scale: Floats
+    layers: tuple[tuple[Floats, Floats], ...]  # weights [in, out] and biases [out]
+    step: int  # the one that was kept
+    held_out_loss: float  # log 2 is that of a coin
+
+    @classmethod
+    def fit(cls, members: Floats, non_members: Floats, settings: ClassifierSettings) -> Classifier:
+        """Learn from features of members and of non-members, [n, features] each."""
+        _check_rows(members, non_members)
+        stream = np.random.default_rng(settings.seed)
+        sides = [_divided(side, settings.held_out, stream) for side in (members, non_members)]
+        mean, scale = _standardisation(np.concatenate([learnt for learnt, _ in sides]))
+
+        def ready(part: int) -> tuple[Tensor, Tensor]:
+            rows = [torch.from_numpy((side[part] - mean) / scale) for side in sides]
+            labels = [torch.full((len(side),), 1.0 - number) for number, side in enumerate(rows)]
+            return torch.cat(rows), torch.cat(labels).double()
+
+        layers, step, loss = _descend(ready(0), ready(1), settings)
+        return cls(mean, scale, layers, step, loss)
+
+    def scores(self, features: Floats) -> Floats:
+        """[n]: higher for likelier members."""
+        values = (features - self.mean) / self.scale
+        for number, (weight, bias) in enumerate(self.layers):
+            values = (np.maximum(values, 0) if number else values) @ weight + bias
+        scores: Floats = values[:, 0]
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedShadowAttack:
+    """A classifier with the features that it was trained on."""
+
+    sorted_scores: SortedScores
+    classifier: Classifier
+
+    def scores(self, scored: Scored) -> Floats:
+        """[n]: higher for likelier members; that of an utterance depends on it alone."""
+        return self.classifier.scores(self.sorted_scores.features(scored))
+
+    def rescaled(self, *pool: Scored) -> TrainedShadowAttack:
+        """The same, standardised by utterances of the target, members or not."""
+        rows = np.concatenate([self.sorted_scores.features(each) for each in pool])
+        mean, scale = _standardisation(rows)
+        return replace(self, classifier=replace(self.classifier, mean=mean, scale=scale))
+
+
+@dataclass(frozen=True)
+class ShadowAttack:
+    """Which features, and how the classifier is fitted."""
+
+    sorted_scores: SortedScores = field(default_factory=SortedScores)
+    classifier: ClassifierSettings = field(default_factory=ClassifierSettings)
+
+    def train(self, shadows: Sequence[Shadow]) -> TrainedShadowAttack:
+        """Learn from one or several shadows, each with as many members as non-members."""
+        if not shadows:
+            raise ValueError("there is no shadow model to learn from; give at least one")
+        drawn = [self._balanced(shadow) for shadow in shadows]
+        members, non_members = (np.concatenate(side) for side in zip(*drawn, strict=True))
+        classifier = Classifier.fit(members, non_members, self.classifier)
+        return TrainedShadowAttack(self.sorted_scores, classifier)
+
+    def _balanced(self, shadow: Shadow) -> tuple[Floats, Floats]:
+        sides = [self.sorted_scores.features(side) for side in (shadow.members, shadow.non_members)]
+        count = min(map(len, sides))
+        stream = np.random.default_rng(self.classifier.seed)
+        # Sorted first, so that the order in which the utterances came plays no part.
+        drawn = [side[np.lexsort(side.T)][stream.permutation(len(side))[:count]] for side in sides]
+        return drawn[0], drawn[1]
+
+
+def _standardisation(rows: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each feature; 1 for one that is constant but for rounding."""
+    mean, scale = rows.mean(axis=0), rows.std(axis=0)
+    return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
+
+
+def _descend(
+    train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], settings: ClassifierSettings
+) -> tuple[tuple[tuple[Floats, Floats], ...], int, float]:
+    """The layers with the least held-out loss, at which step, and that loss."""
+    parameters = _initial(train[0].shape[1], settings)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    best, best_step, best_loss = [each.detach().clone() for each in parameters], 0, math.inf
+    for step in range(settings.steps + 1):
+        with torch.no_grad():
+            loss = float(_loss(parameters, held_out))
+        if loss < best_loss:
+            best = [each.detach().clone() for each in parameters]
+            best_step, best_loss = step, loss
+        if step - best_step >= settings.patience:
+            break
+        optimizer.zero_grad()
+        _loss(parameters, train).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    arrays = [each.numpy() for each in best]
+    return tuple(zip(arrays[::2], arrays[1::2], strict=True)), best_step, best_loss
+
+
+def _initial(features: int, settings: ClassifierSettings) -> list[Tensor]:
+    """Weights and biases in turn; weights uniform within 1 / sqrt(inputs), biases 0."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    sizes = [features, *([settings.hidden] if settings.hidden else []), 1]
+    parameters: list[Tensor] = []
+    for inputs, outputs in pairwise(sizes):
+        weight = torch.empty(inputs, outputs, dtype=torch.float64)
+        bound = 1 / math.sqrt(inputs)
+        parameters += [
+            weight.uniform_(-bound, bound, generator=generator).requires_grad_(),
+            torch.zeros(outputs, dtype=torch.float64, requires_grad=True),
+        ]
+    return parameters
+
+
+def _loss(parameters: list[Tensor], rows: tuple[Tensor, Tensor]) -> Tensor:
+    """The log-loss with either side counting one half."""
+    values, labels = rows
+    for number, (weight, bias) in enumerate(zip(parameters[::2], parameters[1::2], strict=True)):
+        values = (values.relu() if number else values) @ weight + bias
+    each = nn.functional.binary_cross_entropy_with_logits(values[:, 0], labels, reduction="none")
+    return (each[labels > 0].mean() + each[labels == 0].mean()) / 2
+
+
+def _divided(rows: Floats, share: float, stream: np.random.Generator) -> tuple[Floats, Floats]:
+    """Rows to learn from and rows held out, at least one of each."""
+    ordered = rows[np.lexsort(rows.T)]
+    held_out = min(max(round(share * len(rows)), 1), len(rows) - 1)
+    drawn = ordered[stream.permutation(len(rows))]
+    return drawn[held_out:], drawn[:held_out]
+
+
+def _check_rows(members: Floats, non_members: Floats) -> None:
+    for name, side in (("members", members), ("non-members", non_members)):
+        if len(side) < 2:
+            raise ValueError(
+                f"the shadow has {len(side)} {name} to learn from: at least 2 are needed, one to"
+                " hold out"
+            )
+        if not np.isfinite(side).all():
+            raise ValueError(f"a feature of the shadow's {name} is not a finite number")
+    rows, features = len(members) + len(non_members), members.shape[1]
+    if rows < features:
+        raise ValueError(
+            f"the shadow has {rows} utterances, fewer than the {features} features to learn from:"
+            " score more utterances, or take fewer features"
+        )
