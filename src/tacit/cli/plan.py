@@ -173,5 +173,5 @@ def _meaning(row: dict[str, Any]) -> str:
     return (
         f"In words: any test for whether a given {row['unit']} took part, even by somebody who"
         " knows everybody else's data, has a true positive rate of at most"
-        f" {factor} x its false positive rate + {format_delta(row["delta"])}."
+        f" {factor} x its false positive rate + {format_delta(row['delta'])}."
     )
