@@ -19,7 +19,7 @@ from tacit.cli.main import main as tacit
 from tacit.config.experiment import Experiment
 from tacit.corpus.ingest import ingest_records
 from tacit.privacy.ledger import Charge
-from tacit.runs.opening import created
+from tacit.runs.start import create
 from tacit.tokenizers import build, provenance
 from tacit.train import train
 
@@ -59,7 +59,7 @@ def experiment(folder: Path) -> Experiment:
 
 def charged(folder: Path) -> Path:
     """A finished run of so many rounds."""
-    session = created(experiment(folder), folder / "run")
+    session = create(experiment(folder), folder / "run")
     try:
         plans = [session.tasks[session.experiment.phase_of(n)].plan for n in range(ROUNDS)]
         session.ledger.charge(

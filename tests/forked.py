@@ -13,7 +13,7 @@ from pathlib import Path
 PRELOADED = [
     "tacit.cli.main",
     "tacit.train",
-    "tacit.tasks.nlu.training",
+    "tacit.tasks.nlu.trainer",
     "tacit.audit.language",
     "tacit.tokenizers.learn",
     "tacit.runs.open_release",

@@ -34,7 +34,7 @@ from tacit.audit.users import (
 from tacit.corpus.hashing import role_draw
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
-from tacit.public.pretrain import Settings
+from tacit.public.steps import Settings
 from tests.evaluation.tiny import Table
 from tests.tokenizers.fakes import tokenizer
 

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.audit.nlu import Scoring, attack_run, kept_result
 from tacit.audit.nlu_attack import LEFT_OUT, RMIA
-from tacit.tasks.nlu.training import train
+from tacit.train import train
 from tests.tasks.nlu.small import of_method
 
 

@@ -12,9 +12,10 @@ from tacit.cli.compare import _then
 from tacit.cli.main import main
 from tacit.config import recipes
 from tacit.corpus.synthetic import SyntheticCorpus
+from tacit.runs.run import Run
 from tacit.runs.session import Progress
 from tacit.tokenizers import build, provenance
-from tacit.train import Run, train
+from tacit.train import train
 
 SETTINGS = (
     "model.options={embedding_size=8,cells=8}",
@@ -42,7 +43,7 @@ def folder(tmp_path_factory):
         return [*common, f'corpus.source="{corpus}"', *more]
 
     def stop(now: Progress) -> None:
-        if now.round == 2 and now.users == 1:
+        if now.leg == 2 and now.done == 1:
             raise RuntimeError
 
     private = settings(small, "plan.noise_multiplier=1", "rounds=4", "seed=1")

@@ -9,8 +9,8 @@ import pytest
 
 from tacit.corpus.builtin import load_corpus
 from tacit.runs.run import Run
-from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
+from tacit.train import train as train_nlu
 from tests.runs.small import experiment, make_corpus, make_folder
 from tests.tasks.nlu.small import of_method
 from tests.tasks.nlu.writing import json_lines, write

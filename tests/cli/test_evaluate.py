@@ -83,7 +83,7 @@ def test_a_folder_with_a_model_needs_a_corpus(tacit, private_run, tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()
     shutil.copy(
-        private_run / "checkpoints" / "round-000006.safetensors", folder / "model.safetensors"
+        private_run / "checkpoints" / "model-000006.safetensors", folder / "model.safetensors"
     )
     shutil.copy(private_run / "tokenizer.json", folder)
     assert "add --corpus CORPUS" in tacit.refused(folder)

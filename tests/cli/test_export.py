@@ -19,8 +19,8 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization
 from tacit.runs.bundle import Bundle
 from tacit.runs.export import FILES, without_folders
-from tacit.runs.opening import created
 from tacit.runs.run import Run
+from tacit.runs.start import create
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -37,7 +37,7 @@ def tacit(command):
 def unfinished(small, tmp_path):
     """A run that was stopped after two rounds; its key is still there."""
     path = tmp_path / "unfinished"
-    session = created(experiment(small, seed=None), path)
+    session = create(experiment(small, seed=None), path)
     step(session)
     step(session)
     session.ledger.close()

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tacit.cli import nlu_train
+from tacit.runs.run import NluRun
+from tacit.runs.session import Session
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
-from tacit.tasks.nlu.training import Session, train
+from tacit.train import train
 from tests.tasks.nlu.small import BASE, of_method
 from tests.tasks.nlu.writing import ROWS, json_lines, write, write_folder
 
@@ -46,7 +47,7 @@ def finished(folder):
 
 
 def weights(run):
-    return (run / "checkpoints" / "round-000003.safetensors").read_bytes()
+    return (run / "checkpoints" / "model-000003.safetensors").read_bytes()
 
 
 def test_a_training_prints_its_claim_and_says_the_same_as_json(tacit, recipe, finished, tmp_path):

@@ -346,7 +346,7 @@ def test_a_swap_is_a_branch_with_a_tokenizer_of_its_own(tacit, bpe_run, tmp_path
     words = ["swap", f"{bpe_run}@2", "--run", new, "--size", SIZE, *SWAP]
     result = tacit.json(*words)
     run, parent = Run.open(new), Run.open(bpe_run)
-    assert (result["rounds"], run.round, run.first_round) == (6, 6, 2)
+    assert (result["rounds"], run.round, run.first_leg) == (6, 6, 2)
     assert run.tokenizer.kind == "bpe"
     assert run.tokenizer.fingerprint != parent.tokenizer.fingerprint
     assert run.tokenizer_at(2).fingerprint == parent.tokenizer.fingerprint

@@ -61,7 +61,7 @@ def interrupted(folder):
     )
 
     def stop(now: Progress) -> None:
-        if now.round == 2 and now.users == 1:
+        if now.leg == 2 and now.done == 1:
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

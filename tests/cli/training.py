@@ -72,7 +72,7 @@ def refused(*words: object) -> str:
 
 
 def weights(run: Path, rounds: int) -> bytes:
-    return (run / "checkpoints" / f"round-{rounds:06d}.safetensors").read_bytes()
+    return (run / "checkpoints" / f"model-{rounds:06d}.safetensors").read_bytes()
 
 
 def flat(text: str) -> str:

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tacit.engines.exchange import WorkerLost
 from tacit.engines.processes import engine_for
+from tacit.engines.ranks import WorkerLost
 from tacit.train import train
 from tests.engines.cohorts import TASK, Troubled, job_of
 from tests.runs.small import experiment, files_of
@@ -36,7 +36,7 @@ def killing(made, draw, chance):
     """An observer that kills one of an engine's processes at some moment."""
 
     def observe(now):
-        if made and now.users and draw.random() < chance:
+        if made and now.done and draw.random() < chance:
             process = draw.choice(made[-1]._team.processes)
             os.kill(process.pid, signal.SIGKILL)
 
@@ -58,7 +58,7 @@ def test_run_whose_worker_was_killed_goes_on_with_fewer_and_ends_with_the_same_b
     made = []
 
     def observe(now):
-        if now.round == 2 and now.users:
+        if now.leg == 2 and now.done:
             os.kill(made[0]._team.processes[0].pid, signal.SIGKILL)
 
     started = time.monotonic()

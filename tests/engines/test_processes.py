@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tacit.engines.children import Children
-from tacit.engines.exchange import Assignment, Message, WorkerLost
+from tacit.engines.engine import SerialEngine
 from tacit.engines.processes import ProcessEngine, available_cores, engine_for
-from tacit.engines.serial import SerialEngine
+from tacit.engines.ranks import Assignment, Message, WorkerLost
 from tacit.engines.worker import Worker
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import PerLayerClip

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.engines.place import Place
+from tacit.engines.launch import Launch
 from tacit.train import train
 from tests.runs.small import experiment, files_of
 
@@ -26,13 +26,13 @@ def in_environment(monkeypatch, **values):
 
 def test_place_is_what_torchrun_says(monkeypatch):
     in_environment(monkeypatch, **RANKED, TORCHELASTIC_RESTART_COUNT="3")
-    assert Place.of_this_process() == Place(rank=1, size=4, on_this_machine=2, restarts=3)
+    assert Launch.of_this_process() == Launch(rank=1, size=4, on_this_machine=2, restarts=3)
 
 
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR"])
 def test_environment_of_another_launcher_is_left_alone(monkeypatch, missing):
     in_environment(monkeypatch, **{k: v for k, v in RANKED.items() if k != missing})
-    assert Place.of_this_process() == Place(rank=0, size=1)
+    assert Launch.of_this_process() == Launch(rank=0, size=1)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_environment_of_another_launcher_is_left_alone(monkeypatch, missing):
 def test_place_that_cannot_be_is_refused(monkeypatch, changed, message):
     in_environment(monkeypatch, **(RANKED | changed))
     with pytest.raises(ValueError, match=message):
-        Place.of_this_process()
+        Launch.of_this_process()
 
 
 def learned(run: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import user_result
 from tacit.federated.user_update import FedAvg, FedSGD

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tacit.models.lstm import LSTM
 
 from tacit.evaluation.decoder import Output, TiedHead, decoder_for, most_rows
 from tacit.models.layers import TiedEmbedding
+from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
 from tests.evaluation.tiny import SIZES, Table, tiny
 

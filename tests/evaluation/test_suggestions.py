@@ -128,7 +128,8 @@ def test_an_incomplete_word_is_completed(kind):
 
 
 def trained(tokenizer, texts=TEXTS):
-    from tacit.public.pretrain import Settings, pretrain
+    from tacit.public.pretrain import pretrain
+    from tacit.public.steps import Settings
 
     model = registry.build("lstm", tokenizer.vocab_size, seed=0, embedding_size=16, cells=32)
     settings = Settings(learning_rate=0.02, epochs=60, warmup_steps=5, batch=12)

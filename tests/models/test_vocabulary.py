@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.base import LanguageModel, from_vector_, parameter_count, to_vector
-from tacit.models.registry import build
-from tacit.models.vocabulary import (
-    _vocabulary_axes,
+from tacit.models.base import (
+    LanguageModel,
+    from_vector_,
     lasting_tensors,
-    remapped_vector,
-    with_vocabulary,
+    parameter_count,
+    to_vector,
 )
+from tacit.models.registry import build
+from tacit.models.vocabulary import _vocabulary_axes, remapped_vector, with_vocabulary
 from tacit.tokenizers.remapping import Remapping
 from tests.models.small import NAMES, VOCABULARY, random_tokens, small
 

@@ -12,8 +12,8 @@ import torch
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.models.registry import build
-from tacit.public.pretrain import Settings, pretrain
-from tacit.public.steps import learning_rate
+from tacit.public.pretrain import pretrain
+from tacit.public.steps import Settings, learning_rate
 
 BOS, EOS, SIZE = 0, 1, 12
 SMALL = {

@@ -93,7 +93,7 @@ def test_the_ledger_and_the_files_are_named_by_their_hashes(run, facts_of):
     assert facts["ledger"]["head"] in last_line.decode()
     listed = {row["name"]: row["sha256"] for row in facts["files"]}
     assert {"experiment.toml", "ledger.jsonl", "tokenizer.json"} <= set(listed)
-    assert "checkpoints/round-000006.safetensors" in listed
+    assert "checkpoints/model-000006.safetensors" in listed
     for name, digest in listed.items():
         assert digest == hashlib.sha256((run / name).read_bytes()).hexdigest()
     assert not any("private" in name for name in listed)

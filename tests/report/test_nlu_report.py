@@ -15,9 +15,9 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.facts import gather, open_run
 from tacit.report.page import draw, render
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.layouts import load_nlu
-from tacit.tasks.nlu.run import NluRun
-from tacit.tasks.nlu.training import train
+from tacit.train import train
 from tests.report.test_page import Page
 from tests.tasks.nlu.small import of_method
 from tests.tasks.nlu.writing import json_lines, write

@@ -20,8 +20,8 @@ from tacit.corpus import people
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
-from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
+from tacit.train import train as train_nlu
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.runs.small import experiment
@@ -94,7 +94,7 @@ def main(kind: str, folder: Path, run: Path, kills: int) -> None:
             (run.with_name("ledger-seen.jsonl")).write_bytes(whole)
             entries = Ledger.read(run.with_name("ledger-seen.jsonl"), last.head).entries
             during += bool(entries)
-            undercounts += sum(entry.kind == "round" for entry in entries) < last.round
+            undercounts += sum(entry.kind == "round" for entry in entries) < last.leg
     process = started(kind, folder, run)
     _, status = os.waitpid(process, 0)
     print(json.dumps({"kills": done, "kills_during_rounds": during, "undercounts": undercounts}))

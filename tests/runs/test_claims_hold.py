@@ -11,7 +11,7 @@ from tacit.corpus.ingest import ingest
 from tacit.corpus.people_costs import PeoplesBudget
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.store import Corpus
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import weights
 from tacit.models.base import to_vector
@@ -19,6 +19,7 @@ from tacit.privacy.ledger_lines import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
+from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.train import train
 from tests.runs.small import experiment, make_folder, make_tokenizer, texts_of
 
@@ -52,17 +53,17 @@ def one_more_round(run, monkeypatch, *, nudge=0):
         summed.total.update[0] += nudge
         return summed
 
-    def noise(self, proof, purpose, original=Session.noise):
+    def noise(self, proof, purpose, original=LanguageTrainer.noise):
         words.append(original(self, proof, purpose).words(4).tolist())
         return original(self, proof, purpose)
 
     with monkeypatch.context() as patch:
         patch.setattr(SerialEngine, "sum", nudged)
-        patch.setattr(Session, "noise", noise)
+        patch.setattr(LanguageTrainer, "noise", noise)
         original_save = Session.save
 
-        def save(self):
-            original_save(self)
+        def save(self, *given):
+            original_save(self, *given)
             raise Died
 
         patch.setattr(Session, "save", save)
@@ -150,7 +151,7 @@ def test_a_second_ingest_is_no_way_around_what_weights_were_trained_on(ingested)
     train(experiment(own, seed=None, rounds=1, plan=plain), own / "open")
     options = UserOptions(test_fraction=0.3, held_out_fraction=0.0)
     ingest(own / "chats.csv", own / "again", options=options)
-    start = str(own / "open" / "checkpoints" / "round-000001.safetensors")
+    start = str(own / "open" / "checkpoints" / "model-000001.safetensors")
     wanted = experiment(own, seed=None, model={"start": start})
     with pytest.raises(ValueError, match="trained on this very corpus"):
         train(wanted.changed(corpus={"source": str(own / "again")}), own / "private")
@@ -286,15 +287,15 @@ def test_the_key_is_gone_even_if_the_end_fails(folder, tmp_path, monkeypatch):
 
 def test_a_run_is_locked_before_anything_of_it_is_written(tmp_path, monkeypatch):
     """A second process that resumes a run at the same time changes nothing of it."""
-    from tacit.runs.opening import resumed
+    from tacit.runs.start import resume
 
     own = make_folder(tmp_path / "own")
     interrupted(experiment(own, seed=None), own / "run", monkeypatch)
-    session = resumed(None, own / "run")
+    session = resume(None, own / "run")
     try:
         before = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
         with pytest.raises(LedgerError, match="another process is writing"):
-            resumed(None, own / "run")
+            resume(None, own / "run")
         after = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
         assert after == before
     finally:

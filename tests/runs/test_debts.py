@@ -10,8 +10,8 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
-from tacit.runs.debts import are_disjoint, debt_of
 from tacit.runs.sampled import sampled_tokenizer
+from tacit.tasks.language.tokenizer_cost import are_disjoint, cost_of
 from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import LearntTokenizer
@@ -230,7 +230,7 @@ def test_partition_selection_is_charged_as_it_says(own):
 
 def test_an_oracle_and_an_unknown_tokenizer_void(own):
     made = learn.oracle(Users.of(str(own / "corpus")), *SHAPE)
-    debt = debt_of(experiment(own), load_corpus(own / "corpus"), made)
+    debt = cost_of(experiment(own), load_corpus(own / "corpus"), made)
     assert debt.event.kind == "non-private"
 
 
@@ -244,8 +244,8 @@ def test_parts_are_disjoint_exactly_if_no_hash_is_in_both(m, n, data):
 
 def test_nothing_is_owed_for_a_public_tokenizer(own):
     public = LearntTokenizer.load(own / "tokenizer.json")
-    debt = debt_of(experiment(own), load_corpus(own / "corpus"), public)
-    assert (debt.event, debt.inherited, debt.cost) == (None, None, None)
+    debt = cost_of(experiment(own), load_corpus(own / "corpus"), public)
+    assert (debt.event, debt.inherited, debt.header_entry) == (None, None, None)
 
 
 def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(own):

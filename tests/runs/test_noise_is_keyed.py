@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import Contribution
-from tacit.runs.opening import created
+from tacit.runs.start import create
 from tests.runs.small import experiment
 
 SIZE = 5
@@ -27,25 +27,25 @@ WORLD = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module")
 def session(folder, tmp_path_factory):
-    opened = created(experiment(folder), tmp_path_factory.mktemp("noise") / "run")
+    opened = create(experiment(folder), tmp_path_factory.mktemp("noise") / "run")
     yield opened
     opened.close()
 
 
 def noise_of(session, world):
     """The first words of the noise of a release in this world."""
-    session.round = world["round"]
-    session.clip_state = ClipState((world["norm"],), 0)
-    weights = session.weights
-    session.weights = weights + np.float32(world["model"])
+    trainer = session.trainer
+    trainer.clip_state = ClipState((world["norm"],), 0)
+    weights = trainer.weights
+    trainer.weights = weights + np.float32(world["model"])
     total = Contribution(
         np.array(world["sum"], np.int64), world["weight"], np.array(world["bits"], np.int64)
     )
     try:
-        proof = session.proof(world["attempt"], total)
-        return session.noise(proof, "update-noise").words(4).tolist()
+        proof = trainer.proof(world["round"], world["attempt"], total)
+        return session.trainer.noise(proof, "update-noise").words(4).tolist()
     finally:
-        session.weights, session.round = weights, 0
+        trainer.weights = weights
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -72,6 +72,8 @@ def test_any_one_thing_that_differs_gives_other_noise(session, world, name):
 
 def test_two_purposes_of_one_release_have_other_noise(session):
     total = Contribution(np.zeros(SIZE, np.int64), 0, np.zeros(0, np.int64))
-    proof = session.proof(0, total)
-    draws = [session.noise(proof, purpose).words(4).tolist() for purpose in ("one", "other")]
+    proof = session.trainer.proof(0, 0, total)
+    draws = [
+        session.trainer.noise(proof, purpose).words(4).tolist() for purpose in ("one", "other")
+    ]
     assert draws[0] != draws[1]

@@ -16,8 +16,8 @@ from tacit.privacy.ledger_lines import LedgerError
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.tasks.nlu.training import train as train_nlu
 from tacit.train import train
+from tacit.train import train as train_nlu
 from tests.runs.small import experiment, files_of, make_folder
 from tests.runs.test_resume import Died, dies
 from tests.tasks.nlu.small import of_method

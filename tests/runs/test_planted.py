@@ -7,11 +7,13 @@ import pytest
 
 from tacit.federated.cohort import CachedUsers
 from tacit.models.base import to_vector
-from tacit.runs.opening import created
+from tacit.runs.run import Run
+from tacit.runs.start import create
 from tacit.tasks.language import assembly
 from tacit.tasks.language.canary_clients import cosines
-from tacit.tasks.language.people import People, read_planted
-from tacit.train import Run, train
+from tacit.tasks.language.people import People
+from tacit.tasks.language.planting import read_planted
+from tacit.train import train
 from tests.runs.small import experiment, files_of
 
 GRID = {"sharers": [2.0], "example_probs": [1.0], "per_cell": 3, "max_share": 0.9, "words": 3}
@@ -23,10 +25,10 @@ def planted_experiment(folder, **changes):
 
 def test_what_is_recorded_is_what_is_trained_on(folder, tmp_path):
     wanted = planted_experiment(folder, rounds=1)
-    session = created(wanted, tmp_path / "run")
+    session = create(wanted, tmp_path / "run")
     try:
-        planted = read_planted(session.directory)
-        users = session.task.users
+        planted = read_planted(tmp_path / "run")
+        users = session.trainer.phase(0).users
         assert isinstance(users, CachedUsers)
         everything = [users.tokens(user).tolist() for user in range(len(users))]
     finally:
@@ -79,7 +81,7 @@ def test_a_resumed_audit_ends_with_the_same_bits(folder, tmp_path):
         pass
 
     def stop(progress):
-        if progress.round == 2 and not progress.users:
+        if progress.leg == 2 and not progress.done:
             raise Stop
 
     with pytest.raises(Stop):
@@ -95,7 +97,7 @@ def test_a_resumed_audit_ends_with_the_same_bits(folder, tmp_path):
 def test_a_run_without_canaries_says_so(finished):
     run, _ = finished
     with pytest.raises(ValueError, match="was trained without canaries"):
-        read_planted(run.directory)
+        read_planted(run.path)
 
 
 def test_too_many_sharers_are_refused(folder, tmp_path):
@@ -130,12 +132,15 @@ def test_canary_clients_leave_their_trace_and_nobody_else_does(folder, tmp_path)
 
 
 def test_a_canary_client_is_clipped_like_everybody(folder, tmp_path):
-    session = created(experiment(folder).changed(audit=CLIENTS, rounds=1), tmp_path / "run")
+    session = create(experiment(folder).changed(audit=CLIENTS, rounds=1), tmp_path / "run")
     try:
-        users = session.task.users
+        users = session.trainer.phase(0).users
         last = len(users) - 1
-        summed = session.engine.sum(session.task, session.job(0), [last])
-        norm = np.linalg.norm(summed.total.update * session.task.plan.grid(session.clip_state).step)
+        trainer = session.trainer
+        summed = trainer.engine.sum(trainer.phase(0), trainer.job(0, 0), [last])
+        norm = np.linalg.norm(
+            summed.total.update * trainer.phase(0).plan.grid(trainer.clip_state).step
+        )
     finally:
         session.close()
     clip = session.experiment.plan.clip_norm
@@ -145,10 +150,10 @@ def test_a_canary_client_is_clipped_like_everybody(folder, tmp_path):
 def test_the_population_counts_canary_clients_however_their_coins_fall(folder, tmp_path):
     wanted = experiment(folder).changed(audit=CLIENTS, rounds=1)
     people = len(People.of(wanted).users)
-    session = created(wanted, tmp_path / "run")
+    session = create(wanted, tmp_path / "run")
     session.close()
     assert session.experiment.plan.population == people + 30
-    assert people < len(session.task.users) < people + 30
+    assert people < len(session.trainer.phase(0).users) < people + 30
 
 
 @pytest.mark.parametrize(

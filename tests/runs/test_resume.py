@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
-from tacit.runs.releases import Releases
+from tacit.runs.proofs import Proofs
 from tacit.runs.session import Session
-from tacit.tasks.nlu.opening import data_of
+from tacit.tasks.language.trainer import LanguageTrainer
+from tacit.tasks.nlu.utterances import data_of
 from tacit.train import train
 from tests.runs.small import experiment, files_of, make_corpus, make_folder, texts_of
 from tests.tasks.nlu.small import small
@@ -45,15 +46,15 @@ def dies(monkeypatch, owner, name, *, call, after):
 
 
 POINTS = {
-    "before the HMAC": (Releases, "record", 3, False),
-    "between HMAC and ledger": (Releases, "record", 3, True),
+    "before the HMAC": (Proofs, "record", 3, False),
+    "between HMAC and ledger": (Proofs, "record", 3, True),
     "between ledger and noise": (Ledger, "charge", 3, True),
-    "before the server's step": (Session, "apply", 3, False),
+    "before the server's step": (LanguageTrainer, "run", 3, False),
     "before the checkpoint": (Checkpoints, "write", 4, False),
     "between the checkpoint's two files": (durable, "write_whole", 12, True),
     "after the checkpoint": (Checkpoints, "write", 4, True),
     "before old checkpoints go": (Checkpoints, "prune", 4, False),
-    "before the diagnostics": (Session, "note", 4, False),
+    "before the diagnostics": (LanguageTrainer, "diagnostics", 4, False),
     "before a round is evaluated": (Session, "evaluate_if_due", 5, False),
     "before the result": (RunDirectory, "finish", 1, False),
 }
@@ -122,7 +123,7 @@ def interrupted(folder, run, monkeypatch):
         dies(patch, Checkpoints, "write", call=4, after=False)
         with pytest.raises(Died):
             train(experiment(folder), run)
-    assert Checkpoints(run / "checkpoints").rounds()[-1] == 2
+    assert Checkpoints(run / "checkpoints").legs()[-1] == 2
     return rounds_charged(run)
 
 
@@ -156,18 +157,18 @@ def test_another_sum_for_a_charged_round_is_charged_again_with_fresh_noise(
         summed.total.update[0] += 1
         return summed
 
-    def recorded(self, proof, purpose, original=Session.noise):
-        noises.append((self.round, purpose))
+    def recorded(self, proof, purpose, original=LanguageTrainer.noise):
+        noises.append(purpose)
         return original(self, proof, purpose)
 
     monkeypatch.setattr(SerialEngine, "sum", rounded_differently)
-    monkeypatch.setattr(Session, "noise", recorded)
+    monkeypatch.setattr(LanguageTrainer, "noise", recorded)
     train(
         None, tmp_path / "run", resume=True, engine=lambda model: SerialEngine(local_sgd_for(model))
     )
     assert rounds_charged(tmp_path / "run")[:4] == [(0, 0), (1, 0), (2, 0), (2, 1)]
     assert len(rounds_charged(tmp_path / "run")) == 7
-    assert noises.count((2, "update-noise")) == 1
+    assert noises.count("update-noise") == 4  # one for each release since
 
 
 def test_resuming_with_the_same_text_is_not_charged_again(folder, tmp_path, monkeypatch):
@@ -240,21 +241,23 @@ def test_a_ledger_shorter_than_its_checkpoint_is_refused(folder, tmp_path, monke
         train(None, tmp_path / "run", resume=True)
 
 
-@pytest.mark.parametrize("file", ["round-000002.safetensors", "round-000002.state.safetensors"])
+@pytest.mark.parametrize("file", ["model-000002.safetensors", "state-000002.safetensors"])
 def test_a_truncated_checkpoint_is_refused_and_an_earlier_one_goes_on(
     file, folder, finished, tmp_path, monkeypatch
 ):
     interrupted(folder, tmp_path / "run", monkeypatch)
     path = tmp_path / "run" / "checkpoints" / file
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"truncated or damaged.*delete round 2's files to go on"):
+    with pytest.raises(
+        ValueError, match=r"truncated or damaged.*delete both files of 000002 to go on"
+    ):
         train(None, tmp_path / "run", resume=True)
-    for damaged in path.parent.glob("round-000002.*"):
+    for damaged in path.parent.glob("*-000002.*"):
         damaged.unlink()
     train(None, tmp_path / "run", resume=True)
     assert rounds_charged(tmp_path / "run") == [(n, 0) for n in range(6)]
     # What was measured in between is told with the charges that were on record by then.
-    same = ("ledger.jsonl", "checkpoints/round-000006.safetensors")
+    same = ("ledger.jsonl", "checkpoints/model-000006.safetensors")
     ours = files_of(tmp_path / "run")
     assert {name: ours[name] for name in same} == {name: finished[1][name] for name in same}
 

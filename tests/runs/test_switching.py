@@ -11,12 +11,13 @@ from tacit.models.base import to_vector
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.runs.switching import with_switch
+from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language.switching import with_switch
+from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.train import train
@@ -112,12 +113,12 @@ POINTS = {
     "while sampling": (sampling, "sample_tokens", 1, False),
     "before the tokenizer is kept": (run_tokenizers, "keep", 1, False),
     "after the tokenizer is kept": (run_tokenizers, "keep", 1, True),
-    "before the switch is in the ledger": (Ledger, "charge", 4, False),
-    "after the switch is in the ledger": (Ledger, "charge", 4, True),
+    "before the switch is in the ledger": (Ledger, "charge", 5, False),
+    "after the switch is in the ledger": (Ledger, "charge", 5, True),
     "before tokenizer.json is replaced": (run_tokenizers, "use", 1, False),
     "after tokenizer.json is replaced": (run_tokenizers, "use", 1, True),
     "before the switched model is measured": (Session, "evaluate_if_due", 5, False),
-    "in the first round after": (Session, "apply", 4, False),
+    "in the first round after": (LanguageTrainer, "run", 4, False),
     "before the first checkpoint after": (Checkpoints, "write", 5, False),
     "after the first checkpoint after": (Checkpoints, "write", 5, True),
 }
@@ -139,7 +140,7 @@ def test_a_run_that_dies_in_a_switch_ends_with_the_same_bits(
 
 def test_what_was_learnt_is_not_learnt_twice(bpe_folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies(patch, Session, "apply", call=4, after=False)
+        dies(patch, LanguageTrainer, "run", call=4, after=False)
         with pytest.raises(Died):
             train(switching(bpe_folder, 3, 3), tmp_path / "run")
     monkeypatch.setattr(sampling, "sample_tokens", None)  # whoever calls it, fails
@@ -168,7 +169,7 @@ def test_the_model_after_a_switch_is_the_remapped_one(switched_run, bpe_folder, 
     plain = train(switching(bpe_folder, 6), tmp_path / "plain")
     assert np.array_equal(to_vector(run.model()), to_vector(plain.model()))
     first, second = (Checkpoints(one.path / "checkpoints").read() for one in (run, plain))
-    assert all(np.array_equal(first.optimizer[k], second.optimizer[k]) for k in second.optimizer)
+    assert all(np.array_equal(first.arrays[k], second.arrays[k]) for k in second.arrays)
 
 
 def test_a_given_tokenizer_is_kept_and_need_not_stay_where_it_was(
@@ -178,7 +179,7 @@ def test_a_given_tokenizer_is_kept_and_need_not_stay_where_it_was(
     public = build.learn("bpe", texts, 280, provenance=provenance.public("words"))
     file = public.save(tmp_path / "other" / "tokenizer.json")
     with monkeypatch.context() as patch:
-        dies(patch, Session, "apply", call=4, after=False)
+        dies(patch, LanguageTrainer, "run", call=4, after=False)
         with pytest.raises(Died):
             train(switching(bpe_folder, 3, 1, switch={"source": str(file)}), tmp_path / "run")
     shutil.rmtree(file.parent)
@@ -195,7 +196,7 @@ def test_moments_are_remapped_or_reset(optimizer, bpe_folder, tmp_path):
         switch = SWITCH | {"moments": moments}
         found = switching(bpe_folder, 2, 1, switch=switch, server=server)
         run = train(found, tmp_path / moments)
-        state = Checkpoints(run.path / "checkpoints").read().optimizer
+        state = Checkpoints(run.path / "checkpoints").read().arrays
         size = len(to_vector(run.model()))
         assert all(len(value) in (1, size) for value in state.values())
         if optimizer == "adam":
@@ -207,7 +208,7 @@ def test_a_branch_switches_where_its_parent_did_not(bpe_folder, tmp_path):
     parent = train(switching(bpe_folder, 4), tmp_path / "parent")
     wanted = with_switch(parent.experiment, 2, SWITCH, 5)
     branch = train(wanted, tmp_path / "branch", branch_from=(parent.path, 2))
-    assert branch.first_round == 2
+    assert branch.first_leg == 2
     assert branch.tokenizer != parent.tokenizer
     kinds = [entry.kind for entry in branch.ledger.entries]
     assert kinds == ["tokenizer", *["round"] * 2, "tokenizer", *["round"] * 3]
@@ -223,12 +224,12 @@ def test_a_branch_switches_where_its_parent_did_not(bpe_folder, tmp_path):
 def test_a_model_that_only_ends_its_texts_stops_the_run_with_a_sentence(
     bpe_folder, tmp_path, monkeypatch
 ):
-    import tacit.runs.switching
+    import tacit.tasks.language.switching
 
     def silent(model, tokenizer, key, **options):
         raise ValueError("the model says nothing but the end of a text")
 
-    monkeypatch.setattr(tacit.runs.switching, "sample_texts", silent)
+    monkeypatch.setattr(tacit.tasks.language.switching, "sample_texts", silent)
     with pytest.raises(ValueError, match="nothing but the end"):
         train(switching(bpe_folder, 2, 1), tmp_path / "run")
     monkeypatch.undo()
@@ -252,7 +253,7 @@ def test_bad_switches_are_refused_in_a_sentence(bpe_folder, tmp_path):
 
 
 def test_an_engine_for_one_vocabulary_is_refused(bpe_folder, tmp_path):
-    from tacit.engines.serial import SerialEngine
+    from tacit.engines.engine import SerialEngine
     from tacit.kernels.local_sgd import local_sgd_for
     from tacit.models import registry
 

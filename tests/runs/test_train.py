@@ -12,9 +12,10 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.models import weights
 from tacit.privacy.events import Adjacency, NonPrivate
+from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.tokenizers import build, provenance
-from tacit.train import Run, train
+from tacit.train import train
 from tests.runs.small import WORDS, experiment, files_of, make_corpus
 
 
@@ -307,10 +308,11 @@ def _contributions(wanted, run):
     """Each training user's quantised update in round 0, by hashed id."""
     from tacit.federated.cohort import user_result
     from tacit.kernels.local_sgd import local_sgd_for
-    from tacit.runs.opening import created
+    from tacit.runs.start import create
 
-    session: Session = created(wanted, run)
-    task, job, sgd = session.task, session.job(0), local_sgd_for(session.model)
+    session: Session = create(wanted, run)
+    trainer = session.trainer
+    task, job, sgd = trainer.phase(0), trainer.job(0, 0), local_sgd_for(trainer.model)
     found = {}
     for user in range(len(task.users)):
         result = user_result(task, job, user, sgd)

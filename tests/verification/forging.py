@@ -35,7 +35,7 @@ def chained_anew(file: Path, change: Callable[[Lines], object]) -> None:
 def refitted(run: Path) -> None:
     """Let every checkpoint have the head that the ledger now has, at most, at its entries."""
     ledger, there = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
-    for round in there.rounds():
+    for round in there.legs():
         found = there.read(round)
         entries = min(found.head.entries, len(ledger.entries))
         head = Head(entries, ledger.hashes[entries])

@@ -14,19 +14,18 @@ from tacit.cli.main import main
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
-from tacit.tasks.language import people
-from tacit.tasks.nlu.training import Session as NluSession
-from tacit.tasks.nlu.training import train as train_nlu
+from tacit.tasks.language import people, run_tokenizers
+from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, learn, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.learn import Terms, Users
 from tacit.train import train
+from tacit.train import train as train_nlu
 from tests.runs.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
 from tests.runs.test_resume import Died, dies
 from tests.tasks.nlu.small import of_method, small
@@ -195,7 +194,7 @@ def dying(
 
 def charged_again(own: Path, path: Path) -> None:
     """Resumed after its releases were forgotten, so that a round is charged a second time."""
-    dying(Session, "apply", 2, after=False)(own, path)
+    dying(LanguageTrainer, "run", 2, after=False)(own, path)
     (path / "private" / "releases.jsonl").unlink()
     train(None, path, resume=True)
 
@@ -224,7 +223,7 @@ def nlu(kind: str) -> Callable[[Path, Path], None]:
 def nlu_killed(own: Path, path: Path) -> None:
     """Between the charges of its second epoch and the checkpoint."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Died):
-        dies(patch, NluSession, "save", call=2, after=False)
+        dies(patch, Session, "save", call=2, after=False)
         train_nlu(NLU["nlu people"](own), path)
 
 
@@ -267,9 +266,9 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "started": started,
     "charged again": charged_again,
     "key kept": key_kept,
-    "killed before its first round": dying(Session, "cohort", 1, after=False),
+    "killed before its first round": dying(LanguageTrainer, "prepare", 1, after=False),
     "killed between HMAC and ledger": dying(Ledger, "charge", 3, after=False),
-    "killed after a charge": dying(Session, "apply", 3, after=False),
+    "killed after a charge": dying(LanguageTrainer, "run", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
     "killed before a switch is recorded": dying(
         run_tokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.verification import verify
+from tacit.verification.verifying import verify
 
 CHANGED = [
     ("private", "reported"),

@@ -11,7 +11,8 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
-from tacit.verification import verify, verifying
+from tacit.verification import verifying
+from tacit.verification.verifying import verify
 from tests.verification.kinds import EXPORTED, MADE
 
 REPORTED = ("private", "branch", "same", "switched", "canaries", "nlu people")

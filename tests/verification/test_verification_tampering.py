@@ -15,7 +15,7 @@ from tacit.report.page import render
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tokenizers import build, provenance
 from tacit.train import train
-from tacit.verification import verify
+from tacit.verification.verifying import verify
 from tests.verification import forging
 from tests.verification.forging import (
     both,
@@ -88,13 +88,13 @@ def restored_key(run: Path) -> None:
 def earlier_checkpoint(run: Path) -> None:
     """The last model with the optimizer and the head of an earlier one."""
     there = Checkpoints(run / "checkpoints")
-    first, last = there.rounds()[0], there.rounds()[-1]
+    first, last = there.legs()[0], there.legs()[-1]
     shutil.copy(there.state_file(first), there.state_file(last))
 
 
 def shorter_for_the_last(run: Path) -> None:
     there = Checkpoints(run / "checkpoints")
-    first, last = there.read(there.rounds()[0]), there.read()
+    first, last = there.read(there.legs()[0]), there.read()
     there.write(last.model_file.read_bytes(), replace(last, head=first.head))
 
 
@@ -180,7 +180,7 @@ TAMPERINGS = {
         (LEDGER, "is of the branch"),
     ),
     "the head of the last checkpoint": Tampering(
-        "private", shorter_for_the_last, ("round-000003.state", "shorter ledger")
+        "private", shorter_for_the_last, ("state-000003", "shorter ledger")
     ),
     # The charges.
     "a round charged twice": Tampering("private", repeated, (LEDGER, "a second time")),
@@ -294,7 +294,9 @@ TAMPERINGS = {
     ),
     "no experiment": Tampering("private", gone("experiment.toml"), ("experiment.toml", "missing")),
     "an intent model's experiment": Tampering(
-        "nlu people", text("nlu.toml", "epochs = 3", "epochs = 4"), ("nlu.toml was changed",)
+        "nlu people",
+        text("experiment.toml", "epochs = 3", "epochs = 4"),
+        ("experiment.toml was changed",),
     ),
     "the claim of result.json": Tampering(
         "private", text(RESULT, "User-level (", "User-level (0"), (RESULT, "digest")
@@ -364,10 +366,10 @@ TAMPERINGS = {
         "private", audited, ("audit.json", "accounted_epsilon")
     ),
     "a weight": Tampering(
-        "private", flipped("checkpoints/round-000003.safetensors"), ("round-000003", "digest")
+        "private", flipped("checkpoints/model-000003.safetensors"), ("round-000003", "digest")
     ),
     "a weight of an earlier model": Tampering(
-        "private", flipped("checkpoints/round-000002.safetensors"), ("round-000002", "digest")
+        "private", flipped("checkpoints/model-000002.safetensors"), ("round-000002", "digest")
     ),
     "a checkpoint of another round": Tampering(
         "private", earlier_checkpoint, ("round-000003", "digest")
@@ -382,7 +384,7 @@ TAMPERINGS = {
     "a tokenizer from before a switch": Tampering(
         "switched",
         lambda run: shutil.copy(run / "tokenizer.json", run / "tokenizers/first/tokenizer.json"),
-        ("round-000000.state", "tokenizer"),
+        ("state-000000", "tokenizer"),
     ),
     "whose words a tokenizer has": Tampering(
         "beside", text("tokenizer.ledger.jsonl", '"1/2"', '"2/2"'), ("tokenizer.ledger.jsonl",)
@@ -491,7 +493,7 @@ def test_what_was_changed_is_named(what, copied, tmp_path, monkeypatch):
 
 def test_all_differences_are_named_each_once(copied):
     run = copied("private")
-    for change in (flipped("checkpoints/round-000003.safetensors"), other_words, restored_key):
+    for change in (flipped("checkpoints/model-000003.safetensors"), other_words, restored_key):
         change(run)
     forging.result(claim="Nobody can tell.")(run)
     found = verify(run).differences

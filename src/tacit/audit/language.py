@@ -30,13 +30,13 @@ from tacit.corpus.source import UserSource
 from tacit.corpus.views import Subset
 from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import checks, durable
-from tacit.public.pretrain import Settings
-from tacit.runs.run import Run
+from tacit.public.steps import Settings
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import assembly, coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
-from tacit.tasks.language.people import People, public_frequencies, read_planted
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.people import People, public_frequencies
+from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
 
 NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
@@ -101,22 +101,22 @@ class Findings:
         return figures
 
 
-def audit_run(run: Run, settings: AuditSettings, tell: Tell | None = None) -> Findings:
+def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell | None = None) -> Findings:
     """Audit everything that fits the run; `ValueError` if there is nothing to look for."""
     planned = run.experiment.audit
     _parsed(settings.phrases, run.tokenizer)  # a mistake in them is found before any work
-    if planned.canary_clients is not None and run.round == run.first_round:
+    if planned.canary_clients is not None and run.round == run.first_leg:
         raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
     public = _header(run)
     internal: dict[str, Any] = {}
     if _was_planted(run):
-        planted = read_planted(run.directory)
+        planted = read_planted(run.path)
         frequencies = None
         if planned.canaries is not None and planned.canaries.draw == "unigram":
             frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
         public |= audit_canaries(run.model(), run.tokenizer, planted, settings, tell, frequencies)
     elif not (settings.phrases or settings.membership or planned.canary_clients is not None):
-        read_planted(run.directory)  # says what is missing, and what to do
+        read_planted(run.path)  # says what is missing, and what to do
     if settings.phrases:
         internal["phrases"] = _audit_phrases(run.model(), run.tokenizer, settings, tell)
         public["phrases"] = _verdicts(internal["phrases"])
@@ -140,7 +140,7 @@ def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell | None 
     return Findings(_empty() | {"phrases": _verdicts(rows)}, {"phrases": rows})
 
 
-def save(run: Run, findings: Findings) -> None:
+def save(run: LanguageRun, findings: Findings) -> None:
     """Write the public findings beside the run, and the internal ones into its private folder."""
     internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
     if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
@@ -211,7 +211,7 @@ def audit_canaries(
     }
 
 
-def _was_planted(run: Run) -> bool:
+def _was_planted(run: LanguageRun) -> bool:
     """Whether there are canaries to look for.
 
     The experiment alone does not decide it: a run whose ledger or folder speaks of canaries has
@@ -307,19 +307,19 @@ def _result_row(result: CanaryResult) -> dict[str, Any]:
 # Canary clients: the empirical epsilon.
 
 
-def _audit_canary_clients(run: Run, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
+def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
     """The canary clients' trace in what the whole training changed, as one more try at this run."""
-    key = coins.of_run(run.directory, run.ledger)
+    key = coins.of_run(run.path, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
     epsilon = claimed.epsilon[claimed.accountant]
     # How many guesses there are follows from the claim alone, before anything is looked at.
     guesses = planned_guesses(clients.count, min(epsilon, NO_CLAIM), claimed.delta, PLANNED_FOR)
-    first, last = to_vector(run.model(run.first_round)), to_vector(run.model())
+    first, last = to_vector(run.model(run.first_leg)), to_vector(run.model())
     looked_at = {
         "round": run.round,
-        "first_round": run.first_round,
+        "first_round": run.first_leg,
         "model": _digest(last),
         "first_model": _digest(first),
         "coins": coins.commitment(key),
@@ -361,7 +361,7 @@ def _audit_canary_clients(run: Run, settings: AuditSettings, tell: Tell) -> dict
     return {name: _finite(value) for name, value in row.items()}
 
 
-def _stated_try(run: Run) -> int:
+def _stated_try(run: LanguageRun) -> int:
     """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
     try:
         number = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
@@ -377,9 +377,9 @@ def _digest(weights: NDArray[Any]) -> str:
 # Membership of the training users; all of it is internal.
 
 
-def _audit_membership(run: Run, settings: AuditSettings, tell: Tell) -> MembershipResult:
+def _audit_membership(run: LanguageRun, settings: AuditSettings, tell: Tell) -> MembershipResult:
     """Training users are members, test users strangers, of whom half may train the references."""
-    if settings.references and run.first_round:
+    if settings.references and run.first_leg:
         raise ValueError(
             f"{run.path} is a branch, and began with a model that had met its users, so reference"
             " models cannot start from it; leave out --references"
@@ -412,13 +412,13 @@ def _audit_membership(run: Run, settings: AuditSettings, tell: Tell) -> Membersh
     )
 
 
-def _members_without_canaries(run: Run, people: People) -> UserSource:
+def _members_without_canaries(run: LanguageRun, people: People) -> UserSource:
     """The members without those in whose texts canaries were planted."""
     planting = people.planting(run.experiment, run.tokenizer)
     if planting is None and not run.directory.canaries_file.exists():
         return people.members
     # What was planted is what the run recorded; the experiment only says again in whose texts.
-    planted = {one.canary.tokens for one in read_planted(run.directory)}
+    planted = {one.canary.tokens for one in read_planted(run.path)}
     if planting is None or planted != {canary.tokens for canary in planting.canaries}:
         raise ValueError(
             f"{run.directory.canaries_file} has other canaries than {run.path} would plant, so it"
@@ -431,11 +431,11 @@ def _members_without_canaries(run: Run, people: People) -> UserSource:
     )
 
 
-def _reference(run: Run, number: int, texts: UserTexts, tell: Tell) -> Reference:
+def _reference(run: LanguageRun, number: int, texts: UserTexts, tell: Tell) -> Reference:
     """A model trained plainly from where the run began, on test users of its own."""
     what = f"training reference model {number + 1}"
     return reference_model(
-        run.model(run.first_round),
+        run.model(run.first_leg),
         texts,
         Settings(epochs=REFERENCE_EPOCHS),
         bos=run.tokenizer.bos,
@@ -456,7 +456,7 @@ def _earlier_membership(path: Path, round: int) -> dict[str, Any] | None:
 # What every audit's JSON has.
 
 
-def _header(run: Run) -> dict[str, Any]:
+def _header(run: LanguageRun) -> dict[str, Any]:
     claimed = run.guarantee()
     return _empty() | {
         "round": run.round,

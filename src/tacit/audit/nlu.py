@@ -27,12 +27,12 @@ from tacit.audit.nlu_attack import (
 from tacit.audit.nlu_shadow import Shadow
 from tacit.audit.roc import auc
 from tacit.privacy import durable
-from tacit.tasks.nlu.attack_roles import AttackRoles
+from tacit.runs.run import NluRun
+from tacit.tasks.nlu.attack_roles import AttackRoles, attack_roles
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.opening import roles_of, without_reference
 from tacit.tasks.nlu.predictions import scored
-from tacit.tasks.nlu.run import NluRun
 from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.utterances import whole_set
 
 A_GRID = tuple(tenths / 10 for tenths in range(10, -1, -1))  # choices of RMIA's a
 
@@ -42,6 +42,8 @@ _OF_A_PART = {"identity", "reference", "intents", "tags", "schema_is_counted"}
 
 Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
 Scorer = Callable[[Sequence[Utterance], str], Scored]  # utterances, and what they are
+
+ATTACK_FILE = "attack.json"  # in the private folder of a run
 
 
 @dataclass
@@ -97,8 +99,8 @@ def attack_run(
     target = NluRun.open(run)
     others = [NluRun.open(path) for path in references]
     _check_references(target, others)
-    data = without_reference(target.experiment)
-    roles = roles_of(data, len(others)) if others else None
+    data = whole_set(target.experiment)
+    roles = attack_roles(data.test, len(others)) if others else None
     non_members = roles.non_members if roles else data.test
     own, scorers = scoring.by(target), [scoring.by_helper(other) for other in others]
 
@@ -116,15 +118,15 @@ def attack_run(
         seed=seed,
         confidence=confidence,
     )
-    row = {"run": str(target.path), "epoch": target.epoch, **result.as_row()}
+    row = {"run": str(target.path), "epoch": target.leg, **result.as_row()}
     text = json.dumps(row, indent=2, allow_nan=False) + "\n"
-    durable.write_whole(target.directory.attack_file, text.encode(), mode=0o600)
+    durable.write_whole(target.directory.private / ATTACK_FILE, text.encode(), mode=0o600)
     return result
 
 
 def kept_result(run: NluRun) -> dict[str, Any] | None:
     """The JSON of the last attack on a run, or None; internal."""
-    file = run.directory.attack_file
+    file = run.directory.private / ATTACK_FILE
     if not file.exists():
         return None
     row: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from tacit.cli.output import emit, epsilon, percent, perplexity, table
 from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
 EXAMPLES = """
 Examples:
@@ -45,11 +45,11 @@ def compare(
 ) -> None:
     """What several runs reached, what it cost, and how they differ from the first one."""
     from tacit.cli import figures
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
     if plot is not None:
         figures.check_target(plot)
-    opened = [Run.open(path) for path in _run_paths(runs)]
+    opened = [LanguageRun.open(path) for path in _run_paths(runs)]
     names = _names(opened)
     rows = [_as_row(run, name) for run, name in zip(opened, names, strict=True)]
     for row in rows:
@@ -64,7 +64,7 @@ def compare(
     emit({"runs": rows, "notes": notes}, as_json, lambda console: _print(console, rows, notes))
 
 
-def _as_row(run: Run, name: str) -> dict[str, Any]:
+def _as_row(run: LanguageRun, name: str) -> dict[str, Any]:
     """One run under the names that scripts rely on; an infinite epsilon or clip norm is null."""
     from tacit.privacy.guarantee import finite
 
@@ -110,7 +110,7 @@ def _run_paths(paths: Sequence[Path]) -> list[Path]:
     return expanded
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[LanguageRun]) -> list[str]:
     """The last part of each path, or the whole of it where that is not enough."""
     short = [run.path.resolve().name for run in runs]
     unique = len(set(short)) == len(short)

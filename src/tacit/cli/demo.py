@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.predictors import Predictor
     from tacit.models.base import LanguageModel
+    from tacit.runs.run import LanguageRun as Run
     from tacit.runs.stored_model import StoredModel
-    from tacit.train import Run
 
 FEDAVG, CLIPPED, PRIVATE = "fedavg", "fedavg-clip", "dp-fedavg"
 POOLED = "pooled"
@@ -180,12 +180,12 @@ def _audit_all(
     """What each trained model gives away; findings about runs are kept with the runs."""
     from tacit.audit.extraction import Extraction
     from tacit.audit.language import AuditSettings, audit_canaries, audit_run, save
-    from tacit.tasks.language.people import read_planted
+    from tacit.tasks.language.planting import read_planted
 
     settings = AuditSettings()
     if quick:
         settings = AuditSettings(Extraction(samples=2000), controls=5)
-    planted = read_planted(_run_of(models[FEDAVG]).directory)
+    planted = read_planted(_run_of(models[FEDAVG]).path)
 
     def look(name: str) -> dict[str, Any]:
         stored = models[name]

@@ -23,7 +23,7 @@ from tacit.cli.output import emit, new_directory
 if TYPE_CHECKING:
     from tacit.privacy.guarantee import Guarantee
     from tacit.runs.export import Facts
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
 EXAMPLES = """
 Examples:
@@ -55,11 +55,11 @@ def export(
     from tacit.privacy.ledger import Ledger
     from tacit.runs import export as bundles
     from tacit.runs.personalization import refuse_personal
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
 
     out = out or Path(f"{run}-export")
     refuse_personal(run)
-    opened = Run.open(run)
+    opened = LanguageRun.open(run)
     claimed = opened.guarantee()
     why_not = claimed.why_not_for_release
     if why_not and not not_for_release:
@@ -96,7 +96,7 @@ def _print(console: Console, row: dict[str, Any]) -> None:
     console.print(row["claim"])
 
 
-def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
+def _facts(run: LanguageRun, claimed: Guarantee, round: int | None) -> Facts:
     """What the model card says; weights that started from one person's model are refused."""
     from tacit.models import weights
     from tacit.models.base import parameter_count
@@ -105,10 +105,10 @@ def _facts(run: Run, claimed: Guarantee, round: int | None) -> Facts:
 
     checkpoint = run.directory.checkpoints.read(round)
     refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
-    model, words = run.model(checkpoint.round), run.tokenizer_at(checkpoint.round)
-    measured = [row for row in run.metrics() if row["round"] == checkpoint.round]
+    model, words = run.model(checkpoint.leg), run.tokenizer_at(checkpoint.leg)
+    measured = [row for row in run.metrics() if row["round"] == checkpoint.leg]
     return Facts(
-        round=checkpoint.round,
+        round=checkpoint.leg,
         is_complete=run.is_complete,
         key_exists=run.directory.key_file.exists(),
         guarantee=claimed,

@@ -45,10 +45,10 @@ def evaluate(
     Members' utterances cannot be asked for here: what a model makes of those is private, and
     `tacit nlu attack` measures it.
     """
+    from tacit.runs.run import NluRun
     from tacit.tasks.nlu.layouts import load_nlu
     from tacit.tasks.nlu.metrics import by_intent, total
     from tacit.tasks.nlu.predictions import predict
-    from tacit.tasks.nlu.run import NluRun
 
     if part not in ("test", "valid"):
         raise ValueError(f"--part must be test or valid, got {part!r}")

@@ -28,8 +28,8 @@ from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
+    from tacit.runs.session import Progress
     from tacit.tasks.nlu.experiment import NluExperiment
-    from tacit.tasks.nlu.training import Progress
 
 DEFAULT = "generated"
 EXAMPLES = """
@@ -145,20 +145,20 @@ def carried_out(
     title: str = "",
 ) -> dict[str, Any]:
     """One training, with its progress; what result.json holds in the end."""
-    from tacit.tasks.nlu.directory import NluDirectory
-    from tacit.tasks.nlu.training import train as run_training
+    from tacit.runs.directory import RunDirectory
+    from tacit.train import train as run_training
 
     try:
         with bar(title or "training") as show:
 
             def observe(now: Progress) -> None:
                 if not quiet:
-                    share = now.step / now.steps if now.steps else 0.0
-                    show(title or "training", now.epoch + share, now.epochs, _state(now))
+                    share = now.done / now.of if now.of else 0.0
+                    show(title or "training", now.leg + share, now.legs, _state(now))
 
             done = run_training(experiment, run, resume=resume, observer=observe, keep_key=keep_key)
     except KeyboardInterrupt:
-        there = NluDirectory(run).checkpoints.rounds()
+        there = RunDirectory(run).checkpoints.legs()
         if not there:
             raise Interrupted(
                 "interrupted before the first epoch; nothing was released and nothing is left"
@@ -171,7 +171,7 @@ def carried_out(
 
 
 def _state(now: Progress) -> str:
-    at = f"epoch {min(now.epoch + 1, now.epochs)} of {now.epochs}"
+    at = f"epoch {min(now.leg + 1, now.legs)} of {now.legs}"
     if now.metrics is None or now.metrics.get("semantic_error_rate") is None:
         return at
     return f"{at}, SER on valid {percent(now.metrics['semantic_error_rate'])}"

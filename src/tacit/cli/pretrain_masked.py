@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tacit.models.bert import BertSizes
     from tacit.public.masked import MaskedScore, MaskedSettings
     from tacit.public.masking import MaskedBatch, Masking, Sequences
-    from tacit.public.pretrain import Outcome, Progress
+    from tacit.public.steps import Outcome, Progress
     from tacit.public.text import PublicText
     from tacit.tokenizers.wordpiece import PieceVocabulary
 

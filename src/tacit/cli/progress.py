@@ -122,11 +122,11 @@ class UserRate:
 
     def note(self, now: TrainingProgress) -> None:
         moment = self._clock()
-        if self._before is not None and now.users:
+        if self._before is not None and now.done:
             self._busy += moment - self._before
-        more = now.users - self._counted
-        self._users += more if more > 0 else now.users
-        self._counted, self._before = now.users, moment
+        more = now.done - self._counted
+        self._users += more if more > 0 else now.done
+        self._counted, self._before = now.done, moment
 
     def __str__(self) -> str:
         """Such as "35.2 users/s"; empty before anything is known."""
@@ -201,18 +201,18 @@ class Display:
 
     def observe(self, now: TrainingProgress) -> None:
         """Training: which round it is at, and the last figures."""
-        self._pace.note(now.round, now.rounds)
+        self._pace.note(now.leg, now.legs)
         row = now.metrics
         if self._show is not None:
             self._users.note(now)
-            share = now.users / now.cohort if now.cohort else 0.0
-            state = f"round {now.round:,} of {now.rounds:,}, {self._users}".rstrip(", ")
+            share = now.done / now.of if now.of else 0.0
+            state = f"round {now.leg:,} of {now.legs:,}, {self._users}".rstrip(", ")
             if row is not None:
                 state += f"\nheld out, after round {row['round']:,}: {_figures(row)}"
-            self._show(f"{self._title}training", now.round + share, now.rounds, state)
-        elif now.round != self._last_line:
-            evaluated = row is not None and row["round"] == now.round
-            if evaluated or self._is_due(now.round):
+            self._show(f"{self._title}training", now.leg + share, now.legs, state)
+        elif now.leg != self._last_line:
+            evaluated = row is not None and row["round"] == now.leg
+            if evaluated or self._is_due(now.leg):
                 self._line(now, row if evaluated else None)
 
     def _is_due(self, round: int) -> bool:
@@ -220,10 +220,10 @@ class Display:
 
     def _line(self, now: TrainingProgress, row: dict[str, Any] | None) -> None:
         parts = filter(None, (_figures(row) if row is not None else "", str(self._pace)))
-        self._say(f"round {now.round:,} of {now.rounds:,}: {'; '.join(parts)}")
-        self._last_line = now.round
+        self._say(f"round {now.leg:,} of {now.legs:,}: {'; '.join(parts)}")
+        self._last_line = now.leg
         each = self._pace.seconds_per_round
-        self._next_line = now.round + (max(1, math.ceil(SECONDS / each)) if each > 0 else 1)
+        self._next_line = now.leg + (max(1, math.ceil(SECONDS / each)) if each > 0 else 1)
 
     def _say(self, line: str) -> None:
         if not self._quiet:

@@ -149,7 +149,7 @@ def _branch(
     inherited = origin.experiment()
     for setting in settings:
         key = _key(setting)
-        repeats = setting == f"corpus.source={json.dumps(inherited.corpus.source)}"
+        repeats = setting == f"corpus.source={json.dumps(inherited.source)}"
         if key.partition(".")[0] in _INHERITED and not repeats:
             raise ValueError(
                 f"a branch has its parent's corpus, tokenizer and model, so {key} cannot be"

@@ -176,7 +176,7 @@ def train(
     OUT gets tokenizer.json, which any HuggingFace user can load, the words behind it, and where
     people have paid for it the ledger of that.  Train with it by `--set tokenizer.source=OUT`.
     """
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit.runs.sampled import sampled_tokenizer
     from tacit.tokenizers import build, learn
     from tacit.tokenizers.heavy_hitters import HeavyHitters
@@ -200,7 +200,7 @@ def train(
             case "--from":
                 path, round = run_and_round(str(from_run))
                 learnt = sampled_tokenizer(
-                    Run.open(path),
+                    LanguageRun.open(path),
                     round,
                     kind,
                     size,
@@ -334,8 +334,8 @@ def swap(
     from tacit.cli import train as training
     from tacit.cli.requests import Request
     from tacit.runs.directory import RunDirectory
-    from tacit.runs.run import Run
-    from tacit.runs.switching import with_switch
+    from tacit.runs.run import LanguageRun
+    from tacit.tasks.language.switching import with_switch
     from tacit.tokenizers.learn import check_successor
 
     check_counts(size=size, tokens=tokens, rounds=rounds)
@@ -346,7 +346,7 @@ def swap(
     engine = training.choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
     path, at = run_and_round(model)
-    parent = Run.open(path)
+    parent = LanguageRun.open(path)
     round = parent.round if at is None else at
     if tokenizer is None:
         old = parent.tokenizer_at(round)

@@ -39,8 +39,8 @@ from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
-    from tacit.runs.going_on import EngineChoice
     from tacit.runs.session import Progress
+    from tacit.tasks.language.trainer import EngineChoice
 
 EXAMPLES = """
 Examples:
@@ -112,9 +112,9 @@ def train(
     with the same weights.
     """
     from tacit.cli.requests import all_settings, holds_runs, parse_parent, requests
-    from tacit.engines.place import Place
+    from tacit.engines.launch import Launch
 
-    place = Place.of_this_process()
+    place = Launch.of_this_process()
     if place.rank > 0:  # torchrun has started this command several times
         from tacit.engines.torchrun import serve_rank_0
 
@@ -229,7 +229,7 @@ def train_one(
                 branch_from=request.branch_from,
                 engine=engine,
                 observer=observe,
-                tell=display.tell,
+                announce=display.tell,
                 keep_key=keep_key,
             )
     return RunDirectory.open(request.run).result() or {}
@@ -239,7 +239,7 @@ def _how_to_go_on(request: Request, several: bool) -> str:
     """After Ctrl-C: what was kept, and the command that goes on with it."""
     from tacit.runs.directory import RunDirectory
 
-    rounds = RunDirectory(request.run).checkpoints.rounds()
+    rounds = RunDirectory(request.run).checkpoints.legs()
     if not rounds and not several:
         return "interrupted before the first round; nothing was released and nothing is left behind"
     words = ["train", "--resume", "--run", str(request.run)]

@@ -19,7 +19,7 @@ from tacit.cli.options import (
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from tacit.verification import Findings
+    from tacit.verification.findings import Findings
 
 EXAMPLES = """
 Examples:
@@ -40,7 +40,7 @@ def verify(
     Exits with 0 if nothing differs from the ledger, and else with 1, after a sentence for each
     difference.  Needs neither the corpus nor the machine that it was trained on.
     """
-    from tacit.verification import verify as check
+    from tacit.verification.verifying import verify as check
 
     findings = check(path)
     emit(findings, as_json, lambda console: _print(console, findings))

@@ -209,7 +209,7 @@ class _Audit(Section):
 
 
 class TokenizerSwitch(Section):
-    """Another tokenizer from here on, and the model remapped to it; see tacit.runs.switching.
+    """Another tokenizer from here on, and the model remapped to it (tasks.language.switching).
 
     By default one that is learnt from what the model says (Bagdasaryan et al. 2022), which costs no
     privacy.  What is left out of kind and size is as in the tokenizer before it.
@@ -236,6 +236,7 @@ class Phase(Section):
 class Experiment(Complete):
     """A federated training of a language model, complete."""
 
+    task: Literal["language"] = "language"
     name: str = "experiment"
     seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
     about: About = About()
@@ -271,6 +272,28 @@ class Experiment(Complete):
             except ValidationError as error:
                 raise ValueError(sentence(error, f"phase {number + 1}", Plan)) from None
         return self
+
+    @property
+    def source(self) -> str:
+        """What the corpus was named by."""
+        return self.corpus.source
+
+    @property
+    def leg_name(self) -> str:
+        """What is charged, computed and checkpointed at once."""
+        return "round"
+
+    @property
+    def legs(self) -> int:
+        return self.rounds
+
+    def of_branch(self, parent: Self) -> Self:
+        """This experiment as a branch of a run runs it: on its people, with its model."""
+        kept = ("corpus", "tokenizer", "model", "audit")
+        return self.changed(
+            **{name: getattr(parent, name).model_dump() for name in kept},
+            seed=parent.seed if self.seed is None else self.seed,
+        )
 
     def phase_of(self, round: int) -> int:
         """The index of the phase that a round, counted from 0, belongs to."""

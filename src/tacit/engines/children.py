@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tacit.engines.exchange import Ranks, WorkerLost, group_of_file
+from tacit.engines.ranks import Ranks, WorkerLost, group_of_file
 
 
 class Children:

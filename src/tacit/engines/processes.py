@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from tacit.engines.balance import balanced
 from tacit.engines.children import Children
-from tacit.engines.engine import Engine, Progress
-from tacit.engines.exchange import Assignment, Ranks
-from tacit.engines.place import Place
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import Engine, Progress, SerialEngine
+from tacit.engines.launch import Launch
+from tacit.engines.ranks import Assignment, Ranks
 from tacit.engines.torchrun import Torchrun
 from tacit.federated.cohort import CohortSum, Job, Task
 from tacit.kernels.local_sgd import local_sgd_for
@@ -69,7 +68,7 @@ class ProcessEngine:
         if self._ranks is None:
             self._ranks = self._team.ranks()
         ranks = self._ranks
-        places = balanced([OVERHEAD + len(task.users.tokens(u)) for u in users], ranks.size)
+        places = balance([OVERHEAD + len(task.users.tokens(u)) for u in users], ranks.size)
         parts = [np.array([users[place] for place in part], np.int64) for part in places]
         empty = task.plan.empty(len(job.weights))
         values, bits = len(empty.update), len(empty.bits)
@@ -103,7 +102,7 @@ class ProcessEngine:
 
 def engine_for(model: Any, workers: int = 1) -> Engine:
     """What trains the model: under torchrun all of its processes, otherwise so many of our own."""
-    if Place.of_this_process().size > 1:
+    if Launch.of_this_process().size > 1:
         return ProcessEngine.from_environment(model)
     if workers == 1:
         return SerialEngine(local_sgd_for(model))
@@ -115,3 +114,24 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# Which process computes which users, so that all of them end at about the same time.
+
+
+def balance(costs: Sequence[float], parts: int) -> list[list[int]]:
+    """The places 0..len(costs)-1 in so many parts of about equal cost, each in ascending order.
+
+    The dearest comes first, and each goes to the part that has least so far.  No part then costs
+    more than 4/3 - 1/(3 parts) of the best there is (Graham 1969), nor more than the mean by more
+    than one user.  It is a function of its arguments: ties go to the earlier place and part.
+    """
+    if parts < 1:
+        raise ValueError(f"parts must be at least 1, got {parts}")
+    result: list[list[int]] = [[] for _ in range(parts)]
+    loads = [(0.0, part) for part in range(parts)]
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        load, part = loads[0]
+        result[part].append(place)
+        heapq.heapreplace(loads, (load + costs[place], part))
+    return [sorted(part) for part in result]

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from tacit.engines.exchange import PATIENCE, Ranks, WorkerLost, dist, group_of
-from tacit.engines.place import Place
+from tacit.engines.launch import Launch
+from tacit.engines.ranks import PATIENCE, Ranks, WorkerLost, dist, group_of
 from tacit.engines.worker import serve
 
 
@@ -47,10 +47,10 @@ def serve_rank_0() -> NoReturn:
 @functools.cache
 def _joined() -> Ranks:
     """The one group that this process is ever in."""
-    place = Place.of_this_process()
+    launch = Launch.of_this_process()
     store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
     meeting = _called(store, size) if rank == 0 else _answered(store, rank)
-    alone = place.on_this_machine == place.size
+    alone = launch.on_this_machine == launch.size
     group = group_of(dist.PrefixStore(meeting, store), rank, size, one_machine=alone)
     if rank > 0:
         return Ranks(group, rank, size)

@@ -1,4 +1,4 @@
-"""A process that computes its part of every cohort, until rank 0 has nothing more for it.
+"""A process that does its part of what rank 0 sends, until rank 0 has nothing more for it.
 
 `python -m tacit.engines.worker` is what `engines.children` starts; under torchrun every process
 but rank 0 serves in the same way.
@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.engines.exchange import Message, Ranks
+    from tacit.engines.ranks import Assignment, Message, Ranks
     from tacit.federated.cohort import CohortSum, Task
     from tacit.kernels.local_sgd import LocalSGD
 
@@ -29,10 +29,10 @@ class Worker:
 
     def compute(self, message: Message) -> CohortSum:
         """This rank's part of a round."""
-        from tacit.engines.serial import SerialEngine
+        from tacit.engines.engine import SerialEngine
         from tacit.kernels.local_sgd import local_sgd_for
 
-        told = message.read()
+        told: Assignment = message.read()
         if told.model is not None:
             self._sgd = local_sgd_for(told.model)
         self._task = told.task or self._task
@@ -52,6 +52,9 @@ def serve(ranks: Ranks) -> None:
     """Compute until rank 0 says that it is done; `WorkerLost` if that never comes."""
     worker = Worker(ranks.rank)
     while (message := ranks.receive()) is not None:
+        if not message.is_cohort:
+            message.read().serve(ranks)
+            continue
         computed, mistake = None, ""
         try:
             computed = worker.compute(message)
@@ -70,7 +73,7 @@ def main() -> None:
     # Importing torch takes seconds, and nobody should wait for it to end a worker.
     import torch
 
-    from tacit.engines.exchange import Ranks, WorkerLost, group_of_file
+    from tacit.engines.ranks import Ranks, WorkerLost, group_of_file
 
     torch.set_num_threads(1)
     print("ready", flush=True)

@@ -36,29 +36,22 @@ from tacit.report.nlu import NluReport
 from tacit.report.warnings import claim_warnings, note, run_warnings
 from tacit.runs import export
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.run import LanguageRun, NluRun, Run
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
 
 KIND = "tacit report"  # how report.json is told from other files
 _VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
 
 
-def open_run(path: Path) -> Run | NluRun:
+def open_run(path: Path) -> LanguageRun | NluRun:
     """The run that a directory holds; a directory without one is refused."""
-    if NluDirectory(path).experiment_file.is_file():
-        return NluRun.open(path)
-    if path.is_dir() and not RunDirectory(path).experiment_file.is_file():
-        raise ValueError(
-            f"{path} is not a run directory: it has neither {RunDirectory.experiment_name} nor"
-            f" {NluDirectory.experiment_name}"
-        )
-    return Run.open(path)
+    run = Run.open(path)
+    assert isinstance(run, LanguageRun | NluRun)
+    return run
 
 
 def gather(
-    run: Run | NluRun,
+    run: LanguageRun | NluRun,
     *,
     internal: bool = False,
     projection: Projection | None = None,
@@ -132,7 +125,7 @@ def gather(
     }
 
 
-def _task(run: Run | NluRun, internal: bool) -> LanguageReport | NluReport:
+def _task(run: LanguageRun | NluRun, internal: bool) -> LanguageReport | NluReport:
     if isinstance(run, NluRun):
         return NluReport(run, internal=internal)
     return LanguageReport(run, internal=internal)

@@ -13,7 +13,7 @@ from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
 
@@ -49,7 +49,7 @@ class LanguageReport:
         AUDIT_FILE,
     )
 
-    def __init__(self, run: Run, *, internal: bool) -> None:
+    def __init__(self, run: LanguageRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._audit = AuditResult.read(run.directory, internal=internal)
         self.done, self.planned = run.round, run.experiment.rounds
@@ -128,7 +128,7 @@ def perplexity_unit(rows: Sequence[Facts]) -> tuple[str, str]:
     return ("word", "perplexity_per_word") if switched else ("token", "perplexity")
 
 
-def _switches(run: Run) -> list[dict[str, Any]]:
+def _switches(run: LanguageRun) -> list[dict[str, Any]]:
     """What the ledger says about vocabularies: learnt when, and from what.
 
     The first one of a run is no switch, and is told only if it was learnt from people's text.
@@ -143,7 +143,7 @@ def _switches(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _phases(run: Run) -> list[dict[str, Any]]:
+def _phases(run: LanguageRun) -> list[dict[str, Any]]:
     """The paper's letters, phase by phase: q, C, S, z and sigma."""
     planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
     return [

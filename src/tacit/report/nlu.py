@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
-
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
@@ -21,11 +19,12 @@ from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
-from tacit.tasks.nlu.run import NluRun
+from tacit.tasks.nlu.scaling import read as read_scaling
 
 _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
@@ -44,9 +43,9 @@ class _Metrics(Table):
 
 
 class _EpochMetrics(_Metrics):
-    """A line of metrics.jsonl, on valid; such a run counts its epochs as rounds."""
+    """A line of metrics.jsonl, on valid."""
 
-    epoch: int = Field(validation_alias="round")
+    epoch: int
 
 
 class _Result(Table):
@@ -97,14 +96,16 @@ class NluReport:
     of = "intent and slot model"
     template = "nlu.html"
     leg = "epoch"  # what the training is counted in
-    files = ("nlu.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    files = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = results.read(_Attacks, run.directory.attack_file) if internal else None
+        self._attacks = (
+            results.read(_Attacks, run.directory.private / "attack.json") if internal else None
+        )
         self._stored = run.stored()
-        self.done, self.planned = run.epoch, run.experiment.training.epochs
+        self.done, self.planned = run.leg, run.experiment.training.epochs
         self.provenance = self._stored.encoder.provenance
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -193,7 +194,7 @@ class NluReport:
             "sampling_prob": training.batch_size / population if is_poisson else None,
             "noise_over_sensitivity": [max(multipliers), min(multipliers)] if multipliers else None,
             "scaling": noise.scaling if is_edp else None,
-            "largest_scale": run.directory.scaling().largest if is_scale_public else None,
+            "largest_scale": read_scaling(run.path).largest if is_scale_public else None,
         }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
-"""Checkpoints: the model after a round, and beside it all that the next round needs.
+"""Checkpoints: the model after a leg, and beside it all that the next leg needs.
 
-    round-000020.safetensors        the model, as any tacit model is stored
-    round-000020.state.safetensors  the server optimizer's state; as metadata the clip norms, the
-                                    head of the ledger, the tokenizer and the model file's digest
+    model-000020.safetensors  the model, as any model of its task is stored
+    state-000020.safetensors  the optimizer's arrays; as metadata the head of the ledger, the model
+                              file's digest, and what else the task needs
 
 The state is written last, so a checkpoint without one does not count.
 """
@@ -15,30 +15,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
 from tacit.privacy import durable
 from tacit.privacy.ledger_lines import Head
+from tacit.tasks.task import LastState, State
 
 _KEY = "tacit"
-_STATE = re.compile(r"round-(\d{6,})\.state\.safetensors")
+_STATE = re.compile(r"state-(\d{6,})\.safetensors")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """What is known after `round` rounds.  The model is in `model_file`."""
+class Checkpoint(LastState):
+    """What is known after `leg` legs; the ledger must not be shorter than `head` says."""
 
-    round: int
-    model_file: Path
-    optimizer: dict[str, NDArray[Any]]
-    clip_norms: tuple[float, ...]
-    clip_round: int
     head: Head
-    tokenizer: str  # its fingerprint
 
 
 class Checkpoints:
@@ -47,80 +40,70 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def rounds(self) -> list[int]:
-        """The rounds there are checkpoints of, in order."""
-        found = (_STATE.fullmatch(path.name) for path in self.folder.glob("round-*"))
-        return sorted(int(match[1]) for match in found if match)
+    def legs(self) -> list[int]:
+        """After how many legs there are checkpoints, in order."""
+        matches = (_STATE.fullmatch(path.name) for path in self.folder.glob("state-*"))
+        return sorted(int(match[1]) for match in matches if match)
 
-    def model_file(self, round: int) -> Path:
-        return self.folder / f"round-{round:06d}.safetensors"
+    def model_file(self, leg: int) -> Path:
+        return self.folder / f"model-{leg:06d}.safetensors"
 
-    def state_file(self, round: int) -> Path:
-        return self.folder / f"round-{round:06d}.state.safetensors"
+    def state_file(self, leg: int) -> Path:
+        return self.folder / f"state-{leg:06d}.safetensors"
 
-    def write(self, model: bytes, checkpoint: Checkpoint) -> None:
-        """Both files, synced; the checkpoint exists from the moment the second one does."""
-        durable.write_whole(self.model_file(checkpoint.round), model)
+    def write(self, leg: int, state: State, head: Head) -> None:
+        """Write both files, synced; the checkpoint exists from the moment the second one does."""
+        durable.write_whole(self.model_file(leg), state.model)
         facts = {
-            "round": checkpoint.round,
-            "clip_norms": list(checkpoint.clip_norms),
-            "clip_round": checkpoint.clip_round,
-            "head": checkpoint.head.to_json(),
-            "tokenizer": checkpoint.tokenizer,
-            "model": hashlib.sha256(model).hexdigest(),
+            **state.facts,
+            "leg": leg,
+            "head": head.to_json(),
+            "model": hashlib.sha256(state.model).hexdigest(),
         }
-        # A file needs at least one tensor.
-        arrays = {name: np.ascontiguousarray(value) for name, value in checkpoint.optimizer.items()}
-        arrays["round"] = np.array([checkpoint.round], np.int64)
+        arrays = {name: np.ascontiguousarray(value) for name, value in state.arrays.items()}
+        arrays["leg"] = np.array([leg], np.int64)  # a file needs at least one tensor
         data = numpy.save(arrays, {_KEY: json.dumps(facts, sort_keys=True)})
-        durable.write_whole(self.state_file(checkpoint.round), data)
+        durable.write_whole(self.state_file(leg), data)
 
-    def read(self, round: int | None = None) -> Checkpoint:
-        """The checkpoint of a round, by default the last; damage is refused."""
-        rounds = self.rounds()
-        if not rounds:
+    def read(self, leg: int | None = None) -> Checkpoint:
+        """The checkpoint after a leg, by default the last; a damaged one is refused."""
+        legs = self.legs()
+        if not legs:
             raise ValueError(f"{self.folder} has no checkpoint")
-        round = rounds[-1] if round is None else round
-        if round not in rounds:
-            near = min(rounds, key=lambda there: abs(there - round))
-            raise ValueError(f"there is no checkpoint of round {round}; the nearest is {near}")
-        path = self.state_file(round)
+        leg = legs[-1] if leg is None else leg
+        if leg not in legs:
+            nearest = min(legs, key=lambda other: abs(other - leg))
+            raise ValueError(f"there is no checkpoint of round {leg}; the nearest is {nearest}")
+        path = self.state_file(leg)
         try:
             with safe_open(path, framework="numpy") as file:
                 facts = json.loads((file.metadata() or {})[_KEY])
-                optimizer = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            del optimizer["round"]
-            found = Checkpoint(
-                round=facts["round"],
-                model_file=self.model_file(round),
-                optimizer=optimizer,
-                clip_norms=tuple(facts["clip_norms"]),
-                clip_round=facts["clip_round"],
-                head=Head.from_json(facts["head"]),
-                tokenizer=facts["tokenizer"],
-            )
-            model = self.model_file(round).read_bytes()
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            del arrays["leg"]
+            head = Head.from_json(facts.pop("head"))
+            digest, stated_leg = facts.pop("model"), facts.pop("leg")
+            checkpoint = Checkpoint(leg, self.model_file(leg), arrays, facts, head)
+            model = checkpoint.model_file.read_bytes()
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
-            raise ValueError(_damaged(path, rounds, str(error))) from error
-        if hashlib.sha256(model).hexdigest() != facts["model"] or found.round != round:
-            raise ValueError(_damaged(found.model_file, rounds, "its digest is another"))
-        return found
+            raise ValueError(_damaged(path, leg, legs, str(error))) from error
+        if hashlib.sha256(model).hexdigest() != digest or stated_leg != leg:
+            raise ValueError(_damaged(checkpoint.model_file, leg, legs, "its digest is another"))
+        return checkpoint
 
     def prune(self, is_kept: Callable[[int], bool]) -> None:
         """Remove all but those to keep and the last two.
 
-        Two, so that who reads a run that is still going does not lose the file under its hands,
-        and so that there is one to go back to if the last is damaged.
+        Two, so that a reader of a run that is still going does not lose the file in its hands, and
+        so that there is one to go back to if the last is damaged.
         """
-        for round in self.rounds()[:-2]:
-            if not is_kept(round):
-                self.state_file(round).unlink(missing_ok=True)
-                self.model_file(round).unlink(missing_ok=True)
+        for leg in self.legs()[:-2]:
+            if not is_kept(leg):
+                self.state_file(leg).unlink(missing_ok=True)
+                self.model_file(leg).unlink(missing_ok=True)
 
 
-def _damaged(path: Path, rounds: list[int], why: str) -> str:
-    """Going back is safe: the same rounds are repeated with the same noise, or charged again."""
-    round = int(path.name.split("-")[1].split(".")[0])
-    before = [there for there in rounds if there < round]
-    advice = f"; delete round {round}'s files to go on from round {before[-1]}" if before else ""
+def _damaged(path: Path, leg: int, legs: list[int], why: str) -> str:
+    """Going back is safe: the same legs are repeated with the same noise, or charged again."""
+    before = [other for other in legs if other < leg]
+    advice = f"; delete both files of {leg:06d} to go on from {before[-1]}" if before else ""
     return f"the checkpoint {path} is truncated or damaged ({why}){advice}"

@@ -1,15 +1,15 @@
 """A run directory: the unit of everything that a training leaves behind.
 
-    experiment.toml   every value that decided about the run
+    experiment.toml   every value that decided about the run, of whichever task
     ledger.jsonl      every release made from people's text
-    metrics.jsonl     held-out metrics by round
-    tokenizer.json
-    canaries.json     what was planted, in an audit run
-    checkpoints/
+    metrics.jsonl     metrics on text that is not trained on, by leg
+    checkpoints/      the model after some of the legs, and after the last
     result.json       how it ended; only a finished run has one
     private/          mode 0700: the run key until the end, HMACs, internal diagnostics
 
-It is made beside its place and renamed, so it exists whole or not at all.
+and the files of its task: tokenizer.json and canaries.json of a language model, scaling.json of
+an intent and slot model.  It is made under another name and renamed, so it exists whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
-from tacit.config.experiment import Experiment
 from tacit.privacy import durable
 from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
-from tacit.runs.releases import Releases
+from tacit.runs.proofs import Proofs
+from tacit.tasks import AnyExperiment, read_experiment
 
 
 class RunDirectory:
     """Where the files of a run are."""
 
-    experiment_name: ClassVar[str] = "experiment.toml"
-
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.experiment_file = path / self.experiment_name
+        self.experiment_file = path / "experiment.toml"
         self.ledger_file = path / "ledger.jsonl"
         self.metrics_file = path / "metrics.jsonl"
         self.tokenizer_file = path / "tokenizer.json"
@@ -72,15 +70,15 @@ class RunDirectory:
         path = Path(path)
         if not path.is_dir():
             raise ValueError(f"there is no run at {path}; tacit train --run {path} starts one")
-        found = cls(path)
-        if not found.experiment_file.is_file():
-            raise ValueError(_not_a_run(found))
-        return found
+        directory = cls(path)
+        if not directory.experiment_file.is_file():
+            raise ValueError(f"{path} is not a run directory: it has no experiment.toml")
+        return directory
 
-    def experiment(self) -> Experiment:
-        """What the run was started with."""
+    def experiment(self) -> AnyExperiment:
+        """What the run was started with, of whichever task."""
         text = self.experiment_file.read_text(encoding="utf-8")
-        return Experiment.from_toml(text, str(self.experiment_file))
+        return read_experiment(text, str(self.experiment_file))
 
     def refuse_edited(self, header: Header) -> None:
         """The experiment's file must be the one whose digest is in the ledger."""
@@ -97,17 +95,18 @@ class RunDirectory:
             raise ValueError(f"{self.path} has no run key any more, so it cannot go on")
         return RunKey.load(self.key_file)
 
-    def releases(self) -> Releases:
-        return Releases(self.private / "releases.jsonl")
+    def proofs(self) -> Proofs:
+        """What each release was made from."""
+        return Proofs(self.private / "releases.jsonl")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Held-out metrics, one row per evaluated round."""
+        """Metrics on text that is not trained on, one row per evaluation."""
         return durable.read_lines(self.metrics_file)
 
-    def forget_after(self, round: int) -> None:
-        """Drop what was measured after a checkpoint: those rounds are going to be repeated."""
+    def forget_after(self, leg: int, leg_name: str) -> None:
+        """Drop what was measured after a checkpoint: those legs are going to be repeated."""
         for path in (self.metrics_file, self.diagnostics_file):
-            durable.keep_lines(path, lambda row: row["round"] <= round)
+            durable.keep_lines(path, lambda row: row[leg_name] <= leg)
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, or None while it has not."""
@@ -137,20 +136,6 @@ def digest_of_result(result: Mapping[str, Any]) -> str:
     """SHA-256 of all that result.json says besides this."""
     said = {name: value for name, value in result.items() if name != "sha256"}
     return hashlib.sha256(canonical_json(said).encode()).hexdigest()
-
-
-# What else may lie in a directory, and which commands are for it.
-OTHER_RUNS = {
-    "experiment.toml": "a language model: tacit train, evaluate, report and so on are for it",
-    "nlu.toml": "an intent and slot model: tacit nlu and tacit report are for it",
-}
-
-
-def _not_a_run(directory: RunDirectory) -> str:
-    for name, what in OTHER_RUNS.items():
-        if (directory.path / name).is_file():
-            return f"{directory.path} holds the run of {what}"
-    return f"{directory.path} is not a run directory: it has no {directory.experiment_name}"
 
 
 def _taken(path: Path) -> str:

@@ -48,7 +48,9 @@ def write(
     folder: Path, directory: RunDirectory, facts: Facts, tokenizer: str, why_not: str | None
 ) -> None:
     """Fill an empty folder with the bundle; `tokenizer` is the text of tokenizer.json."""
-    experiment = without_folders(directory.experiment())
+    whole = directory.experiment()
+    assert isinstance(whole, Experiment)
+    experiment = without_folders(whole)
     ledger = directory.ledger_file.read_bytes()
     lines = verify(ledger, directory.ledger_file, facts.head)
     if len(lines.entries) != facts.head.entries:

@@ -10,16 +10,14 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.bundle import Bundle, is_bundle
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
-from tacit.tasks.nlu.directory import NluDirectory
-from tacit.tasks.nlu.run import NluRun
+from tacit.runs.run import LanguageRun
 
 
 @dataclass(frozen=True)
 class OpenRelease:
     """What is held against what, and what follows."""
 
-    source: Run | NluRun | Bundle
+    source: LanguageRun | Bundle
     ledger: Ledger
     checked_against: str  # what says how long the ledger has to be
     is_complete: bool | None  # None where nobody says
@@ -35,13 +33,10 @@ def open_release(path: Path | str) -> OpenRelease:
     if is_bundle(path):
         bundle = Bundle.open(path)
         return OpenRelease(bundle, bundle.ledger, "its last line", None)
-    if NluDirectory(path).experiment_file.is_file():
-        nlu = NluRun.open(path)
-        against = f"the checkpoint of epoch {nlu.epoch}"
-        return OpenRelease(nlu, nlu.ledger, against, nlu.is_complete)
     if (path / "model.safetensors").is_file():
         raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
     last = RunDirectory.open(path).checkpoints.read()
     Ledger.read(path / "ledger.jsonl", last.head)  # before anything else can be found wrong
-    run = Run.open(path)
-    return OpenRelease(run, run.ledger, f"the checkpoint of round {run.round}", run.is_complete)
+    run = LanguageRun.open(path)
+    against = f"the checkpoint of {run.experiment.leg_name} {run.leg}"
+    return OpenRelease(run, run.ledger, against, run.is_complete)

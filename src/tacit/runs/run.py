@@ -4,50 +4,69 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
+from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.runs import run_tokenizers
 from tacit.runs.directory import RunDirectory
+from tacit.tasks import AnyExperiment
+from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language.beginning import own_factory
 from tacit.tasks.language.plans import layers_of, round_plans
+from tacit.tasks.nlu import model_files, scaling
+from tacit.tasks.nlu.data import NLUData
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.metrics import NLUMetrics
+from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.predictions import evaluate
+from tacit.tasks.nlu.printed import as_printed
+from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, finished or not.  `Run.open` checks that its parts belong together."""
+    """A run directory, finished or not.  `open` checks that its parts belong together."""
 
     directory: RunDirectory
-    experiment: Experiment
-    tokenizer: Tokenizer
+    experiment: AnyExperiment
     ledger: Ledger
-    round: int  # rounds done
+    leg: int  # legs done: rounds of a language model, epochs of an intent and slot model
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
-        """The run at `path`; a damaged or shortened part is refused."""
+    def open(cls, path: str | Path) -> Self:
+        """The run at `path`, as the class of its task; a damaged or shortened part is refused."""
         directory = RunDirectory.open(path)
         last = directory.checkpoints.read()
-        tokenizer = run_tokenizers.by_fingerprint(directory, last.tokenizer)
         ledger = Ledger.read(directory.ledger_file, last.head)
         directory.refuse_edited(ledger.header)
-        return cls(directory, directory.experiment(), tokenizer, ledger, last.round)
+        experiment = directory.experiment()
+        kind = NluRun if isinstance(experiment, NluExperiment) else LanguageRun
+        if not issubclass(kind, cls):
+            raise ValueError(f"{path} is a run of the task {experiment.task}: {kind.not_for}")
+        run = kind(directory, experiment, ledger, last.leg)
+        run.check()
+        assert isinstance(run, cls)
+        return run
+
+    def check(self) -> None:
+        """Refuse files of the task that do not belong to the last checkpoint."""
 
     @property
     def path(self) -> Path:
         return self.directory.path
 
     @property
-    def first_round(self) -> int:
-        """Where it began: 0, or the round at which it left the run that it is a branch of."""
+    def first_leg(self) -> int:
+        """Where it began: 0, or the leg after which it left the run that it is a branch of."""
         return self.ledger.header.first_round
 
     @property
@@ -58,22 +77,64 @@ class Run:
     def is_simulation(self) -> bool:
         return self.ledger.header.simulation
 
-    def model(self, round: int | None = None) -> LanguageModel:
-        """The model after a round, by default the last one."""
-        found = self.directory.checkpoints.read(round)
-        size = self.tokenizer_at(found.round).vocab_size
-        return weights.load(found.model_file, vocab_size=size, own_factory=self._own)
+    def metrics(self) -> list[dict[str, Any]]:
+        """Metrics on text that is not trained on, by leg."""
+        return self.directory.metrics()
+
+    def guarantee(self) -> Guarantee:
+        """What may be claimed for the model: a function of the ledger."""
+        return Guarantee.of(self.ledger).beside(remark_on_others(self.ledger))
+
+    def results(self) -> dict[str, Any]:
+        """What the run reached, in its task's figures."""
+        return {}
+
+    def summary(self, ending: str = "") -> dict[str, Any]:
+        """The figures that `train --json` prints and result.json keeps."""
+        guarantee = self.guarantee()
+        return {
+            "run": str(self.path),
+            "task": self.experiment.task,
+            "ending": ending,
+            **guarantee.as_row(),
+            "charged_rounds": guarantee.rounds,
+            **self.results(),
+            f"{self.experiment.leg_name}s": self.leg,
+            "intact": True,
+            "simulation": self.is_simulation,
+        }
+
+
+class LanguageRun(Run):
+    """A run of a language model."""
+
+    experiment: Experiment
+    not_for = "what was asked for is for intent and slot models"
+
+    def check(self) -> None:
+        self.tokenizer  # noqa: B018  (raises if it is not the one that was trained with)
+
+    @property
+    def round(self) -> int:
+        """Rounds done."""
+        return self.leg
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the last model."""
+        return self.tokenizer_at(self.leg)
 
     def tokenizer_at(self, round: int) -> Tokenizer:
         """The tokenizer of the model after a round, which is not the last one's after a switch."""
-        fingerprint = self.directory.checkpoints.read(round).tokenizer
-        if fingerprint == self.tokenizer.fingerprint:
-            return self.tokenizer
-        return run_tokenizers.by_fingerprint(self.directory, fingerprint)
+        facts = self.directory.checkpoints.read(round).facts
+        return run_tokenizers.by_fingerprint(self.path, facts["tokenizer"])
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Held-out metrics by round."""
-        return self.directory.metrics()
+    def model(self, round: int | None = None) -> LanguageModel:
+        """The model after a round, by default the last one."""
+        checkpoint = self.directory.checkpoints.read(round)
+        size = self.tokenizer_at(checkpoint.leg).vocab_size
+        own = own_factory(self.experiment)
+        return weights.load(checkpoint.model_file, vocab_size=size, own_factory=own)
 
     def plans(self) -> tuple[RoundPlan, ...]:
         """The plan of each phase."""
@@ -83,22 +144,53 @@ class Run:
         """The corpus it was trained on, if that is still where it was."""
         return load_corpus(self.experiment.corpus.source)
 
-    def guarantee(self) -> Guarantee:
-        """What may be claimed for the model: a function of the ledger."""
-        return Guarantee.of(self.ledger).beside(remark_on_others(self.ledger))
-
-    def summary(self, ending: str = "") -> dict[str, Any]:
-        """The figures that `train --json` prints and result.json keeps."""
-        measured = dict(self.metrics()[-1]) if self.metrics() else {}
+    def results(self) -> dict[str, Any]:
+        """The last metrics on the text of test users."""
+        rows = self.metrics()
+        measured = dict(rows[-1]) if rows else {}
         measured["tokens"] = measured.pop("targets", None)
-        for name in ("round", "epsilon"):
-            measured.pop(name, None)
-        guarantee = self.guarantee()
-        claimed = guarantee.as_row() | {"charged_rounds": guarantee.rounds}
-        facts = {"rounds": self.round, "intact": True, "simulation": self.is_simulation}
-        return {"run": str(self.path), "ending": ending, **claimed, **measured, **facts}
+        return {name: measured[name] for name in measured if name not in ("round", "epsilon")}
 
-    @property
-    def _own(self) -> str | None:
-        name = self.experiment.model.name
-        return name if ":" in name else None
+
+class NluRun(Run):
+    """A run of an intent and slot model."""
+
+    experiment: NluExperiment
+    not_for = "what was asked for is for language models"
+
+    def stored(self, epoch: int | None = None) -> StoredModel:
+        """The model after an epoch, by default the last, with its encoder and labels."""
+        return model_files.load(self.directory.checkpoints.read(epoch).model_file)
+
+    def data(self) -> NLUData:
+        """The utterances it was trained on, if they are still where they were."""
+        return data_of(self.experiment)
+
+    def test_metrics(self) -> NLUMetrics:
+        """Metrics on the utterances of test."""
+        stored = self.stored()
+        return evaluate(stored.model, stored.encoder, stored.labels, self.data().test)
+
+    def as_printed(self) -> list[dict[str, object]] | None:
+        """The three figures of `edp-sgd-paper`; None for every other method."""
+        training, noise = self.experiment.training, self.experiment.noise
+        if training.method != "edp-sgd-paper":
+            return None
+        algorithm = PaperEdpSgd(
+            training.workers,
+            noise.clip_norm,
+            noise.noise_multiplier or 0.0,
+            scaling.read(self.path),
+            noise.noise_decay(),
+        )
+        return as_printed(algorithm.figures(self.leg, self.ledger.header.delta))
+
+    def results(self) -> dict[str, Any]:
+        """What was trained how, and its metrics on test."""
+        return {
+            "method": self.experiment.training.method,
+            "model": self.experiment.model.name,
+            "data": self.experiment.data.source,
+            "test": self.test_metrics().as_row(),
+            "as_printed": self.as_printed(),
+        }

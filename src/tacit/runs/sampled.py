@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind
 
 
 def sampled_tokenizer(
-    run: Run,
+    run: LanguageRun,
     round: int | None,
     kind: Kind,
     size: int,
@@ -27,10 +27,10 @@ def sampled_tokenizer(
     `key` decides about the samples and protects nobody: the model was released already.
     """
     checkpoint = run.directory.checkpoints.read(round)
-    old = run.tokenizer_at(checkpoint.round)
+    old = run.tokenizer_at(checkpoint.leg)
 
     def sample() -> list[str]:
-        model = run.model(checkpoint.round)
+        model = run.model(checkpoint.leg)
         return sample_texts(model, old, key, tokens=tokens, sampling=sampling, progress=progress)
 
     return learn.from_run(
@@ -38,7 +38,7 @@ def sampled_tokenizer(
         old,
         run.ledger,
         checkpoint.head,
-        checkpoint.round,
+        checkpoint.leg,
         kind=kind,
         size=size,
         tokens=tokens,

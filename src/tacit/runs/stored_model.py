@@ -11,7 +11,7 @@ from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.runs.bundle import Bundle, is_bundle
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.tokenizers.tokenizer import Tokenizer
 
 MODEL_FILE = "model.safetensors"
@@ -28,7 +28,7 @@ class StoredModel:
     tokenizer: Tokenizer
     trained_on: tuple[str, ...]  # identities of the corpora whose users' text is in the weights
     round: int | None = None
-    run: Run | None = None
+    run: LanguageRun | None = None
     experiment: Experiment | None = None
 
     @classmethod
@@ -38,7 +38,7 @@ class StoredModel:
         if not path.is_dir():
             raise ValueError(f"there is no run and no model at {path}")
         if (path / "checkpoints").is_dir():
-            return cls._of_run(Run.open(path), round)
+            return cls._of_run(LanguageRun.open(path), round)
         if not (path / MODEL_FILE).is_file():
             raise ValueError(f"{path} holds no model: neither a run nor a {MODEL_FILE}")
         if round is not None:
@@ -56,12 +56,12 @@ class StoredModel:
         return cls(path, model, tokenizer, origins, None, None, experiment)
 
     @classmethod
-    def _of_run(cls, run: Run, round: int | None) -> StoredModel:
+    def _of_run(cls, run: LanguageRun, round: int | None) -> StoredModel:
         checkpoint = run.directory.checkpoints.read(round)
         origins = weights.trained_on(checkpoint.model_file)
-        model = run.model(checkpoint.round)
-        tokenizer = run.tokenizer_at(checkpoint.round)
-        return cls(run.path, model, tokenizer, origins, checkpoint.round, run, run.experiment)
+        model = run.model(checkpoint.leg)
+        tokenizer = run.tokenizer_at(checkpoint.leg)
+        return cls(run.path, model, tokenizer, origins, checkpoint.leg, run, run.experiment)
 
     def corpus(self, named: str | None) -> UserCorpus:
         """The corpus to measure on: the one named, or the run's own."""

@@ -1,1 +1,37 @@
-"""What a model is trained to do: a package per task."""
+"""What a model is trained to do: a package per task, and how an experiment finds its own."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+from tacit.config.experiment import Experiment
+from tacit.tasks.nlu.experiment import NluExperiment
+
+if TYPE_CHECKING:
+    from tacit.tasks.task import Task
+
+AnyExperiment = Experiment | NluExperiment
+EXPERIMENTS: dict[str, type[AnyExperiment]] = {"language": Experiment, "nlu": NluExperiment}
+
+
+def read_experiment(text: str, where: str) -> AnyExperiment:
+    """The experiment of a TOML text, of the task that its key `task` names."""
+    try:
+        task = tomllib.loads(text).get("task", "language")
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{where} is not TOML: {error}") from None
+    if task not in EXPERIMENTS:
+        raise ValueError(f"{where}: task must be one of {', '.join(EXPERIMENTS)}, got {task!r}")
+    return EXPERIMENTS[task].from_toml(text, where)
+
+
+def task_of(experiment: AnyExperiment) -> Task:
+    """The task that an experiment is about."""
+    if isinstance(experiment, NluExperiment):
+        from tacit.tasks.nlu.task import NluTask
+
+        return NluTask()
+    from tacit.tasks.language.task import LanguageTask
+
+    return LanguageTask()

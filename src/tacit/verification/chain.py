@@ -26,7 +26,7 @@ def checkpoints(evidence: Evidence) -> Iterator[str]:
         return
     hashes = evidence.ledger.hashes
     for one in evidence.checkpoints:
-        where = f"{evidence.ledger.path} is not the ledger of the checkpoint of round {one.round}"
+        where = f"{evidence.ledger.path} is not the ledger of the checkpoint of round {one.leg}"
         if one.head.entries >= len(hashes):
             yield f"{where}: it has {len(hashes) - 1} entries, and that has {one.head.entries}"
         elif hashes[one.head.entries] != one.head.hash:
@@ -34,8 +34,8 @@ def checkpoints(evidence: Evidence) -> Iterator[str]:
     for before, after in pairwise(evidence.checkpoints):
         if after.head.entries < before.head.entries:
             yield (
-                f"{evidence.directory.checkpoints.state_file(after.round)} has a shorter ledger"
-                f" than the checkpoint of round {before.round}"
+                f"{evidence.directory.checkpoints.state_file(after.leg)} has a shorter ledger"
+                f" than the checkpoint of round {before.leg}"
             )
 
 

@@ -79,13 +79,13 @@ def enough(evidence: Evidence) -> Iterator[str]:
         if evidence.is_bundle:
             done, where = evidence.bundle.round, f"the model of {evidence.path}"
         else:
-            done = evidence.last.round
+            done = evidence.last.leg
             where = str(evidence.directory.checkpoints.state_file(done))
         missing = done - evidence.ledger.header.first_round - len(rounds)
     else:
         in_epoch = _epoch_charges(experiment)
         planned = range(experiment.training.epochs * in_epoch if in_epoch > 1 else 2**62)
-        done = evidence.last.round
+        done = evidence.last.leg
         where = str(evidence.directory.checkpoints.state_file(done))
         missing = done * in_epoch - len(rounds)
     if missing > 0:

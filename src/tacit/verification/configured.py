@@ -9,9 +9,9 @@ from tacit.config.experiment import Experiment
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.events import Event, NonPrivate
 from tacit.privacy.ledger_lines import Entry
-from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps, method_of
+from tacit.tasks.nlu.scaling import read as read_scaling
 from tacit.tasks.nlu.scaling import release_of
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Evidence
@@ -133,9 +133,8 @@ class Steps:
             return
         # An epoch is one charge, and how many steps it has depends on the data.  With as many
         # units as a batch has it is one step, so that the epochs can be counted through.
-        assert isinstance(evidence.directory, NluDirectory)
         is_printed = training.method == "edp-sgd-paper"
-        scaling = evidence.directory.scaling() if is_printed else LayerScaling.none((1,))
+        scaling = read_scaling(evidence.path) if is_printed else LayerScaling.none((1,))
         method = method_of(experiment, scaling, training.batch_size)
         for epoch in range(training.epochs):
             [(_, event)] = method.charges(range(epoch, epoch + 1))

@@ -10,8 +10,8 @@ from tacit.corpus.builtin import is_synthetic
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, NonPrivate
-from tacit.runs.declarations import CANARIES, CLIENTS
-from tacit.tasks.nlu.declarations import PER_UTTERANCE, VALID_AND_TEST
+from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.nlu.beginning import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import releases
 from tacit.tokenizers.provenance import ORACLE

@@ -10,9 +10,8 @@ from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.runs import run_tokenizers
-from tacit.runs.debts import COUNTED, are_disjoint
-from tacit.tasks.language import coins
+from tacit.tasks.language import coins, run_tokenizers
+from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -31,7 +30,7 @@ def models(evidence: Evidence) -> Iterator[str]:
     if evidence.is_bundle:
         return
     yield from evidence.damaged_checkpoints
-    if not evidence.directory.checkpoints.rounds():
+    if not evidence.directory.checkpoints.legs():
         yield f"{evidence.directory.checkpoints.folder} has no checkpoint"
 
 
@@ -54,8 +53,8 @@ def tokenizers(evidence: Evidence) -> Iterator[str]:
     """Each tokenizer is in the ledger, and each checkpoint in one that is."""
     if isinstance(evidence.experiment, NluExperiment):
         for one in evidence.checkpoints:
-            if one.tokenizer != evidence.experiment.fingerprint:
-                file = evidence.directory.checkpoints.state_file(one.round)
+            if one.facts["tokenizer"] != evidence.experiment.fingerprint:
+                file = evidence.directory.checkpoints.state_file(one.leg)
                 yield f"{file} is the checkpoint of another experiment"
         return
     ledger, vocabularies = evidence.ledger, Vocabularies(evidence)
@@ -69,13 +68,13 @@ def tokenizers(evidence: Evidence) -> Iterator[str]:
             yield f"{file} is not a tokenizer that the ledger has"
     there = {words.fingerprint for words in evidence.tokenizers.values()}
     for one in evidence.checkpoints:
-        state = evidence.directory.checkpoints.state_file(one.round)
+        state = evidence.directory.checkpoints.state_file(one.leg)
         # At a switch the checkpoint is still in the tokenizer before it.
-        possible = {vocabularies.at(one.round), vocabularies.at(max(one.round - 1, 0))}
-        if one.tokenizer not in possible:
-            yield f"{state} names a tokenizer that the ledger does not have at round {one.round}"
-        if one.tokenizer not in there:
-            yield f"{state} names a tokenizer that is not in the run: {one.tokenizer[:12]}"
+        possible = {vocabularies.at(one.leg), vocabularies.at(max(one.leg - 1, 0))}
+        if one.facts["tokenizer"] not in possible:
+            yield f"{state} names a tokenizer that the ledger does not have at round {one.leg}"
+        if one.facts["tokenizer"] not in there:
+            yield f"{state} names a tokenizer that is not in the run: {one.facts['tokenizer'][:12]}"
 
 
 def _is_to_come(evidence: Evidence, file: Path) -> bool:
@@ -92,7 +91,7 @@ def origin(evidence: Evidence) -> Iterator[str]:
     if isinstance(evidence.experiment, NluExperiment):
         return
     costs = [one for one in evidence.ledger.header.prior_costs if one.what == "tokenizer"]
-    history = run_tokenizers.history(evidence.directory)
+    history = run_tokenizers.history(evidence.path)
     file = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
     if history is None:
         if costs:
@@ -181,7 +180,7 @@ def _coins(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
     promised = [entry.plan_hash for entry in evidence.own if entry.kind == coins.COMMITTED]
     if evidence.charged and experiment.audit.canary_clients is not None and not promised:
         yield f"{evidence.ledger.path} does not say which canary clients were drawn"
-    secret = coins.read(evidence.directory) if promised else None
+    secret = coins.read(evidence.path) if promised else None
     if secret is not None and promised != [coins.commitment(secret)]:
         file = evidence.directory.private / coins.COINS_FILE
         yield f"{file} does not hold the coins that the ledger committed to"

@@ -21,7 +21,6 @@ from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.plans import layers_of, round_plans
-from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
@@ -32,11 +31,11 @@ def kind_of(path: Path) -> str:
     """What a folder holds; one that is neither run nor bundle is refused."""
     if not path.is_dir():
         raise ValueError(f"there is no run or bundle at {path}")
-    if is_bundle(path) and not NluDirectory(path).experiment_file.is_file():
+    if is_bundle(path) and not RunDirectory(path).experiment_file.is_file():
         return BUNDLE
-    if NluDirectory(path).experiment_file.is_file():
-        return NLU_RUN
     directory = RunDirectory(path)
+    if directory.experiment_file.is_file() and isinstance(directory.experiment(), NluExperiment):
+        return NLU_RUN
     if directory.ledger_file.is_file() or directory.experiment_file.is_file():
         return LANGUAGE_RUN
     if (path / "model.safetensors").is_file():
@@ -54,7 +53,7 @@ class Evidence:
         self.path = path
         self.kind = kind
         self.ledger = ledger
-        self.directory = NluDirectory(path) if kind == NLU_RUN else RunDirectory(path)
+        self.directory = RunDirectory(path)
 
     @property
     def is_bundle(self) -> bool:
@@ -108,11 +107,11 @@ class Evidence:
     @cached_property
     def _all_checkpoints(self) -> list[Checkpoint | str]:
         found: list[Checkpoint | str] = []
-        for round in self.directory.checkpoints.rounds():
+        for round in self.directory.checkpoints.legs():
             try:
                 whole = self.directory.checkpoints.read(round)
                 # The optimizer's state, twice as large as a model, claims nothing.
-                found.append(dataclasses.replace(whole, optimizer={}))
+                found.append(dataclasses.replace(whole, arrays={}))
             except ValueError as error:
                 found.append(str(error))
         return found

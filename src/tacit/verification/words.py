@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config.experiment import Experiment
-from tacit.runs.directory import digest_of_result
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.directory import RunDirectory, digest_of_result
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
 from tacit.verification.evidence import Evidence, read_object
 from tacit.verification.findings import Remark
 
@@ -37,7 +36,7 @@ def result(evidence: Evidence) -> Iterator[str]:
     row = evidence.guarantee.as_row()
     del row["other_runs"]  # about others, as of the day that the run ended
     row["simulation"] = evidence.ledger.header.simulation
-    experiment, done = evidence.experiment, evidence.last.round
+    experiment, done = evidence.experiment, evidence.last.leg
     if isinstance(experiment, Experiment):
         row |= {"charged_rounds": row["rounds"], "rounds": done}
         planned = experiment.rounds
@@ -54,8 +53,8 @@ def result(evidence: Evidence) -> Iterator[str]:
 
 def as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
     """The figures of `edp-sgd-paper` for the epochs done."""
-    assert isinstance(evidence.directory, NluDirectory)
-    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.round)
+    assert isinstance(evidence.directory, RunDirectory)
+    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.leg)
     return run.as_printed()
 
 
@@ -65,7 +64,7 @@ def audit(evidence: Evidence) -> Iterator[str]:
     if evidence.is_bundle or not file.is_file():
         return
     found, guarantee = read_object(file), evidence.guarantee
-    if found.get("round") != evidence.last.round:
+    if found.get("round") != evidence.last.leg:
         yield Remark(f"{file} is about round {found.get('round')}: run tacit audit again")
         return
     row = guarantee.as_row()

@@ -16,7 +16,7 @@ from tacit.cli.progress import bar
 from tacit.privacy.projection import Projection
 
 if TYPE_CHECKING:
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun
     from tacit_papers.bagdasaryan2022.comparison import Contender
     from tacit_papers.bagdasaryan2022.rows import TokenizerRow
 
@@ -182,7 +182,7 @@ def _projection_notes(rows: Sequence[TokenizerRow]) -> list[str]:
     ]
 
 
-def _draw(runs: Mapping[str, Run], path: Path) -> list[str]:
+def _draw(runs: Mapping[str, LanguageRun], path: Path) -> list[str]:
     """Draw the curves of runs into a file, and return what has to be said about the picture."""
     from tacit_papers.bagdasaryan2022 import curves
 

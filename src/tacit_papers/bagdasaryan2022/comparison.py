@@ -10,7 +10,7 @@ from tacit.cli.options import run_and_round
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.privacy.projection import Projection
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import MODEL_FILE, StoredModel
 from tacit.tokenizers.history import LearntTokenizer
 from tacit_papers.bagdasaryan2022.rows import TokenizerRow, row_of, row_of_tokenizer, words_of
@@ -27,7 +27,7 @@ class Contender:
     tokenizer: LearntTokenizer | None  # if there is no model
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> LanguageRun | None:
         """The run that the model is of."""
         return None if self.model is None else self.model.run
 
@@ -77,7 +77,7 @@ def corpus_of(contenders: Sequence[Contender], named: str | None) -> UserCorpus:
     return first.model.corpus(None)
 
 
-def runs_of(contenders: Sequence[Contender]) -> dict[str, Run]:
+def runs_of(contenders: Sequence[Contender]) -> dict[str, LanguageRun]:
     """Each run once, by name, however many of its rounds are compared."""
     runs = {one.run.path.resolve(): one.run for one in contenders if one.run is not None}
     if not runs:

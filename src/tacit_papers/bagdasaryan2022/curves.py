@@ -18,7 +18,7 @@ from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,14 +44,14 @@ def curve_of(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
     return [(int(round), math.nan if value is None else float(value)) for round, value in values]
 
 
-def measure_again(run: Run, max_tokens: int | None = None) -> list[tuple[int, float]]:
+def measure_again(run: LanguageRun, max_tokens: int | None = None) -> list[tuple[int, float]]:
     """The curve of the models that a run has kept, measured as in training.
 
     Each has the tokenizer of its round: of a round with a switch, one side only is there.
     """
     users, limit = run.corpus().test, max_tokens or run.experiment.evaluation.max_tokens
     curve = []
-    for round in run.directory.checkpoints.rounds():
+    for round in run.directory.checkpoints.legs():
         if round != run.round and not run.experiment.keeps_checkpoint(round):
             continue  # there for a resume only, and gone any moment
         tokenizer = run.tokenizer_at(round)

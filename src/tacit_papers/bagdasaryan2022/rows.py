@@ -23,9 +23,9 @@ from tacit.evaluation.words import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
-from tacit.runs import run_tokenizers
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
+from tacit.tasks.language import run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import PublicSource
@@ -113,7 +113,7 @@ def row_of_tokenizer(
 
 
 def row_of(
-    source: Run | StoredModel,
+    source: LanguageRun | StoredModel,
     texts: Sequence[str],
     *,
     name: str | None = None,
@@ -137,7 +137,7 @@ def row_of(
 
     Counts of words that are handed over are normalised as for "papers".
     """
-    stored = StoredModel.open(source.path) if isinstance(source, Run) else source
+    stored = StoredModel.open(source.path) if isinstance(source, LanguageRun) else source
     fitted, metrics = measured(stored.model, stored.tokenizer, texts, progress)
     if learnt_from is None:
         learnt_from = _words_behind(stored)
@@ -187,7 +187,7 @@ def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     """The words a run's tokenizer was learnt from, if the run or its public source has them."""
     if stored.run is None:
         return None
-    words = run_tokenizers.words_behind(stored.run.directory, stored.tokenizer.fingerprint)
+    words = run_tokenizers.words_behind(stored.run.path, stored.tokenizer.fingerprint)
     source = PublicSource(stored.run.experiment.tokenizer.source)
     if words is None and source.is_origin_of(stored.tokenizer):
         return source.word_weights()

@@ -185,7 +185,7 @@ def _time(
     experiments: dict[str, NluExperiment], steps: int, *, markdown: bool, as_json: bool
 ) -> None:
     """Time the variants in turns, and print how long a step of each takes."""
-    from tacit.tasks.nlu.opening import data_of
+    from tacit.tasks.nlu.utterances import data_of
     from tacit_papers.dupuy2021.timing import time_methods
 
     turns = 5 if steps >= 5 else 1

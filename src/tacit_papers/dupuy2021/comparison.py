@@ -13,9 +13,9 @@ from typing import Any
 
 from tacit.audit.nlu import Scoring, attack_run, kept_result
 from tacit.privacy.guarantee import finite
-from tacit.tasks.nlu.directory import NluDirectory
+from tacit.runs.directory import RunDirectory
+from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.run import NluRun
 
 _SGD = "sgd"
 Train = Callable[[NluExperiment | None, Path, bool, str], None]  # and whether to resume; its name
@@ -67,8 +67,8 @@ def compare_methods(
     rows, scoring = [], Scoring(tell)
     for name, experiment in experiments.items():
         path = out / name
-        begun = (path / NluDirectory.experiment_name).is_file()
-        if not (begun and NluDirectory(path).result() is not None):
+        begun = (path / "experiment.toml").is_file()
+        if not (begun and RunDirectory(path).result() is not None):
             train(experiment, path, begun, name)
         run = NluRun.open(path)
         if (shadows or references) and kept_result(run) is None:

@@ -10,33 +10,55 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
+import torch
+
+from tacit.engines.children import Children
+from tacit.engines.ranks import Ranks
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.initial_model import initial_model
 from tacit.tasks.nlu.model_files import StoredModel
-from tacit.tasks.nlu.opening import Job, units_of
-from tacit.tasks.nlu.ranks import STOP, Ranks, Workers
-from tacit.tasks.nlu.starting import starting_model
+from tacit.tasks.nlu.trainer import STOP, Job, threads_each
+from tacit.tasks.nlu.utterances import Utterances
 
-_BASELINE = "sgd"
+BASELINE = "sgd"
 
 
 @dataclass(frozen=True)
 class Turns:
-    """A training for timing, and how many steps it takes at a time."""
+    """A training for timing, a few steps at a time; other workers are sent it whole."""
 
     job: Job
     steps: int
 
+    @property
+    def epoch_steps(self) -> int:
+        return len(self.job.steps(0))
+
+    def range_of(self, turn: int) -> range:
+        """The steps of a turn; after the end of the training it begins anew."""
+        whole = self.job.experiment.training.epochs * self.epoch_steps
+        start = turn * self.steps % max(1, whole - self.steps + 1)
+        return range(start, start + self.steps)
+
+    def serve(self, ranks: Ranks) -> None:
+        """What every worker but rank 0 does."""
+        torch.set_num_threads(threads_each(ranks.size))
+        stepper, turn = self.job.stepper(), 0
+        while ranks.told() != STOP:
+            stepper.run(self.range_of(turn), self.job.streams(0), ranks, None)
+            turn += 1
+
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one method takes."""
+    """Of one method."""
 
     name: str
     step_seconds: float  # median
@@ -46,8 +68,14 @@ class Timing:
     steps: int  # timed in all
 
     def as_row(self) -> dict[str, float | int | str]:
-        """The timing for scripts."""
-        return asdict(self)
+        return {
+            "name": self.name,
+            "step_seconds": self.step_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "factor": self.factor,
+            "turns": self.turns,
+            "steps": self.steps,
+        }
 
 
 def time_methods(
@@ -59,8 +87,8 @@ def time_methods(
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
     """Time each experiment's steps; one of them has to be `sgd`."""
-    if _BASELINE not in experiments:
-        raise ValueError(f"timing needs a variant {_BASELINE!r} to compare with")
+    if BASELINE not in experiments:
+        raise ValueError(f"timing needs a variant {BASELINE!r} to compare with")
     contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
     try:
         for contestant in contestants.values():  # memory is set aside, and caches are filled
@@ -75,8 +103,8 @@ def time_methods(
         for contestant in contestants.values():
             contestant.end()
     per_epoch = {
-        name: [each * contestants[name].epoch_steps for each in turn_seconds]
-        for name, turn_seconds in seconds.items()
+        name: [each * contestants[name].epoch_steps for each in found]
+        for name, found in seconds.items()
     }
     return [
         Timing(
@@ -84,7 +112,7 @@ def time_methods(
             statistics.median(seconds[name]),
             statistics.median(per_epoch[name]),
             statistics.median(
-                own / base for own, base in zip(per_epoch[name], per_epoch[_BASELINE], strict=True)
+                mine / base for mine, base in zip(per_epoch[name], per_epoch[BASELINE], strict=True)
             ),
             turns,
             turns * steps,
@@ -93,43 +121,39 @@ def time_methods(
     ]
 
 
-def serve(turns: Turns, ranks: Ranks) -> None:
-    """Run turns until told to stop: what every worker but rank 0 does."""
-    stepper, turn = turns.job.stepper(), 0
-    while ranks.told() != STOP:
-        stepper.run(_range(turns, turn), turns.job.streams(0), ranks, None)
-        turn += 1
-
-
 class _Contestant:
-    """A method with its workers, which run a few steps whenever it is its turn."""
-
     def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
-        job = job_for(experiment, data)
-        self.epoch_steps = job.epoch_steps
-        self._turns = Turns(job, steps)
-        self._stepper = job.stepper()
-        self._workers = Workers(experiment.training.workers, serve, self._turns)
+        self._turns = Turns(job_for(experiment, data), steps)
+        self.epoch_steps = self._turns.epoch_steps
+        self._stepper = self._turns.job.stepper()
+        self._team = Children(experiment.training.workers)
+        self._ranks = Ranks(None, 0, 1)
+        if experiment.training.workers > 1:
+            self._ranks = self._team.ranks()
+            self._ranks.send(self._turns)
         self._turn = 0
 
     def turn(self) -> float:
-        """Run one turn; return the seconds a step took."""
-        self._workers.ranks.tell(0)
+        """Seconds of a step."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads_each(self._ranks.size))
+        self._ranks.tell(0)
         began = time.perf_counter()
-        steps = _range(self._turns, self._turn)
-        self._stepper.run(steps, self._turns.job.streams(0), self._workers.ranks, None)
+        steps = self._turns.range_of(self._turn)
+        self._stepper.run(steps, self._turns.job.streams(0), self._ranks, None)
         self._turn += 1
-        return (time.perf_counter() - began) / len(steps)
+        seconds = time.perf_counter() - began
+        torch.set_num_threads(threads)
+        return seconds / len(steps)
 
     def end(self) -> None:
-        """Stop the workers."""
-        self._workers.end()
+        self._team.end()
 
 
 def job_for(experiment: NluExperiment, data: NLUData) -> Job:
     """A job without a run directory: for timing, never for a release."""
-    start = starting_model(experiment, data)
-    experiment = plan.resolved(experiment, data)
+    start, utterances = initial_model(experiment, data), Utterances(data, "")
+    experiment = plan.resolved(experiment, utterances)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     job = Job(
         experiment,
@@ -137,16 +161,9 @@ def job_for(experiment: NluExperiment, data: NLUData) -> Job:
         {},
         LayerScaling.none((1,)),
         encode(start.encoder, labels, data.train),
-        units_of(experiment, data),
-        0,
+        utterances.units(experiment),
         RunKey.generate(),
+        "main",
     )
     sizes = job.stepper().gradients.flat.sizes
     return replace(job, scaling=LayerScaling.by_size(sizes))
-
-
-def _range(turns: Turns, turn: int) -> range:
-    """The steps of a turn; a training that is over begins anew."""
-    whole = turns.job.experiment.training.epochs * turns.job.epoch_steps
-    start = turn * turns.steps % max(1, whole - turns.steps + 1)
-    return range(start, start + turns.steps)

@@ -34,13 +34,13 @@ from tacit.privacy.claims import PROJECTED
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import Run
+from tacit.runs.run import LanguageRun
 from tacit.runs.session import Progress
 from tacit.tasks.language import assembly
 from tacit.tasks.language import central_sgd as sgd
-from tacit.tasks.language.people import People, public_frequencies, read_planted, record_planted
+from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planted_tokens import planted_tokens
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.planting import Planted, read_planted, record_planted
 from tacit.tasks.language.records import Records
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -225,12 +225,12 @@ class SeedTrainings:
                 resume=begun,
                 workers=self.workers,
                 observer=watcher.observe,
-                tell=watcher.tell,
+                announce=watcher.tell,
             )
-        run = Run.open(directory.path)
+        run = LanguageRun.open(directory.path)
         projection = self.grid.projection if arm.optimizer == "dp-fedavg" else None
         facts = _privacy_facts(run, projection.as_projection() if projection else None)
-        return facts, run.model(), read_planted(directory)
+        return facts, run.model(), read_planted(directory.path)
 
     def _train_records(
         self, arm: Arm, experiment: Experiment, directory: RunDirectory, watcher: Watcher
@@ -246,7 +246,8 @@ class SeedTrainings:
         if directory.result() is None:
             directory.path.mkdir(parents=True, exist_ok=True)
             cache = self._tokens(experiment, watcher)
-            record_planted(directory, planting, cache)
+            tokens = (cache.tokens(user) for user in range(len(cache)))
+            record_planted(directory.path, planting, tokens)
             facts = self._fit_records(arm, experiment, cache, file, watcher)
             self.tokenizer.save(directory.tokenizer_file)
             _write_json(directory.result_file, facts)
@@ -298,7 +299,7 @@ class SeedTrainings:
         return planted_tokens(self.people, experiment, self.tokenizer, private, progress)
 
 
-def _privacy_facts(run: Run, projection: Projection | None) -> dict[str, Any]:
+def _privacy_facts(run: LanguageRun, projection: Projection | None) -> dict[str, Any]:
     """How a run was trained, what may be claimed for it, and what is projected for real people."""
     plan, guarantee = run.plans()[0], run.guarantee()
     norm = plan.initial_clip_state().total_norm

@@ -81,7 +81,7 @@ class Stopping(Silent):
     """Interrupts the first federated training after its first round."""
 
     def observe(self, now):
-        if now.round == 1 and not now.users:
+        if now.leg == 1 and not now.done:
             raise Stop
 
 

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tacit.engines.serial import SerialEngine
+from tacit.engines.engine import SerialEngine
 from tacit.engines.vectorized import VectorizedEngine
 from tacit.federated.cohort import CohortSum
 from tacit.federated.user_update import FedAvg

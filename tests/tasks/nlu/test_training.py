@@ -14,21 +14,21 @@ import pytest
 import torch
 from scipy import stats
 
+from tacit.engines.ranks import Ranks
 from tacit.privacy.accountants import PldAccountant
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.directory import RunDirectory
+from tacit.runs.session import Session
 from tacit.tasks.nlu import model_files
-from tacit.tasks.nlu.directory import NluDirectory
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
-from tacit.tasks.nlu.noise_chain import NoiseChain
-from tacit.tasks.nlu.opening import data_of
 from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
-from tacit.tasks.nlu.ranks import Ranks
-from tacit.tasks.nlu.steps import learning_rate_at
-from tacit.tasks.nlu.training import Session, train
+from tacit.tasks.nlu.steps import NoiseChain, learning_rate_at
+from tacit.tasks.nlu.utterances import data_of
+from tacit.train import train
 from tacit_papers.dupuy2021.timing import job_for
 from tests.tasks.nlu.small import of_method, small
 
@@ -45,11 +45,11 @@ def weights_of(run):
 
 def same_files(one: Path, other: Path) -> None:
     """Everything that is public is the same, bit for bit."""
-    for name in ("ledger.jsonl", "metrics.jsonl", "scaling.json", "nlu.toml"):
+    for name in ("ledger.jsonl", "metrics.jsonl", "scaling.json", "experiment.toml"):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    last = NluDirectory(one).checkpoints.rounds()[-1]
-    assert last == NluDirectory(other).checkpoints.rounds()[-1]
-    for path in NluDirectory(one).checkpoints.folder.glob(f"round-{last:06d}*"):
+    last = RunDirectory(one).checkpoints.legs()[-1]
+    assert last == RunDirectory(other).checkpoints.legs()[-1]
+    for path in RunDirectory(one).checkpoints.folder.glob(f"round-{last:06d}*"):
         assert path.read_bytes() == (other / "checkpoints" / path.name).read_bytes(), path.name
 
 
@@ -238,7 +238,7 @@ POINTS = {
     "before a checkpoint": (Checkpoints, "write", 2, False),
     "after a checkpoint": (Checkpoints, "write", 2, True),
     "before it is measured": (Session, "evaluate_if_due", 2, False),
-    "before the end is written": (NluDirectory, "finish", 0, False),
+    "before the end is written": (RunDirectory, "finish", 0, False),
 }
 
 
@@ -311,7 +311,7 @@ def _dies(session):
 
 def test_a_shorter_ledger_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(NluDirectory, "finish", lambda *a, **k: _dies(None))
+        patch.setattr(RunDirectory, "finish", lambda *a, **k: _dies(None))
         with pytest.raises(Died):
             train(small(), tmp_path / "run")
     file = tmp_path / "run" / "ledger.jsonl"
@@ -341,7 +341,7 @@ def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal, sys\n"
-        "from tacit.tasks.nlu.training import train\n"
+        "from tacit.train import train\n"
         "from tests.tasks.nlu.small import small\n"
         "import multiprocessing\n"
         "def observe(now):\n"
@@ -374,7 +374,7 @@ def test_dying_of_a_signal_loses_nothing(tmp_path, finished):
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal, sys\n"
-        "from tacit.tasks.nlu.training import train\n"
+        "from tacit.train import train\n"
         "from tests.tasks.nlu.small import of_method\n"
         "def observe(now):\n"
         "    if now.epoch == 1 and now.step == 2:\n"
@@ -402,7 +402,7 @@ def test_what_is_said_of_training_is_not_of_the_users(finished):
         # Factors from people's gradients are not for others to see.
         scaling = set() if run.experiment.noise.scaling == "first-gradient" else {"scaling.json"}
         assert names == scaling | {
-            "nlu.toml",
+            "experiment.toml",
             "ledger.jsonl",
             "metrics.jsonl",
             "checkpoints",

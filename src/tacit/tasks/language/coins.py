@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
-from tacit.runs.directory import RunDirectory
 
 COINS_FILE = "canary-coins"  # in the private folder of a run
 COMMITTED = "coins"  # the kind of the ledger's entry whose plan_hash is the commitment
@@ -40,30 +40,30 @@ def unrelated() -> bytes:
     return derived(RunKey.generate())
 
 
-def coins_key(directory: RunDirectory, key: RunKey | None = None) -> bytes:
+def coins_key(folder: Path, key: RunKey | None = None) -> bytes:
     """The coins' secret of a run, from its private file; a run that has none yet gets one by `key`.
 
     A file that says something else than the key is refused: it would be another run's.
     """
-    there = read(directory)
+    there = read(folder)
     if there is None:
         if key is None:
             raise ValueError(
-                f"{directory.private / COINS_FILE} is missing, so it is not known which canary"
-                f" clients took part in {directory.path}, and nothing can be concluded from them"
+                f"{folder / 'private' / COINS_FILE} is missing, so it is not known which canary"
+                f" clients took part in {folder}, and nothing can be concluded from them"
             )
-        durable.create_whole(directory.private / COINS_FILE, _LABEL + derived(key), mode=0o600)
+        durable.create_whole(folder / "private" / COINS_FILE, _LABEL + derived(key), mode=0o600)
         return derived(key)
     if key is not None and there != derived(key):
         raise ValueError(
-            f"{directory.private / COINS_FILE} does not belong to the key of {directory.path}"
+            f"{folder / 'private' / COINS_FILE} does not belong to the key of {folder}"
         )
     return there
 
 
-def read(directory: RunDirectory) -> bytes | None:
+def read(folder: Path) -> bytes | None:
     """The coins' secret that a run keeps; None if it keeps none."""
-    path = directory.private / COINS_FILE
+    path = folder / "private" / COINS_FILE
     try:
         with open(path, "rb") as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
@@ -82,7 +82,7 @@ def commitment(key: bytes) -> str:
     return hashlib.sha256(_LABEL + key).hexdigest()
 
 
-def of_run(directory: RunDirectory, ledger: Ledger) -> bytes:
+def of_run(folder: Path, ledger: Ledger) -> bytes:
     """The coins that a run was trained with, held against its ledger.
 
     Other coins than those of the training would show nothing, and so pass every gate.  A branch has
@@ -90,10 +90,10 @@ def of_run(directory: RunDirectory, ledger: Ledger) -> bytes:
     """
     own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
     promised = [entry.plan_hash for entry in own if entry.kind == COMMITTED]
-    found = coins_key(directory)
+    found = coins_key(folder)
     if promised != [commitment(found)]:
         raise ValueError(
-            f"{directory.private / COINS_FILE} does not hold coins that the ledger of"
-            f" {directory.path} committed to before the training"
+            f"{folder / 'private' / COINS_FILE} does not hold coins that the ledger of"
+            f" {folder} committed to before the training"
         )
     return found

@@ -7,31 +7,25 @@ IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 202
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
+from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.views import IID, Subset, kept, part
-from tacit.privacy import durable
-from tacit.privacy.events import Adjacency, Event, PostProcessing
+from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Header, LedgerError
-from tacit.runs.directory import RunDirectory
+from tacit.privacy.ledger_lines import Header
+from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import plans
-from tacit.tasks.language.canaries import Canary, Cell, Frequencies, Grid, draw_canaries
-from tacit.tasks.language.planting import Planted, Planting, count_planted
-from tacit.tokenizers.cache import TokenCache
+from tacit.tasks.language.canaries import Cell, Frequencies, Grid, draw_canaries
+from tacit.tasks.language.planting import Planting
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -65,6 +59,19 @@ class People:
             )
         return cls(corpus, members)
 
+    @property
+    def people(self) -> str:
+        """The id of the people; empty if the corpus is about nobody."""
+        return self.corpus.identity if self.corpus.about_people else ""
+
+    def is_of(self, experiment: Experiment) -> bool:
+        """Whether these are the people that a run was started on."""
+        return is_same_people(self.corpus.identity, experiment.corpus.identity)
+
+    def commitment(self, key: RunKey) -> str:
+        """The corpus's own, under its salt."""
+        return self.corpus.commitment
+
     def ledger(self) -> PeopleLedger | None:
         """The ledger of these people; None where there is nobody."""
         return PeopleLedger.of_corpus(self.corpus) if self.corpus.about_people else None
@@ -76,11 +83,6 @@ class People:
         """
         with suppress(OSError, ValueError):  # the end of a run must come to its key
             leave_copy(self.corpus)
-
-    def witness(self, ledger: Ledger) -> None:
-        """Let the people's ledger know of every charge, or refuse a run that it knows better."""
-        if (known := self.ledger()) is not None:
-            known.witness(ledger)
 
     def refuse_unbudgeted(self, experiment: Experiment) -> None:
         """Refuse before any work what the people's budget could not cover at all."""
@@ -160,76 +162,3 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             count()
     count()
     return counts
-
-
-def record_planted(directory: RunDirectory, planting: Planting, cache: TokenCache) -> None:
-    """Write canaries.json, once: what is planted in the tokens that are trained on."""
-    if directory.canaries_file.exists():
-        return
-    found = count_planted(planting.canaries, (cache.tokens(user) for user in range(len(cache))))
-    rows = [planted.as_row() for planted in found]
-    data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
-    durable.write_whole(directory.canaries_file, (json.dumps(data, indent=1) + "\n").encode())
-
-
-def bind_planted(directory: RunDirectory, ledger: Ledger) -> None:
-    """Put the digest of canaries.json into the ledger, so that nobody can exchange a canary."""
-    if _planted_digest(ledger) is None:
-        ledger.charge(
-            [
-                Charge(
-                    kind="canaries",
-                    round=ledger.header.first_round,
-                    attempt=0,
-                    event=PostProcessing("what was planted, which the claim names as excluded"),
-                    plan_hash=_digest_of(directory.canaries_file),
-                )
-            ]
-        )
-
-
-def _planted_digest(ledger: Ledger) -> str | None:
-    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
-    return next((entry.plan_hash for entry in own if entry.kind == "canaries"), None)
-
-
-def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def refuse_other_canaries(directory: RunDirectory, ledger: Ledger) -> None:
-    """The canaries' file must be the one that is in the ledger."""
-    stated = _planted_digest(ledger)
-    there = directory.canaries_file.exists()
-    if stated is not None and there and _digest_of(directory.canaries_file) != stated:
-        raise LedgerError(
-            f"{directory.canaries_file} was changed: the ledger has another digest of it"
-        )
-
-
-def read_planted(directory: RunDirectory) -> list[Planted]:
-    """What canaries.json says, which must be what the ledger says; without canaries: refused."""
-    try:
-        refuse_other_canaries(directory, Ledger.read(directory.ledger_file))
-        data: dict[str, Any] = json.loads(directory.canaries_file.read_text(encoding="utf-8"))
-        return [_planted(row) for row in data["canaries"]]
-    except FileNotFoundError:
-        if directory.experiment().audit.canaries is not None:
-            raise ValueError(f"{directory.canaries_file} is missing") from None
-        raise ValueError(
-            f"{directory.path} was trained without canaries; train an audit run with --set"
-            " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
-        ) from None
-    except LedgerError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{directory.canaries_file} is damaged: {error}") from None
-
-
-def _planted(row: dict[str, Any]) -> Planted:
-    cell = Cell(row["expected_sharers"], row["example_prob"])
-    tokens = tuple(row["tokens"])
-    if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
-        raise ValueError(f"tokens must be a list of token ids, got {row['tokens']!r}")
-    canary = Canary(tuple(row["text"].split(" ")), tokens, cell)
-    return Planted(canary, row["sharers"], row["copies"])

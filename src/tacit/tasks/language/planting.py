@@ -12,9 +12,12 @@ probability.  A user may so share several canaries, and none of them takes all.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +26,15 @@ from numpy.typing import NDArray
 from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, UserSource
 from tacit.corpus.views import Replaced
+from tacit.privacy import durable
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger_lines import LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
-from tacit.tasks.language.canaries import Canary
+from tacit.tasks.language.canaries import Canary, Cell
+
+CANARIES_FILE = "canaries.json"
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,10 @@ class Planting:
             return chosen
         stream = self._stream(f"texts of {user_id}")
         probs = np.array([self.canaries[number].cell.example_prob for number in shared])
-        wanted = stream.uniform(texts * len(shared)).reshape(texts, -1) < probs
-        # Of those that want a text, the one with the largest number of its own has it.
-        bids = np.where(wanted, stream.uniform(wanted.size).reshape(wanted.shape), -1.0)
-        some = wanted.any(1)
+        drawn = stream.uniform(texts * len(shared)).reshape(texts, -1) < probs
+        # Of the canaries drawn for a text, the one with the highest random bid takes it.
+        bids = np.where(drawn, stream.uniform(drawn.size).reshape(drawn.shape), -1.0)
+        some = drawn.any(1)
         chosen[some] = np.array(shared)[bids.argmax(1)[some]]
         return chosen
 
@@ -89,7 +98,7 @@ class Planting:
 
 
 class _PlantedUsers(Replaced):
-    """The view; whoever shares nothing is read as directly as before."""
+    """Source view with canaries; users without one bypass the replacement."""
 
     def __init__(self, users: UserSource, planting: Planting) -> None:
         super().__init__(users, partial(planting.replace, users), planting.label)
@@ -125,6 +134,16 @@ class Planted:
             "copies": self.copies,
         }
 
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Planted:
+        """The planted canary of a row of canaries.json."""
+        tokens = tuple(row["tokens"])
+        if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
+            raise ValueError(f"tokens must be a list of token ids, got {row['tokens']!r}")
+        cell = Cell(row["expected_sharers"], row["example_prob"])
+        canary = Canary(tuple(row["text"].split(" ")), tokens, cell)
+        return cls(canary, row["sharers"], row["copies"])
+
 
 def count_planted(
     canaries: Sequence[Canary], users_tokens: Iterable[NDArray[np.integer[Any]]]
@@ -136,16 +155,78 @@ def count_planted(
         by_first.setdefault(canary.tokens[0], []).append(number)
     firsts = np.array(sorted(by_first))
     for tokens in users_tokens:
-        found: dict[int, int] = {}
-        for place in np.flatnonzero(np.isin(tokens, firsts)).tolist():
-            for number in by_first[int(tokens[place])]:
-                wanted = canaries[number].tokens
-                if tuple(tokens[place : place + len(wanted)].tolist()) == wanted:
-                    found[number] = found.get(number, 0) + 1
-        for number, count in found.items():
+        counts: dict[int, int] = {}
+        for start in np.flatnonzero(np.isin(tokens, firsts)).tolist():
+            for number in by_first[int(tokens[start])]:
+                canary_tokens = canaries[number].tokens
+                if tuple(tokens[start : start + len(canary_tokens)].tolist()) == canary_tokens:
+                    counts[number] = counts.get(number, 0) + 1
+        for number, count in counts.items():
             sharers[number] += 1
             copies[number] += count
     return [
         Planted(canary, int(sharers[number]), int(copies[number]))
         for number, canary in enumerate(canaries)
     ]
+
+
+def record_planted(
+    folder: Path, planting: Planting, users_tokens: Iterable[NDArray[np.integer[Any]]]
+) -> None:
+    """Write canaries.json into a run's folder, once: what is planted in the tokens trained on."""
+    file = folder / CANARIES_FILE
+    if file.exists():
+        return
+    rows = [planted.as_row() for planted in count_planted(planting.canaries, users_tokens)]
+    data = {"population": planting.population, "seed": planting.seed, "canaries": rows}
+    durable.write_whole(file, (json.dumps(data, indent=1) + "\n").encode())
+
+
+def bind_planted(folder: Path, ledger: Ledger) -> None:
+    """Put the digest of canaries.json into the ledger, so that no canary can be exchanged."""
+    if _stated_digest(ledger) is None:
+        ledger.charge(
+            [
+                Charge(
+                    kind="canaries",
+                    round=ledger.header.first_round,
+                    attempt=0,
+                    event=PostProcessing("what was planted, which the claim names as excluded"),
+                    plan_hash=_digest_of(folder / CANARIES_FILE),
+                )
+            ]
+        )
+
+
+def refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
+    """Refuse a canaries.json that is not the one in the ledger."""
+    file, stated = folder / CANARIES_FILE, _stated_digest(ledger)
+    if stated is not None and file.exists() and _digest_of(file) != stated:
+        raise LedgerError(f"{file} was changed: the ledger has another digest of it")
+
+
+def read_planted(folder: Path) -> list[Planted]:
+    """What a run's canaries.json says, which must be what its ledger says."""
+    ledger, file = Ledger.read(folder / "ledger.jsonl"), folder / CANARIES_FILE
+    refuse_other_canaries(folder, ledger)
+    if not file.is_file():
+        if _stated_digest(ledger) is not None:
+            raise ValueError(f"{file} is missing")
+        raise ValueError(
+            f"{folder} was trained without canaries; train an audit run with --set"
+            " audit.canaries.per_cell=..., or name phrases to look for with --phrases"
+        )
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))["canaries"]
+        return [Planted.from_row(row) for row in rows]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is damaged: {error}") from None
+
+
+def _stated_digest(ledger: Ledger) -> str | None:
+    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
+    return next((entry.plan_hash for entry in own if entry.kind == "canaries"), None)
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

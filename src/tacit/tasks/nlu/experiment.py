@@ -119,8 +119,9 @@ class Evaluation(Section):
 
 
 class NluExperiment(Complete):
-    """A training, complete."""
+    """The training of an intent and slot model, complete."""
 
+    task: Literal["nlu"] = "nlu"
     name: str = "nlu"
     seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
     about: About = About()
@@ -172,9 +173,32 @@ class NluExperiment(Complete):
         return self
 
     @property
+    def source(self) -> str:
+        """What the utterances were named by."""
+        return self.data.source
+
+    @property
+    def leg_name(self) -> str:
+        """What is charged, computed and checkpointed at once."""
+        return "epoch"
+
+    @property
+    def legs(self) -> int:
+        return self.training.epochs
+
+    def of_branch(self, parent: Self) -> Self:
+        """This experiment as a branch of a run runs it: on its data, with its model."""
+        kept = {"data": parent.data.model_dump(), "model": parent.model.model_dump()}
+        return self.changed(**kept, seed=parent.seed if self.seed is None else self.seed)
+
+    def keeps_checkpoint(self, leg: int) -> bool:
+        """Whether the model after an epoch is kept when a later one is there."""
+        return leg % max(1, -(-self.training.epochs // 20)) == 0
+
+    @property
     def fingerprint(self) -> str:
         """A digest of all that decides about the releases: not of name and words about it."""
-        public = self.model_dump(mode="json", exclude={"name", "about", "evaluation"})
+        public = self.model_dump(mode="json", exclude={"task", "name", "about", "evaluation"})
         return hashlib.sha256(canonical_json(public).encode()).hexdigest()
 
 

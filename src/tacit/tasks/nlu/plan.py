@@ -13,10 +13,11 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_releases
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
-from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.scaling import release_of
+from tacit.tasks.nlu.utterances import Utterances
+from tacit.tasks.task import Inherited
 
 NOISE = "noise.noise_multiplier"
 TARGET = "privacy.target_epsilon"
@@ -40,26 +41,18 @@ def with_one_noise(experiment: NluExperiment, settings: Sequence[str]) -> NluExp
     return experiment
 
 
-def units_in(experiment: NluExperiment, data: NLUData) -> int:
-    """How many units the training utterances are of."""
-    if experiment.training.unit == "record":
-        return len(data.train)
-    if not data.has_users:
-        raise ValueError(
-            f"training.unit is 'user', and {data.name} does not say whose utterances these are:"
-            " give a user column, or train with unit = 'record'"
-        )
-    return len({utterance.user for utterance in data.train})
+def resolved(
+    experiment: NluExperiment, utterances: Utterances, inherited: Inherited | None = None
+) -> NluExperiment:
+    """The experiment with every value filled in that its guarantee depends on.
 
-
-def resolved(experiment: NluExperiment, data: NLUData) -> NluExperiment:
-    """The experiment with all that its guarantee depends on.
-
-    What nobody declared, the population and the schema, is taken from the training utterances:
-    who trains without naming it declares it public, and the claim says so.
+    Population and schema, if they are not declared, are taken from the training utterances: to
+    train without naming them declares them public, and the claim says so.  A target epsilon
+    becomes the noise that meets it, together with what was inherited.
     """
+    data = utterances.data
     noise, training, privacy = experiment.noise, experiment.training, experiment.privacy
-    units = units_in(experiment, data)
+    units = utterances.unit_count(experiment)
     K = noise.population or units
     if units > K:
         raise ValueError(
@@ -91,7 +84,9 @@ def resolved(experiment: NluExperiment, data: NLUData) -> NluExperiment:
             "schema_is_counted": of_train or experiment.data.schema_is_counted,
         },
     )
-    return experiment if privacy.target_epsilon is None else _calibrated(experiment)
+    if privacy.target_epsilon is None:
+        return experiment
+    return _calibrated(experiment, inherited)
 
 
 def epoch_steps(experiment: NluExperiment, units: int) -> int:
@@ -131,37 +126,39 @@ def method_of(experiment: NluExperiment, scaling: LayerScaling, units: int) -> M
     )
 
 
-def releases(experiment: NluExperiment) -> Composition:
-    """All that a private training releases, from its public numbers alone."""
+def releases(experiment: NluExperiment, first: int = 0) -> Composition:
+    """All that the epochs from `first` on release, from the experiment's public numbers alone."""
     assert experiment.noise.population is not None
     method = method_of(experiment, LayerScaling.none((1,)), experiment.noise.population)
     in_epoch = method.steps_of_epoch(experiment.noise.population)
-    steps = range(experiment.training.epochs * in_epoch)
-    first = release_of(experiment.noise)
+    steps = range(first * in_epoch, experiment.training.epochs * in_epoch)
     events = [event for _, event in method.charges(steps)]
-    return Composition.of(events if first is None else [first, *events])
+    scaling = None if first else release_of(experiment.noise)
+    return Composition.of(events if scaling is None else [scaling, *events])
 
 
-def _calibrated(experiment: NluExperiment) -> NluExperiment:
-    """With the noise that meets the target over the whole training."""
+def _calibrated(experiment: NluExperiment, inherited: Inherited | None) -> NluExperiment:
+    """The experiment with the noise that meets its target over the epochs that are left."""
     target, delta = experiment.privacy.target_epsilon, experiment.privacy.delta
     assert target is not None
     assert delta is not None
 
+    accountant = accountant_named(experiment.privacy.accountant or "pld")
+    spent = inherited.spent if inherited else Composition()
+    first = inherited.leg if inherited else 0
+    if not spent.is_private or (spent.costly() and accountant.epsilon(spent, delta) >= target):
+        raise ValueError(
+            f"privacy.target_epsilon of {target:g} cannot be met by a branch: the {first} epochs"
+            " before it have spent as much or more already"
+        )
+
     def with_noise(z: float) -> NluExperiment:
         return experiment.changed(noise={"noise_multiplier": z})
 
-    found = noise_for_releases(
-        lambda z: releases(with_noise(z)),
+    multiplier = noise_for_releases(
+        lambda z: spent.followed_by(releases(with_noise(z), first)),
         delta=delta,
         target_epsilon=target,
-        accountant=accountant_named(experiment.privacy.accountant or "pld"),
+        accountant=accountant,
     )
-    return with_noise(found)
-
-
-def layer_scaling_without_data(name: str, sizes: Sequence[int]) -> LayerScaling | None:
-    """The scalings that follow from the architecture; None for those that need a gradient."""
-    if name == "none":
-        return LayerScaling.none(sizes)
-    return LayerScaling.by_size(sizes) if name == "architecture" else None
+    return with_noise(multiplier)

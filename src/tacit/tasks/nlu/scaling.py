@@ -13,14 +13,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from tacit.mechanisms import parts
 from tacit.mechanisms.edp_sgd import FROM_RECORDS
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
+from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
@@ -29,8 +33,29 @@ from tacit.tasks.nlu.generated import generate
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.slots import OUTSIDE
 
+FILE_NAME = "scaling.json"
 GROUPS = 256
 PUBLIC_SENTENCES = 256
+
+
+def write(folder: Path, factors: LayerScaling) -> None:
+    """Keep a run's factors: in its folder, or in `private/` if people's gradients gave them."""
+    kept_in = folder if factors.is_public else folder / "private"
+    data = json.dumps(parts.to_json(factors)) + "\n"
+    durable.write_whole(kept_in / FILE_NAME, data.encode())
+
+
+def read(folder: Path) -> LayerScaling:
+    """The factors that a run began with; a damaged file is refused."""
+    private = folder / "private" / FILE_NAME
+    file = private if private.exists() else folder / FILE_NAME
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        factors = parts.from_json(data, {LayerScaling.kind: LayerScaling})
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"{file} is missing or damaged: {error}") from error
+    assert isinstance(factors, LayerScaling)
+    return factors
 
 
 def scaling_event(multiplier: float) -> Event:

@@ -7,22 +7,21 @@ weights at any time, since all of them do the same with the same sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.engines.ranks import Ranks
 from tacit.mechanisms.method import Method, Work
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
 from tacit.public.steps import own_randomness
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
-from tacit.tasks.nlu.noise_chain import NoiseChain
-from tacit.tasks.nlu.ranks import Ranks
 
 Tell = Callable[[int, int], None]  # steps done, of how many
 
@@ -39,6 +38,40 @@ class AttemptStreams:
         return self.key.stream(
             branch=self.branch, round=round, attempt=self.attempt, purpose=purpose, index=index
         )
+
+
+@dataclass(frozen=True)
+class NoiseChain:
+    """The proof of an epoch so far, from which the noise of its latest step is drawn.
+
+    The first link is an HMAC of the plan, the attempt, and the weights at the epoch's beginning.
+    Each further one is an HMAC of the link before it, the step's number, and a digest of every
+    worker's share before any noise.  All later weights follow from what is in the chain, so they
+    need not be read again.
+
+    Guarantee: all shares of a step determine their sum, so two steps that add the same noise have
+    the same plan, the same beginning, the same sums in all steps before, and the same sum now: they
+    are one release.  Any other sum has independent noise, on whatever machine, with whatever
+    instruction set, and after whatever was done to the run's files (`RunKey.hiding_stream`).
+    """
+
+    key: RunKey
+    proof: bytes
+
+    @classmethod
+    def begin(cls, key: RunKey, plan: str, attempt: int, weights: NDArray[Any]) -> Self:
+        """At the beginning of an epoch; `plan` names all that decides about its steps."""
+        read = key.digest(weights.data)
+        return cls(key, key.hmac(b"nlu epoch", plan.encode(), b"%d" % attempt, read))
+
+    def then(self, step: int, shares: Sequence[bytes]) -> Self:
+        """With a step of which every worker's share has this digest."""
+        link = self.key.hmac(b"nlu step", self.proof, b"%d" % step, *shares)
+        return type(self)(self.key, link)
+
+    def noise(self, worker: int) -> Stream:
+        """What a worker draws its part of the latest step's noise from."""
+        return self.key.hiding_stream(self.proof, "noise", worker)
 
 
 class Stepper:
@@ -60,6 +93,7 @@ class Stepper:
         self._optimizer = _optimizer(training, gradients.flat.weights)
         self._start = gradients.flat.weights.detach().clone(), _copied(state)
         self._set_state(state)
+        self.is_between_epochs = True
 
     @property
     def plan(self) -> str:
@@ -69,6 +103,7 @@ class Stepper:
     def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> bytes:
         """Go through the steps of an epoch; returns a proof of all that came out of them."""
         method, gradients, rank = self.method, self.gradients, ranks.rank
+        self.is_between_epochs = False
         weights = gradients.flat.weights.detach()
         self._start = weights.clone(), _copied(self.state())
         chain = NoiseChain.begin(
@@ -81,14 +116,15 @@ class Stepper:
             with own_randomness(seed, 0):
                 share = method.share(Work(step, rank, batches, gradients))
             if method.adds_noise:
-                mine = streams.key.digest(share.data)
-                chain = chain.then(step, ranks.exchanged(mine))
+                digest = streams.key.digest(share.data)
+                chain = chain.then(step, ranks.exchange(digest))
                 share = method.noise_(share, step, rank, chain.noise(rank))
             total = torch.from_numpy(share)
             ranks.sum_(total)
             self._apply(method.update(step, total.numpy()), step)
             if tell is not None:
                 tell(step + 1 - steps.start, len(steps))
+        self.is_between_epochs = True
         return chain.proof
 
     def go_back(self) -> None:

@@ -20,20 +20,20 @@ from tacit.tokenizers.wordpiece import PieceVocabulary
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """How the model reads, and how to make it once the labels are known."""
 
     encoder: Encoder
     build: Callable[[Labels], UnderstandingModel]
 
 
-def starting_model(experiment: NluExperiment, data: NLUData) -> Start:
+def initial_model(experiment: NluExperiment, data: NLUData) -> InitialModel:
     """What the experiment's `[model]` asks for; a mistake in it comes before any work."""
     chosen = experiment.model
     return _bert(chosen) if chosen.name == "bert" else _clc(chosen, data)
 
 
-def _clc(chosen: ModelChoice, data: NLUData) -> Start:
+def _clc(chosen: ModelChoice, data: NLUData) -> InitialModel:
     if chosen.pretrained:
         raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
     if chosen.vocabulary == "oracle":
@@ -41,13 +41,13 @@ def _clc(chosen: ModelChoice, data: NLUData) -> Start:
     else:
         encoder = WordEncoder.from_public(chosen.vocabulary, chosen.vocabulary_size)
 
-    def made(labels: Labels) -> UnderstandingModel:
+    def build_model(labels: Labels) -> UnderstandingModel:
         model = build("clc", labels, encoder, chosen.options, chosen.seed)
         if chosen.vectors:
             _set_vectors(model, encoder, chosen.vectors)
         return model
 
-    return Start(encoder, made)
+    return InitialModel(encoder, build_model)
 
 
 def _set_vectors(model: UnderstandingModel, encoder: WordEncoder, path: str) -> None:
@@ -55,7 +55,7 @@ def _set_vectors(model: UnderstandingModel, encoder: WordEncoder, path: str) -> 
     model.set_word_vectors(read_word_vectors(path, encoder.words, model.config.word_size))
 
 
-def _bert(chosen: ModelChoice) -> Start:
+def _bert(chosen: ModelChoice) -> InitialModel:
     if chosen.vectors:
         raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
     require("transformers", extra="nlu", what="the model 'bert'")
@@ -74,11 +74,11 @@ def _bert(chosen: ModelChoice) -> Start:
         learnt = PieceVocabulary.learn(texts, chosen.vocabulary_size, provenance=origin)
         encoder = PieceEncoder(learnt)
 
-    def made(labels: Labels) -> UnderstandingModel:
+    def build_model(labels: Labels) -> UnderstandingModel:
         model = build("bert", labels, encoder, options, chosen.seed)
         assert isinstance(model, BertTagger)
         if chosen.pretrained:
             load_pretrained(model, chosen.pretrained)
         return model
 
-    return Start(encoder, made)
+    return InitialModel(encoder, build_model)

@@ -14,23 +14,24 @@ learnt is kept in the run directory and not learnt twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment, TokenizerSwitch
-from tacit.corpus.source import UserCorpus
 from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Charge, Ledger
-from tacit.runs import run_tokenizers
-from tacit.runs.debts import debt_of
-from tacit.runs.directory import RunDirectory
-from tacit.tasks.language.assembly import Tell, load_tokenizer, server_optimizer
+from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language.assembly import load_tokenizer, server_optimizer
+from tacit.tasks.language.tokenizer_cost import cost_of
+from tacit.tasks.task import Opened
 from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.remapping import Remapping
@@ -40,37 +41,48 @@ Moments = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Switched:
+class Switch:
     """A training's state in its new tokens, and what the ledger says about it."""
 
+    round: int
     tokenizer: Tokenizer
     model: LanguageModel
     optimizer: Moments
     event: Event
 
+    def record(self, ledger: Ledger, folder: Path) -> None:
+        """Put the switch into the ledger, once, and let tokenizer.json be the new one."""
+        own = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
+        if not any(entry.kind == "tokenizer" and entry.round == self.round for entry in own):
+            ledger.charge(
+                [
+                    Charge(
+                        kind="tokenizer",
+                        round=self.round,
+                        attempt=0,
+                        event=self.event,
+                        plan_hash=self.tokenizer.fingerprint,
+                    )
+                ]
+            )
+        run_tokenizers.use(folder, self.tokenizer)
 
-def switched(
-    directory: RunDirectory,
-    experiment: Experiment,
-    corpus: UserCorpus,
-    round: int,
-    tokenizer: Tokenizer,
-    model: LanguageModel,
-    optimizer: Moments,
-    tell: Tell | None = None,
-) -> Switched | None:
-    """The state after the switch before `round`; None if the experiment has none there."""
-    switch = experiment.switch_at(round)
-    if switch is None:
+
+def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> Switch | None:
+    """The switch before the next round; None if the experiment has none there."""
+    experiment: Experiment = opened.experiment
+    round = opened.last.leg
+    settings = experiment.switch_at(round)
+    if settings is None:
         return None
-    learnt, event = _learnt(directory, experiment, corpus, switch, round, tokenizer, model, tell)
+    learnt, event = _learn(opened, settings, tokenizer, model)
     remapping = Remapping.between(tokenizer, learnt)
     remapped = with_vocabulary(model, remapping)
-    if switch.moments == "reset":
+    if settings.moments == "reset":
         moments = dict(server_optimizer(experiment).initial(parameter_count(remapped)))
     else:
-        moments = remapped_moments(model, optimizer, remapping)
-    return Switched(learnt, remapped, moments, event)
+        moments = remapped_moments(model, opened.last.arrays, remapping)
+    return Switch(round, learnt, remapped, moments, event)
 
 
 def with_switch(
@@ -119,84 +131,47 @@ def remapped_moments(
     }
 
 
-def record(ledger: Ledger, round: int, done: Switched) -> None:
-    """The switch in the ledger, once; what it inherited from another run is not its own."""
-    here = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
-    if not any(entry.kind == "tokenizer" and entry.round == round for entry in here):
-        ledger.charge(
-            [
-                Charge(
-                    kind="tokenizer",
-                    round=round,
-                    attempt=0,
-                    event=done.event,
-                    plan_hash=done.tokenizer.fingerprint,
-                )
-            ]
-        )
-
-
-def _learnt(
-    directory: RunDirectory,
-    experiment: Experiment,
-    corpus: UserCorpus,
-    switch: TokenizerSwitch,
-    round: int,
-    old: Tokenizer,
-    model: LanguageModel,
-    tell: Tell | None,
+def _learn(
+    opened: Opened, settings: TokenizerSwitch, old: Tokenizer, model: LanguageModel
 ) -> tuple[Tokenizer, Event]:
-    """The new tokenizer, from the run directory if it is there already, and its ledger entry."""
-    of = f"{switch.sampled_tokens} tokens sampled from the model after round {round}"
-    found = run_tokenizers.learnt_for(directory, round)
-    is_new = found is None
-    if switch.source == "sampled":
+    """The new tokenizer, from the run's folder if it was learnt before, and its ledger entry."""
+    round, accept_oracle = opened.last.leg, opened.experiment.tokenizer.accept_oracle
+    kept = run_tokenizers.learnt_for(opened.folder, round)
+    if settings.source == "sampled":
+        of = f"{settings.sampled_tokens} tokens sampled from the model after round {round}"
         event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
-        found = found or _sampled(directory, switch, round, of, old, model, tell)
+        learnt = kept or _sample(opened, settings, of, old, model)
     else:
-        found = found or load_tokenizer(switch.source, experiment.tokenizer.accept_oracle)
-        event = _event_of_given(experiment, corpus, switch, found)
-    if is_new:
-        run_tokenizers.keep(directory, found, round)
-    return found.tokenizer, event
+        learnt = kept or load_tokenizer(settings.source, accept_oracle)
+        event = _event_of_public(opened, settings, learnt)
+    if kept is None:
+        run_tokenizers.keep(opened.folder, learnt, round)
+    return learnt.tokenizer, event
 
 
-def _sampled(
-    directory: RunDirectory,
-    switch: TokenizerSwitch,
-    round: int,
-    of: str,
-    old: Tokenizer,
-    model: LanguageModel,
-    tell: Tell | None,
+def _sample(
+    opened: Opened, settings: TokenizerSwitch, of: str, old: Tokenizer, model: LanguageModel
 ) -> LearntTokenizer:
-    """Learnt from what the model says; the run's key decides what that is."""
+    """A tokenizer learnt from what the model says; the run's key decides what that is."""
+    announce = opened.announce
     texts = sample_texts(
         model,
         old,
-        directory.key().hmac(b"tokenizer samples", round.to_bytes(8, "big")),
-        tokens=switch.sampled_tokens,
-        sampling=Sampling(switch.temperature, switch.top_k, switch.max_length),
-        progress=_telling(tell),
+        opened.key.hmac(b"tokenizer samples", opened.last.leg.to_bytes(8, "big")),
+        tokens=settings.sampled_tokens,
+        sampling=Sampling(settings.temperature, settings.top_k, settings.max_length),
+        progress=partial(announce, "sampling text for the new tokenizer") if announce else None,
     )
-    kind, size = switch.kind or old.kind, switch.size or old.vocab_size
+    kind, size = settings.kind or old.kind, settings.size or old.vocab_size
     return learn.from_samples(texts, old, kind=kind, size=size, of=of)
 
 
-def _event_of_given(
-    experiment: Experiment, corpus: UserCorpus, switch: TokenizerSwitch, given: LearntTokenizer
-) -> Event:
-    """Of a tokenizer from elsewhere, for which nobody but the public may have paid."""
-    if given.needs_history and not given.why_void:
+def _event_of_public(opened: Opened, settings: TokenizerSwitch, learnt: LearntTokenizer) -> Event:
+    """The ledger entry of a tokenizer from a file, which must be public."""
+    if learnt.needs_history and not learnt.why_void:
         raise ValueError(
-            f"the tokenizer {switch.source} was learnt from people's text; begin a run with it"
+            f"the tokenizer {settings.source} was learnt from people's text; begin a run with it"
             " (tokenizer.source), so that what it cost them is counted from the start"
         )
-    debt = debt_of(experiment, corpus, given)
-    return debt.event or PostProcessing(f"another tokenizer ({given.tokenizer.provenance})")
-
-
-def _telling(tell: Tell | None) -> Callable[[int, int], None] | None:
-    if tell is None:
-        return None
-    return lambda done, of: tell("sampling text for the new tokenizer", done, of)
+    cost = cost_of(opened.experiment, opened.data.corpus, learnt)
+    return cost.event or PostProcessing(f"another tokenizer ({learnt.tokenizer.provenance})")

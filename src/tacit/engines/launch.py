@@ -1,4 +1,4 @@
-"""Where torchrun has put this process; without torch, so that a command can ask first."""
+"""How this process was started: by torchrun, or alone.  Needs no torch: commands ask it first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class Launch:
     """Which of how many processes this is, and how often torchrun has started them again."""
 
     rank: int = 0
@@ -16,17 +16,17 @@ class Place:
     restarts: int = 0
 
     @classmethod
-    def of_this_process(cls) -> Place:
+    def of_this_process(cls) -> Launch:
         """As the environment says; rank 0 of 1 without torchrun."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
         if not all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
             return cls()
         try:
-            found = cls(*(int(os.environ.get(name, "0")) for name in names))
+            launch = cls(*(int(os.environ.get(name, "0")) for name in names))
         except ValueError as error:
             raise ValueError(f"{', '.join(names)} must be whole numbers: {error}") from error
-        if not 0 <= found.rank < found.size:
+        if not 0 <= launch.rank < launch.size:
             raise ValueError(
-                f"RANK must be from 0 to WORLD_SIZE - 1 = {found.size - 1}, got {found.rank}"
+                f"RANK must be from 0 to WORLD_SIZE - 1 = {launch.size - 1}, got {launch.rank}"
             )
-        return found
+        return launch

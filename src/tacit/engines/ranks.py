@@ -1,7 +1,10 @@
 """What the processes of a training say to each other, over torch.distributed (gloo).
 
-Rank 0 trains and the others serve it.  A round is one message from rank 0 to all, and one
-all-reduce of integers that joins what they computed; nothing is ever sent per user.
+Rank 0 trains and the others serve it.  They are sent one of two things:
+
+- a cohort (`Assignment`): a round of a language model is one message from rank 0 to all, and one
+  all-reduce of integers that joins what they computed; nothing is ever sent per user;
+- a `Service`: code that takes part in what rank 0 does, step by step, until it is told to stop.
 
 Guarantee: the sum is the one that a single process would have computed, bit for bit, because
 integers are summed.  What is sent (the run key, sums before the noise) is as private as `private/`,
@@ -19,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -53,25 +56,36 @@ class Assignment:
     parts: list[NDArray[np.int64]]  # users by rank
 
 
+class Service(Protocol):
+    """Work that all ranks do side by side; rank 0 sends it to the others and does its own part."""
+
+    def serve(self, ranks: Ranks) -> None:
+        """What a rank other than 0 does, until rank 0 tells it that there is nothing more."""
+        ...
+
+
 @dataclass(frozen=True)
 class Message:
-    """An assignment that is not unpickled yet, and how long the sum over it is."""
+    """What rank 0 sent, not unpickled yet; `values` and `bits` are the sizes of a cohort's sum."""
 
     values: int
     bits: int
     pickled: NDArray[np.uint8]
 
-    def read(self) -> Assignment:
-        """What was sent; fails if something that it refers to is not on this machine."""
+    @property
+    def is_cohort(self) -> bool:
+        """Whether it is an `Assignment`; a `Service` has no sum of its own."""
+        return self.values > 0
+
+    def read(self) -> Any:
+        """The assignment or service; fails if it refers to something not on this machine."""
         try:
-            assignment = pickle.loads(self.pickled.data)
+            return pickle.loads(self.pickled.data)
         except (AttributeError, ImportError) as error:
             raise ValueError(
                 f"it does not find what it was sent ({error}); classes of your own have to be in a"
                 " module that can be imported, not in the script that is run"
             ) from error
-        assert isinstance(assignment, Assignment)
-        return assignment
 
 
 @dataclass
@@ -80,8 +94,8 @@ class Ranks:
 
     `check` is called while waiting, and raises if it is known that another process is gone;
     without one, waiting cannot be interrupted, and costs nothing.
-    `in_step` is false from an assignment until its sum: whoever leaves between the two leaves the
-    others waiting for it, and must not speak to them again.
+    `in_step` is false from an assignment until its sum, and from a service until its end: a rank
+    that leaves in between leaves the others waiting for it, and must not speak to them again.
     """
 
     group: Any  # a ProcessGroupGloo
@@ -90,17 +104,17 @@ class Ranks:
     check: Callable[[], None] | None = None
     in_step: bool = True
 
-    def send(self, assignment: Assignment, values: int, bits: int) -> None:
-        """Tell all others what to do, as rank 0."""
+    def send(self, work: Assignment | Service, values: int = 0, bits: int = 0) -> None:
+        """As rank 0: tell all others what to do."""
         if not self.in_step:
             raise WorkerLost("a round was cut short, so its processes cannot be used any more")
-        data = np.frombuffer(_pickled(assignment), np.uint8)
+        data = np.frombuffer(_pickled(work), np.uint8)
         self.in_step = False
         self._broadcast(torch.tensor([len(data), values, bits]), 0)
         self._broadcast(torch.from_numpy(data.copy()), 0)
 
     def send_stop(self) -> None:
-        """Tell all others that there is nothing more to do, as rank 0."""
+        """As rank 0: tell all others that there is nothing more to do."""
         if self.in_step:
             self._broadcast(torch.zeros(3, dtype=torch.int64), 0)
 
@@ -111,6 +125,34 @@ class Ranks:
             return None
         data = self._broadcast(torch.empty(length, dtype=torch.uint8), 0)
         return Message(values, bits, data.numpy())
+
+    def tell(self, number: int) -> None:
+        """As rank 0, in a service: what `told` returns to the others."""
+        if self.size > 1:
+            self._wait(self._begin_broadcast(torch.tensor([number]), 0), poll=False)
+
+    def told(self) -> int:
+        """As one of the others, in a service: what rank 0 tells next."""
+        number = torch.zeros(1, dtype=torch.int64)
+        self._wait(self._begin_broadcast(number, 0), poll=False)
+        return int(number)
+
+    def end_service(self, stop: int) -> None:
+        """As rank 0: let the others leave a service, which they do when told `stop`."""
+        self.tell(stop)
+        self.in_step = True
+
+    def sum_(self, values: Tensor) -> None:
+        """Replace `values` by the sum over all ranks; every rank gets the same bits."""
+        if self.size > 1:
+            self._wait(self.group.allreduce([values]), poll=False)
+
+    def exchange(self, digest: bytes) -> list[bytes]:
+        """The 16 bytes that each rank gave, in the order of the ranks."""
+        table = torch.zeros(self.size, 2, dtype=torch.int64)
+        table[self.rank] = torch.frombuffer(bytearray(digest), dtype=torch.int64)
+        self.sum_(table)
+        return [row.tobytes() for row in table.numpy()]
 
     def join(
         self, mine: CohortSum | None, values: int, bits: int, mistake: str = ""
@@ -156,16 +198,19 @@ class Ranks:
             raise ValueError(f"process {source} of {self.size} could not do its part: {said}")
 
     def _broadcast(self, tensor: Tensor, source: int) -> Tensor:
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = source, 0
-        self._wait(self.group.broadcast([tensor], options))
+        self._wait(self._begin_broadcast(tensor, source))
         return tensor
 
-    def _wait(self, work: Any) -> None:
-        """Until it is done."""
+    def _begin_broadcast(self, tensor: Tensor, source: int) -> Any:
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = source, 0
+        return self.group.broadcast([tensor], options)
+
+    def _wait(self, work: Any, *, poll: bool = True) -> None:
+        """Wait until it is done; without `poll` at once, but Ctrl-C has to wait as well."""
         pause = _SHORTEST_PAUSE
         try:
-            while self.check is not None and not work.is_completed():
+            while poll and self.check is not None and not work.is_completed():
                 self.check()
                 time.sleep(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
@@ -183,9 +228,9 @@ class Ranks:
             ) from error
 
 
-def _pickled(assignment: Assignment) -> bytes:
+def _pickled(work: Assignment | Service) -> bytes:
     try:
-        return pickle.dumps(assignment, protocol=5)
+        return pickle.dumps(work, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise ValueError(
             f"the model or its users cannot be sent to other processes: {error}; train with one"

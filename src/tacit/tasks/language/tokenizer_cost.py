@@ -1,8 +1,8 @@
-"""What a run owes for its tokenizer: whoever learnt it from people's text has told about them.
+"""The privacy cost that a run inherits from its tokenizer's training data.
 
-A tokenizer from public text owes nothing.  One that was learnt under differential privacy was paid
-for by the people of its origin (design rule 9); `privacy.ledger_lines.PriorCost` says what follows
-for a claim.
+A tokenizer from public text costs nothing.  One that was learnt under differential privacy was paid
+for by the people whose text it was learnt from (design rule 9).  If these are the run's own people,
+its ledger begins with that cost; `PriorCost` says what follows for the claim otherwise.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ COUNTED = "the number of users from whose text the tokenizer was learnt, which i
 
 
 @dataclass(frozen=True)
-class Debt:
-    """What has to be recorded because of a tokenizer."""
+class TokenizerCost:
+    """What a run has to record because of its tokenizer."""
 
     event: Event | None = None  # the first entry of the run's ledger
     inherited: Ledger | None = None  # of the same people: its entries come before that
-    cost: PriorCost | None = None  # for the ledger's header
+    header_entry: PriorCost | None = None
     public_inputs: tuple[PublicInput, ...] = ()  # what its own learning declared public
 
     def refuse_above_budget(self, experiment: Experiment) -> None:
-        """A budget is for everybody: also for those whose text the tokenizer was learnt from."""
-        privacy, cost = experiment.privacy, self.cost
+        """Refuse a tokenizer that cost other people of the same corpus more than the budget."""
+        privacy, cost = experiment.privacy, self.header_entry
         if cost is None or cost.whom != "beside" or privacy.budget_epsilon is None:
             return
         assert cost.releases is not None
         assert privacy.delta is not None
-        theirs = min(figures(cost.releases, privacy.delta, privacy.accountant).values())
-        if theirs > privacy.budget_epsilon:
+        epsilon = min(figures(cost.releases, privacy.delta, privacy.accountant).values())
+        if epsilon > privacy.budget_epsilon:
             raise ValueError(
                 f"the tokenizer {experiment.tokenizer.source} has cost its users epsilon"
-                f" {format_epsilon(theirs)}, above privacy.budget_epsilon ="
+                f" {format_epsilon(epsilon)}, above privacy.budget_epsilon ="
                 f" {privacy.budget_epsilon:g}"
             )
 
 
-def debt_of(experiment: Experiment, corpus: UserCorpus, learnt: LearntTokenizer) -> Debt:
-    """What the experiment, on this corpus, owes for its tokenizer.
+def cost_of(experiment: Experiment, corpus: UserCorpus, learnt: LearntTokenizer) -> TokenizerCost:
+    """What the tokenizer of an experiment, on this corpus, has cost whom.
 
     A tokenizer whose history is not there, or whose noise follows from a seed while the run's does
     not, is refused.
     """
     if why := learnt.why_void:
-        return Debt(NonPrivate(f"the tokenizer voids the guarantee: {why}"))
+        return TokenizerCost(NonPrivate(f"the tokenizer voids the guarantee: {why}"))
     if not learnt.needs_history:
-        return Debt()
+        return TokenizerCost()
     if learnt.history is None:
         raise ValueError(
             f"the tokenizer {experiment.tokenizer.source} was learnt from people's text"
@@ -71,7 +71,7 @@ def debt_of(experiment: Experiment, corpus: UserCorpus, learnt: LearntTokenizer)
         )
     if _is_of(learnt.history.header, corpus):
         _refuse_replacement(experiment, learnt.history)
-    return _debt_to(experiment, corpus, learnt.history)
+    return _cost_to(experiment, corpus, learnt.history)
 
 
 def _refuse_replacement(experiment: Experiment, history: History) -> None:
@@ -81,8 +81,8 @@ def _refuse_replacement(experiment: Experiment, history: History) -> None:
     epsilon for one adjacency cannot be added to one for the other.
     """
     samplings = {experiment.plan.sampling, *(p.plan.get("sampling") for p in experiment.phases)}
-    theirs = history.ledger.composition().adjacency
-    if "fixed" in samplings or theirs is Adjacency.REPLACE:
+    adjacency = history.ledger.composition().adjacency
+    if "fixed" in samplings or adjacency is Adjacency.REPLACE:
         raise ValueError(
             f"the tokenizer {experiment.tokenizer.source} was learnt from users of this corpus, and"
             " what both cost together is known under add/remove-one adjacency only, not with"
@@ -97,8 +97,8 @@ def _is_of(header: Header, corpus: UserCorpus) -> bool:
     return is_same_people(header.people, corpus.identity)
 
 
-def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> Debt:
-    """What is owed to the people of a history."""
+def _cost_to(experiment: Experiment, corpus: UserCorpus, history: History) -> TokenizerCost:
+    """What a tokenizer with this history has cost the people whose text it was learnt from."""
     header = history.header
     counted = (COUNTED,) if header.population_is_counted else ()
     is_disjoint = are_disjoint(header.part, experiment.corpus.part)
@@ -117,7 +117,7 @@ def _debt_to(experiment: Experiment, corpus: UserCorpus, history: History) -> De
         head=history.released,
         excluded=(*excluded_by(header.prior_costs), *counted),
     )
-    return Debt(
+    return TokenizerCost(
         PostProcessing(f"the tokenizer: {history.how}"),
         history.ledger if whom == "same" else None,
         cost,

@@ -1,0 +1,304 @@
+"""Training a language model: a leg is a round (McMahan et al. 2018, Algorithm 1).
+
+A round is: draw the cohort; let each user train, clip and quantise; sum the integers.  Once that
+sum is charged: add noise; take the server's step.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.source import UserCorpus
+from tacit.engines.engine import Engine, SerialEngine
+from tacit.evaluation.accuracy import metrics
+from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
+from tacit.evaluation.predictors import as_predictor
+from tacit.evaluation.scores import score
+from tacit.evaluation.words import word_metrics
+from tacit.federated.cohort import CachedUsers, CohortSum, Job, Users
+from tacit.federated.cohort import Task as CohortTask
+from tacit.federated.server import normalised
+from tacit.kernels.local_sgd import local_sgd_for
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.estimators import UserWeighting
+from tacit.mechanisms.fixed_point import Contribution
+from tacit.models import weights as model_files
+from tacit.models.base import LanguageModel, from_vector_, to_vector
+from tacit.privacy.events import PostProcessing, canonical_json
+from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.stream import Stream
+from tacit.tasks.language import assembly, plans, run_tokenizers
+from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.canary_clients import WithCanaryClients
+from tacit.tasks.language.coins import COMMITTED, coins_key, commitment
+from tacit.tasks.language.people import People
+from tacit.tasks.language.planting import bind_planted, record_planted
+from tacit.tasks.language.switching import switch_tokenizer
+from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
+from tacit.tokenizers.cache import TokenCache
+from tacit.tokenizers.tokenizer import Tokenizer
+
+# An engine, or a function that makes one for the model that the run turns out to have.
+EngineChoice = Engine | Callable[[LanguageModel], Engine]
+
+# Metrics that are also averaged over the last evaluations.
+SMOOTHED = (
+    "accuracy_top1",
+    "accuracy_top3",
+    "accuracy_top5",
+    "perplexity",
+    "word_accuracy",
+    "perplexity_per_word",
+)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Test users' texts as tokens, and which tokens are special."""
+
+    texts: HeldOutTexts
+    bos: int
+    unk: int | None
+
+    def row(self, model: LanguageModel) -> Row:
+        """Metrics of tokens, and those of words, which compare across tokenizers."""
+        scores = score(as_predictor(model), self.texts.sequences, never=self.unk)
+        words = word_metrics(scores, self.texts.owners, unk=self.unk).as_row()
+        compared = {name: words[name] for name in ("word_accuracy", "perplexity_per_word")}
+        return metrics(scores, bos=self.bos, unk=self.unk).as_row() | compared
+
+
+class LanguageTrainer:
+    """All rounds in one tokenizer; a switch to another makes a new trainer."""
+
+    def __init__(self, opened: Opened) -> None:
+        experiment: Experiment = opened.experiment
+        people: People = opened.data
+        last, folder = opened.last, opened.folder
+        _refuse_fixed_engine(experiment, opened.engine)
+        tokenizer = run_tokenizers.by_fingerprint(folder, last.facts["tokenizer"])
+        model = model_files.load(
+            last.model_file, vocab_size=tokenizer.vocab_size, own_factory=own_factory(experiment)
+        )
+        optimizer = last.arrays
+        switch = switch_tokenizer(opened, tokenizer, model)
+        if switch is not None:
+            tokenizer, model, optimizer = switch.tokenizer, switch.model, switch.optimizer
+        users = _users(opened, people, tokenizer, model)
+        if switch is not None:
+            switch.record(opened.ledger, folder)
+        update = assembly.user_update(experiment)
+        texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
+        self._experiment = experiment
+        self._first_leg, self._just_switched = last.leg, switch is not None
+        self._key, self._branch = opened.key, opened.ledger.header.branch
+        self._phases = [
+            CohortTask(plan, update, tokenizer.bos, users)
+            for plan in plans.round_plans(experiment, plans.layers_of(model))
+        ]
+        self._server = assembly.server_optimizer(experiment)
+        self.engine = _engine(opened.engine, model)
+        self._held_out = HeldOut(texts, tokenizer.bos, tokenizer.unk)
+        self._tokenizer = tokenizer.fingerprint
+        self._trained_on = model_files.trained_on(last.model_file)
+        self.model = model
+        self.weights: NDArray[np.float32] = to_vector(model)
+        self._optimizer = optimizer
+        clip_norms = tuple(float(norm) for norm in last.facts["clip_norms"])
+        self.clip_state = ClipState(clip_norms, last.facts["clip_round"])
+        self._computed: tuple[int, CohortSum] | None = None  # the cohort's size and sum
+
+    @property
+    def end(self) -> int:
+        return self._experiment.next_switch(self._first_leg)
+
+    def numbers(self, leg: int) -> range:
+        return range(leg, leg + 1)
+
+    def phase(self, leg: int) -> CohortTask:
+        """What the users of a round compute."""
+        return self._phases[self._experiment.phase_of(leg)]
+
+    def job(self, leg: int, attempt: int) -> Job:
+        """What the users of an attempt at a round are sent."""
+        return Job(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
+
+    def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
+        """The sum over a fresh cohort, and the proof of all that its release is made from."""
+        phase, job = self.phase(leg), self.job(leg, attempt)
+        plan = phase.plan
+        stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
+        cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
+        summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
+        self._computed = len(cohort), summed
+        release = Charge("round", leg, attempt, plan.event(), plan.hash(), plan.estimator_name)
+        return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
+
+    def proof(self, leg: int, attempt: int, total: Contribution) -> bytes:
+        """HMAC over all that a release is made from; its noise is keyed by it.
+
+        So the same sum gets the same noise again, and any other sum independent noise, whatever
+        was copied, restored, edited or raced.  The round is in it as well: equal sums of two
+        rounds must not show by equal noise.
+        """
+        plan_hash = self.phase(leg).plan.hash()
+        public = [plan_hash, list(self.clip_state.norms), self._branch, leg, attempt]
+        return self._key.hmac(
+            canonical_json(public).encode(),
+            self._key.digest(vector_bytes(self.weights)),
+            self._key.digest(vector_bytes(total.update)),
+            str(total.weight).encode(),
+            total.bits.tobytes(),
+        )
+
+    def noise(self, proof: bytes, purpose: str) -> Stream:
+        """The randomness of the release with this proof."""
+        return self._key.hiding_stream(proof, purpose)
+
+    def run(self, pending: Pending, advance: Advance) -> None:
+        """Noise on the sum, the server's step, and unit norms after the noise."""
+        assert self._computed is not None
+        phase = self._experiment.phase_of(pending.leg)
+        plan = self._phases[phase].plan
+        noise = partial(self.noise, pending.proof)
+        release = plan.release(self._computed[1].total, self.clip_state, noise)
+        moved, self._optimizer = self._server.apply(self.weights, release.average, self._optimizer)
+        self.weights = normalised(self.model, moved)
+        self._just_switched = False
+        self.clip_state = release.clip_state
+        later = self._experiment.phase_of(pending.leg + 1)
+        if pending.leg + 1 < self._experiment.rounds and later != phase:
+            self.clip_state = self._phases[later].plan.initial_clip_state()
+
+    def go_back(self) -> None:
+        raise AssertionError("what comes out of a round follows from its proof")
+
+    def state(self, leg: int) -> State:
+        from_vector_(self.model, self.weights)
+        try:
+            model = model_files.to_bytes(self.model, trained_on=self._trained_on)
+        except ValueError as error:
+            raise ValueError(
+                f"the training diverged in round {leg}: {error}; lower a learning rate"
+            ) from error
+        facts = {
+            "clip_norms": list(self.clip_state.norms),
+            "clip_round": self.clip_state.round,
+            "tokenizer": self._tokenizer,
+        }
+        return State(model, self._optimizer, facts)
+
+    def evaluate(
+        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
+    ) -> Row | None:
+        """Held-out metrics; at a switch once before it and once after, marked as such."""
+        settings, switched = self._experiment.evaluation, self._just_switched
+        due = now or leg >= self.end or switched or leg % settings.every == 0
+        is_done = any(
+            row["round"] == leg and row.get("switched", False) == switched for row in rows
+        )
+        if is_done or not due:
+            return None
+        from_vector_(self.model, self.weights)
+        mark = {"switched": True} if switched else {}
+        row: Row = {"round": leg, **mark, **self._held_out.row(self.model)}
+        recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
+        for name in SMOOTHED:
+            values = [past[name] for past in recent if past[name] is not None]
+            row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
+        clip_norm = self.clip_state.total_norm
+        row["epsilon"] = epsilon()
+        row["clip_norm"] = clip_norm if math.isfinite(clip_norm) else None
+        return row
+
+    def diagnostics(self) -> Row | None:
+        """Private sums about the last cohort, which never enter a release."""
+        if self._computed is None:
+            return None
+        cohort, summed = self._computed
+        return {"cohort": cohort, **asdict(summed.diagnostics)}
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel) -> Users:
+    """The users as tokens, with what an audit plants; the ledger commits to that."""
+    experiment, folder = opened.experiment, opened.folder
+    source = people.view(experiment, tokenizer)
+    cache = TokenCache.open_or_build(
+        source,
+        tokenizer,
+        _cache_folder(people.corpus, opened.private),
+        max_tokens_per_user=experiment.corpus.max_tokens_per_user,
+        progress=_announcing(opened.announce, "tokenizing"),
+    )
+    if planting := people.planting(experiment, tokenizer):
+        record_planted(folder, planting, (cache.tokens(user) for user in range(len(cache))))
+        bind_planted(folder, opened.ledger)
+    users: Users = CachedUsers(cache, source)
+    if experiment.audit.canary_clients is not None:
+        coins = coins_key(folder, opened.key)
+        _commit_to(coins, opened.ledger)
+        clients = assembly.canary_clients(experiment, model, coins)
+        assert clients is not None
+        users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
+    return users
+
+
+def _commit_to(coins: bytes, ledger: Ledger) -> None:
+    """The audit's coins in the ledger before training, so that they cannot be tossed again."""
+    branch = ledger.header.branch
+    if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
+        return
+    ledger.charge(
+        [
+            Charge(
+                kind=COMMITTED,
+                round=ledger.header.first_round,
+                attempt=0,
+                event=PostProcessing("a commitment to which canary clients take part"),
+                plan_hash=commitment(coins),
+            )
+        ]
+    )
+
+
+def _cache_folder(corpus: UserCorpus, private: Path) -> Path:
+    """Beside the corpus, or in the run's private folder where that cannot be written to."""
+    folder = assembly.corpus_folder(corpus)
+    return folder if folder is not None and os.access(folder, os.W_OK) else private
+
+
+def _since_switch(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows since the last switch: figures of other tokens do not average with these."""
+    switches = [index for index, row in enumerate(rows) if row.get("switched")]
+    return rows[switches[-1] if switches else 0 :]
+
+
+def _refuse_fixed_engine(experiment: Experiment, engine: EngineChoice | None) -> None:
+    switches = any(phase.tokenizer for phase in experiment.phases)
+    if switches and engine is not None and not callable(engine):
+        raise ValueError(
+            "an engine is made for a model of one vocabulary, and the experiment switches it: give"
+            " a function that makes an engine for a model"
+        )
+
+
+def _engine(choice: EngineChoice | None, model: LanguageModel) -> Engine:
+    if choice is None:
+        return SerialEngine(local_sgd_for(model))
+    return choice(model) if callable(choice) else choice
+
+
+def _announcing(announce: Announce | None, what: str) -> Callable[[int, int], None] | None:
+    return partial(announce, what) if announce is not None else None

@@ -1,0 +1,219 @@
+"""Training an intent and slot model: a leg is an epoch of steps.
+
+An epoch is charged as a whole before its first step, and nothing of it leaves the process before
+its checkpoint, so its steps are released together.  A run that was killed repeats the epoch with
+the same draws and the same noise, and ends with the same bits.  If anything else comes out of the
+repetition than the first time, it is thrown away, and the epoch is charged and drawn afresh.
+
+The steps are taken by `training.workers` processes side by side: this one, which alone writes
+files, and others that it sends a `Job`, from this machine or from torchrun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from tacit.engines.children import Children
+from tacit.engines.launch import Launch
+from tacit.engines.processes import Team
+from tacit.engines.ranks import Ranks
+from tacit.engines.torchrun import Torchrun
+from tacit.mechanisms.layer_scaling import LayerScaling
+from tacit.mechanisms.method import Indices
+from tacit.privacy.ledger import Charge
+from tacit.privacy.randomness import RunKey
+from tacit.tasks.nlu import model_files, plan, scaling
+from tacit.tasks.nlu.encoding import EncodedUtterances, encode
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.predictions import evaluate
+from tacit.tasks.nlu.steps import AttemptStreams, Stepper
+from tacit.tasks.nlu.utterances import Utterances
+from tacit.tasks.task import Advance, Opened, Pending, Row, State
+
+STOP = -1  # what the other ranks are told after the last epoch
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker process needs; `Ranks.send` sends it whole."""
+
+    experiment: NluExperiment
+    stored: StoredModel
+    optimizer: dict[str, NDArray[Any]]
+    scaling: LayerScaling
+    utterances: EncodedUtterances
+    units: Sequence[Indices] | None
+    key: RunKey
+    branch: str
+
+    @property
+    def unit_count(self) -> int:
+        return len(self.utterances) if self.units is None else len(self.units)
+
+    def stepper(self) -> Stepper:
+        """This worker's part, with the weights and the optimizer of the last checkpoint."""
+        training = self.experiment.training
+        return Stepper(
+            plan.method_of(self.experiment, self.scaling, self.unit_count),
+            gradients_of(self.experiment, self.stored, self.utterances, self.units),
+            training,
+            training.epochs * plan.epoch_steps(self.experiment, self.unit_count),
+            self.optimizer,
+        )
+
+    def steps(self, epoch: int) -> range:
+        """The steps of an epoch, counted from the beginning of the training."""
+        in_epoch = plan.epoch_steps(self.experiment, self.unit_count)
+        return range(epoch * in_epoch, (epoch + 1) * in_epoch)
+
+    def streams(self, attempt: int) -> AttemptStreams:
+        return AttemptStreams(self.key, self.branch, attempt)
+
+    def serve(self, ranks: Ranks) -> None:
+        """What every worker but rank 0 does: the steps of each epoch that it is told."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads_each(ranks.size))
+        stepper, before = self.stepper(), STOP
+        while (epoch := ranks.told()) != STOP:
+            attempt = ranks.told()
+            if epoch == before:  # what came out of it was not what is on record
+                stepper.go_back()
+            stepper.run(self.steps(epoch), self.streams(attempt), ranks, None)
+            before = epoch
+        torch.set_num_threads(threads)
+
+
+class NluTrainer:
+    """Rank 0 of the workers; see the module."""
+
+    def __init__(self, opened: Opened) -> None:
+        experiment: NluExperiment = opened.experiment
+        utterances: Utterances = opened.data
+        stored = model_files.load(opened.last.model_file)
+        self._experiment = experiment
+        self._valid = utterances.data.valid[: experiment.evaluation.max_utterances]
+        self._fingerprint = utterances.data.fingerprint
+        self._job = Job(
+            experiment,
+            stored,
+            opened.last.arrays,
+            scaling.read(opened.folder),
+            encode(stored.encoder, stored.labels, utterances.data.train),
+            utterances.units(experiment),
+            opened.key,
+            opened.ledger.header.branch,
+        )
+        self._stepper = self._job.stepper()
+        self._threads = torch.get_num_threads()
+        self._team = _team(experiment.training.workers)
+        self._ranks: Ranks | None = None
+
+    @property
+    def end(self) -> int:
+        return self._experiment.training.epochs
+
+    def numbers(self, leg: int) -> range:
+        return self._job.steps(leg)
+
+    def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
+        weights = self._stepper.gradients.flat.weights.detach().numpy()
+        proof = self._job.key.hmac(
+            self._experiment.fingerprint.encode(),
+            hashlib.sha256(weights.tobytes()).digest(),
+            self._fingerprint.encode(),
+        )
+        charges = self._stepper.method.charges(self._job.steps(leg))
+        fingerprint = self._experiment.fingerprint
+        releases = [Charge("round", step, attempt, event, fingerprint) for step, event in charges]
+        return Pending(leg, attempt, proof, releases)
+
+    def run(self, pending: Pending, advance: Advance) -> bytes:
+        ranks = self._joined()
+        ranks.tell(pending.leg)
+        ranks.tell(pending.attempt)
+        steps, streams = self._job.steps(pending.leg), self._job.streams(pending.attempt)
+        return self._stepper.run(steps, streams, ranks, advance)
+
+    def go_back(self) -> None:
+        self._stepper.go_back()
+
+    def state(self, leg: int) -> State:
+        try:
+            model = model_files.to_bytes(self._job.stored)
+        except ValueError as error:
+            raise ValueError(
+                f"the training diverged in epoch {leg}: {error}; lower the learning rate"
+            ) from error
+        return State(model, self._stepper.state())
+
+    def evaluate(
+        self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
+    ) -> Row | None:
+        due = now or leg >= self.end or leg % self._experiment.evaluation.every == 0
+        if not due or not self._valid or any(row["epoch"] == leg for row in rows):
+            return None
+        stored = self._job.stored
+        metrics = evaluate(stored.model, stored.encoder, stored.labels, self._valid)
+        return {"epoch": leg, **metrics.as_row()}
+
+    def diagnostics(self) -> Row | None:
+        return None
+
+    def close(self) -> None:
+        """Dismiss the other workers if they wait for the next epoch, and let go of them."""
+        if self._ranks is not None and self._stepper.is_between_epochs:
+            self._ranks.end_service(STOP)
+        self._team.end()
+        torch.set_num_threads(self._threads)
+
+    def _joined(self) -> Ranks:
+        """All workers, once they are there and have the job."""
+        if self._ranks is None:
+            workers = self._experiment.training.workers
+            torch.set_num_threads(threads_each(workers))
+            self._ranks = self._team.ranks() if workers > 1 else Ranks(None, 0, 1)
+            if workers > 1:
+                self._ranks.send(self._job)
+        return self._ranks
+
+
+def gradients_of(
+    experiment: NluExperiment,
+    stored: StoredModel,
+    utterances: EncodedUtterances,
+    units: Sequence[Indices] | None,
+) -> UtteranceGradients:
+    """What a worker computes with, for the experiment's method."""
+    if experiment.training.method == "dp-sgd":
+        from tacit.tasks.nlu.example_gradients import ExampleGradients
+
+        return ExampleGradients(FlatModel(stored.model), utterances, experiment.training.examples)
+    return UtteranceGradients(FlatModel(stored.model), utterances, units)
+
+
+def threads_each(size: int) -> int:
+    """The threads of each of `size` processes; no more than torch would use by itself."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(torch.get_num_threads(), (cores or 1) // size))
+
+
+def _team(workers: int) -> Team:
+    """The processes of torchrun, or `workers` of our own."""
+    launched = Launch.of_this_process().size
+    if launched == 1:
+        return Children(workers)
+    if launched != workers:
+        raise ValueError(
+            f"training.workers is {workers}, and torchrun started {launched} processes: the noise"
+            " is split among the workers, so both must be the same number"
+        )
+    return Torchrun()
