@@ -1,17 +1,14 @@
-"""`tacit nlu`: models of intents and slots, private ones among them, and the attack on them."""
+"""`tacit nlu`: the attack on models of intents and slots; other commands are for both tasks."""
 
 from __future__ import annotations
 
 import typer
 
-from tacit.cli import nlu_attack, nlu_evaluate, nlu_recipes, nlu_train
+from tacit.cli import nlu_attack
 
 app = typer.Typer(
-    help="Models of intents and slots: train, evaluate, attack.",
+    help="Attack models of intents and slots.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-app.command("train", epilog=nlu_train.EXAMPLES)(nlu_train.train)
-app.command("evaluate", epilog=nlu_evaluate.EXAMPLES)(nlu_evaluate.evaluate)
 app.command("attack", epilog=nlu_attack.EXAMPLES)(nlu_attack.attack)
-app.command("recipes")(nlu_recipes.recipes)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.nlu_train import carried_out
 from tacit.cli.options import AsJson, whole_number
 from tacit.cli.output import emit, table
 from tacit.cli.progress import bar
@@ -31,7 +30,7 @@ Examples:
 
 def compare(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A name from tacit nlu recipes, or a file.")
+        str, typer.Argument(metavar="RECIPE", help="A name from tacit recipes list, or a file.")
     ] = "dupuy2021-generated",
     *,
     data: Annotated[
@@ -123,7 +122,10 @@ def compare(
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
-    carried_out(experiment, path, resume=begun, title=name)
+    from tacit.cli.requests import Request
+    from tacit.cli.train import train_one
+
+    train_one(Request(path, experiment, name, resume=begun), engine=None)
 
 
 _HEADINGS = (
