@@ -9,12 +9,13 @@ rounded to float32: a resumed run repeats every bit.
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import LanguageModel, check_flag, from_vector_, to_vector
+from tacit.models.base import LanguageModel, check_flag, check_share, from_vector_, to_vector
 from tacit.privacy import checks
 
 Weights = NDArray[np.float32]
@@ -22,8 +23,36 @@ Average = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 
 
+class ServerOptimizer(abc.ABC):
+    """theta <- theta + learning_rate * direction, with a direction of the average and a state."""
+
+    learning_rate: float
+
+    def initial(self, size: int) -> State:
+        """The state before the first round, for `size` weights."""
+        return {}
+
+    def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
+        """The next weights and state, from a round's released average.
+
+        Computed in float64 and rounded once.  Raises `ValueError` for another size: NumPy would
+        stretch an average of one value to any.
+        """
+        if weights.shape != average.shape:
+            raise ValueError(
+                f"the average must have the {len(weights)} values of the weights, got"
+                f" {len(average)}"
+            )
+        direction, state = self._direction(average, state)
+        return (weights + self.learning_rate * direction).astype(np.float32), state
+
+    @abc.abstractmethod
+    def _direction(self, average: Average, state: State) -> tuple[Average, State]:
+        """Where to go, and the state for the next round."""
+
+
 @dataclass(frozen=True)
-class ServerSGD:
+class ServerSGD(ServerOptimizer):
     """direction = average: Algorithm 1, if the learning rate is 1."""
 
     learning_rate: float = 1.0
@@ -31,18 +60,12 @@ class ServerSGD:
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
 
-    def initial(self, size: int) -> State:
-        """No state."""
-        return {}
-
-    def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
-        """theta + learning_rate * average."""
-        _check_size(weights, average)
-        return _moved(weights, self.learning_rate * average), {}
+    def _direction(self, average: Average, state: State) -> tuple[Average, State]:
+        return average, {}
 
 
 @dataclass(frozen=True)
-class ServerMomentum:
+class ServerMomentum(ServerOptimizer):
     """v <- momentum v + average; direction = v, or average + momentum v with `nesterov`."""
 
     learning_rate: float = 1.0
@@ -51,24 +74,20 @@ class ServerMomentum:
 
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
-        _check_decay("momentum", self.momentum)
+        check_share("momentum", self.momentum)
         check_flag("nesterov", self.nesterov)
 
     def initial(self, size: int) -> State:
-        """The velocity v, zero before the first round."""
         return {"velocity": np.zeros(size, np.float32)}
 
-    def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
-        """theta + learning_rate * direction, and the new velocity."""
-        _check_size(weights, average)
-        velocity = self.momentum * _float64(state, "velocity", len(weights)) + average
+    def _direction(self, average: Average, state: State) -> tuple[Average, State]:
+        velocity = self.momentum * _float64(state, "velocity", len(average)) + average
         direction = average + self.momentum * velocity if self.nesterov else velocity
-        moved = _moved(weights, self.learning_rate * direction)
-        return moved, {"velocity": velocity.astype(np.float32)}
+        return direction, {"velocity": velocity.astype(np.float32)}
 
 
 @dataclass(frozen=True)
-class ServerAdam:
+class ServerAdam(ServerOptimizer):
     """Kingma and Ba 2015, Algorithm 1, with the average as negative gradient.
 
         m <- beta1 m + (1 - beta1) average           v <- beta2 v + (1 - beta2) average^2
@@ -86,34 +105,27 @@ class ServerAdam:
 
     def __post_init__(self) -> None:
         checks.positive("learning_rate", self.learning_rate)
-        _check_decay("beta1", self.beta1)
-        _check_decay("beta2", self.beta2)
+        check_share("beta1", self.beta1)
+        check_share("beta2", self.beta2)
         checks.positive("stabiliser", self.stabiliser)
 
     def initial(self, size: int) -> State:
-        """The moments m and v, and the number of steps t."""
         return {
             "mean": np.zeros(size, np.float32),
             "square": np.zeros(size, np.float32),
             "step": np.zeros(1, np.int64),
         }
 
-    def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
-        """theta + learning_rate * direction, and the new moments."""
-        _check_size(weights, average)
-        t = int(_array(state, "step", 1)[0]) + 1
-        m = self.beta1 * _float64(state, "mean", len(weights)) + (1 - self.beta1) * average
-        v = self.beta2 * _float64(state, "square", len(weights)) + (1 - self.beta2) * average**2
+    def _direction(self, average: Average, state: State) -> tuple[Average, State]:
+        t, size = int(_array(state, "step", 1)[0]) + 1, len(average)
+        m = self.beta1 * _float64(state, "mean", size) + (1 - self.beta1) * average
+        v = self.beta2 * _float64(state, "square", size) + (1 - self.beta2) * average**2
         direction = m / (1 - self.beta1**t) / (np.sqrt(v / (1 - self.beta2**t)) + self.stabiliser)
-        moved = _moved(weights, self.learning_rate * direction)
-        return moved, {
+        return direction, {
             "mean": m.astype(np.float32),
             "square": v.astype(np.float32),
             "step": np.array([t], np.int64),
         }
-
-
-ServerOptimizer = ServerSGD | ServerMomentum | ServerAdam
 
 
 def normalised(model: LanguageModel, weights: Weights) -> Weights:
@@ -126,19 +138,6 @@ def normalised(model: LanguageModel, weights: Weights) -> Weights:
     return to_vector(model)
 
 
-def _moved(weights: Weights, step: Average) -> Weights:
-    """theta + step, added in float64 and rounded once."""
-    return (weights + step).astype(np.float32)
-
-
-def _check_size(weights: Weights, average: Average) -> None:
-    """Refuse another size: NumPy would stretch an average of one value to any."""
-    if weights.shape != average.shape:
-        raise ValueError(
-            f"the average must have the {len(weights)} values of the weights, got {len(average)}"
-        )
-
-
 def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
     """One array of the state; `ValueError` if it is missing or of another size."""
     if name not in state or state[name].shape != (size,):
@@ -149,9 +148,3 @@ def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
 
 def _float64(state: State, name: str, size: int) -> NDArray[np.float64]:
     return _array(state, name, size).astype(np.float64)
-
-
-def _check_decay(name: str, value: float) -> None:
-    """Raise `ValueError` unless the value is at least 0 and below 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value}")

@@ -25,6 +25,8 @@ State = tuple[Tensor, ...] | None
 # Far beyond any use; a file from elsewhere may ask for more than a machine can count to.
 _LARGEST_SIZE = 2**24
 
+_IGNORED = -100  # the target of a masked position in cross entropy
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -102,27 +104,22 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
 
 
-def check_tokens(tokens: Tensor) -> None:
-    """Raise `ValueError` unless tokens are a batch of texts with at least one token each."""
+def check_inputs(tokens: Tensor, context: Tensor | None = None, context_size: int = 0) -> None:
+    """Raise `ValueError` unless a model can read these.
+
+    Tokens are a batch of texts of at least one token each; the context, if there is one, is a
+    feature vector of `context_size` for each text.
+    """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
         raise ValueError(
             f"tokens must have the shape [batch, time], time at least 1, got {list(tokens.shape)}"
         )
-
-
-def check_context(context: Tensor | None, batch: int, context_size: int) -> None:
-    """Raise `ValueError` unless there is one feature vector per row, or none."""
-    if context is None:
-        return
-    if context_size == 0:
+    if context is not None and context_size == 0:
         raise ValueError("context was given to a model with context_size 0, which takes none")
-    if list(context.shape) != [batch, context_size]:
+    if context is not None and list(context.shape) != [len(tokens), context_size]:
         raise ValueError(
-            f"context must have the shape {[batch, context_size]}, got {list(context.shape)}"
+            f"context must have the shape {[len(tokens), context_size]}, got {list(context.shape)}"
         )
-
-
-_IGNORED = -100
 
 
 def loss(logits: Tensor, targets: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from tacit.models.base import LanguageModel, ModelConfig, State, check_tokens
+from tacit.models.base import LanguageModel, ModelConfig, State, check_inputs
 from tacit.models.layers import seeded
 
 
@@ -80,7 +80,7 @@ class OwnModel(LanguageModel):
 
         A state or context that it does not take is refused rather than dropped in silence.
         """
-        check_tokens(tokens)
+        check_inputs(tokens)
         extras: dict[str, Any] = {}
         for name, value, taken in (
             ("state", state, self._takes_state),

@@ -24,10 +24,9 @@ from tacit.models.base import (
     LanguageModel,
     ModelConfig,
     State,
-    check_context,
     check_flag,
+    check_inputs,
     check_size,
-    check_tokens,
 )
 from tacit.models.layers import Affine, TiedEmbedding, constant, glorot, seeded
 
@@ -135,7 +134,7 @@ class RecurrentModel(LanguageModel):
         self, tokens: Tensor, state: State = None, context: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """logits_t = embedding (P h_t + b_P) for every t, and the layers' states at the end."""
-        check_tokens(tokens)
+        check_inputs(tokens, context, self.config.context_size)
         vectors = self._with_context(self.embedding(tokens.t()), context)
         before = self._split(state, vectors)
         after: tuple[Tensor, ...] = ()
@@ -153,7 +152,6 @@ class RecurrentModel(LanguageModel):
         """The context appended to the vector of every step."""
         steps, batch, _ = vectors.shape
         size = self.config.context_size
-        check_context(context, batch, size)
         if size == 0:
             return vectors
         if context is None:

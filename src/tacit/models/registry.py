@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Generator
@@ -34,24 +33,15 @@ from tacit.models.recurrent import (
 )
 from tacit.models.transformer import Transformer, TransformerConfig
 
-
-@dataclass(frozen=True)
-class _Entry:
-    config: type[ModelConfig]
-    model: Callable[..., LanguageModel]
-
-
-_BUILT_IN = {
-    entry.config.kind: entry
-    for entry in (
-        _Entry(LSTMConfig, LSTM),
-        _Entry(CIFGConfig, CIFG),
-        _Entry(GRUConfig, GRU),
-        _Entry(StackedLSTMConfig, StackedLSTM),
-        _Entry(TransformerConfig, Transformer),
-    )
+_MODELS: dict[type[ModelConfig], Callable[..., LanguageModel]] = {
+    LSTMConfig: LSTM,
+    CIFGConfig: CIFG,
+    GRUConfig: GRU,
+    StackedLSTMConfig: StackedLSTM,
+    TransformerConfig: Transformer,
+    OwnConfig: OwnModel,
 }
-_OWN = _Entry(OwnConfig, OwnModel)
+_BUILT_IN = {config.kind: config for config in _MODELS if config is not OwnConfig}
 
 NAMES = tuple(_BUILT_IN)
 
@@ -93,16 +83,15 @@ def make_config(name: str, vocab_size: int, **overrides: Any) -> ModelConfig:
             f"there is no model {name!r}; did you mean {near!r}?  There are {', '.join(NAMES)}, and"
             " any torch.nn.Module of your own as package.module:factory"
         )
-    config = _BUILT_IN[name].config
+    config = _BUILT_IN[name]
     _check_fields(config, overrides)
     return config(vocab_size, **overrides)
 
 
 def from_config(config: ModelConfig, seed: int | Generator = 0) -> LanguageModel:
     """The model of exactly this configuration."""
-    entry = _OWN if isinstance(config, OwnConfig) else _BUILT_IN[config.kind]
-    assert type(config) is entry.config, f"{type(config).__name__} is not in the registry"
-    return entry.model(config, seed)
+    assert type(config) in _MODELS, f"{type(config).__name__} is not in the registry"
+    return _MODELS[type(config)](config, seed)
 
 
 def _check_fields(config: type[ModelConfig], overrides: dict[str, Any]) -> None:

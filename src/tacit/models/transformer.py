@@ -20,11 +20,10 @@ from tacit.models.base import (
     LanguageModel,
     ModelConfig,
     State,
-    check_context,
     check_flag,
+    check_inputs,
     check_share,
     check_size,
-    check_tokens,
 )
 from tacit.models.layers import Affine, TiedEmbedding, seeded
 
@@ -129,8 +128,7 @@ class Transformer(LanguageModel):
     def forward(
         self, tokens: Tensor, state: State = None, context: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        check_tokens(tokens)
-        check_context(context, tokens.shape[0], self.config.context_size)
+        check_inputs(tokens, context, self.config.context_size)
         if state is not None:
             raise ValueError("a Transformer carries no state: give it the whole text at once")
         # Rows of about unit norm against sinusoids of norm sqrt(size / 2): hence the factor.

@@ -22,12 +22,13 @@ from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.session import Session
-from tacit.tasks.nlu import model_files
+from tacit.tasks.nlu import model_files, scaling
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
 from tacit.tasks.nlu.steps import NoiseChain, learning_rate_at
-from tacit.tasks.nlu.utterances import data_of
+from tacit.tasks.nlu.trainer import NluTrainer
+from tacit.tasks.nlu.utterances import Utterances, data_of
 from tacit.train import train
 from tacit_papers.dupuy2021.timing import job_for
 from tests.tasks.nlu.small import of_method, small
@@ -49,7 +50,7 @@ def same_files(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     last = RunDirectory(one).checkpoints.legs()[-1]
     assert last == RunDirectory(other).checkpoints.legs()[-1]
-    for path in RunDirectory(one).checkpoints.folder.glob(f"round-{last:06d}*"):
+    for path in RunDirectory(one).checkpoints.folder.glob(f"*-{last:06d}.safetensors"):
         assert path.read_bytes() == (other / "checkpoints" / path.name).read_bytes(), path.name
 
 
@@ -82,8 +83,8 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_a_model_its_metrics_and_no_key(finished, method):
     run = finished[method]
     assert run.is_complete
-    assert run.epoch == 3
-    assert [row["round"] for row in run.metrics()] == [0, 1, 2, 3]
+    assert run.leg == 3
+    assert [row["epoch"] for row in run.metrics()] == [0, 1, 2, 3]
     assert not run.directory.key_file.exists()
     result = run.directory.result()
     assert 0 <= result["test"]["intent_accuracy"] <= 1
@@ -144,7 +145,7 @@ def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path
 
 def test_a_target_epsilon_is_met_and_nearly_used_up(tmp_path):
     wanted = small(noise={"noise_multiplier": None}, privacy={"target_epsilon": 5.0})
-    found = resolved(wanted, data_of(wanted))
+    found = resolved(wanted, Utterances.of(wanted))
     epsilon = PldAccountant().epsilon(releases(found), found.privacy.delta)
     assert 4.9 < epsilon <= 5.0
 
@@ -159,7 +160,7 @@ def test_noise_that_is_set_is_never_replaced_by_a_target_without_a_word():
     # What the caller sets takes the place of what the recipe has.
     loud = with_one_noise(solved.changed(noise={"noise_multiplier": 2.0}), [noise])
     assert (loud.noise.noise_multiplier, loud.privacy.target_epsilon) == (2.0, None)
-    assert resolved(loud, data_of(loud)).noise.noise_multiplier == 2.0
+    assert resolved(loud, Utterances.of(loud)).noise.noise_multiplier == 2.0
     wanted = with_one_noise(small(privacy={"target_epsilon": 5.0}), [target])
     assert (wanted.noise.noise_multiplier, wanted.privacy.target_epsilon) == (None, 5.0)
     assert with_one_noise(solved, ["seed=1"]) == solved
@@ -170,15 +171,15 @@ def test_private_scaling_is_in_the_ledger_and_in_the_target(tmp_path):
     run = train(wanted, tmp_path / "run")
     assert [entry.kind for entry in run.ledger.entries][:2] == ["scaling", "round"]
     assert run.ledger.composition().costly() == releases(run.experiment).costly()
-    assert run.directory.scaling().source == "noisy norms"
-    assert run.directory.scaling().is_public
+    assert scaling.read(run.path).source == "noisy norms"
+    assert scaling.read(run.path).is_public
 
 
 def test_a_budget_is_a_hard_stop(tmp_path, finished):
     whole = finished["edp-sgd"].guarantee().epsilon["pld"]
     wanted = small(privacy={"budget_epsilon": 0.8 * whole})
     run = train(wanted, tmp_path / "run")
-    assert 0 < run.epoch < 3
+    assert 0 < run.leg < 3
     assert run.guarantee().epsilon["pld"] <= 0.8 * whole
     assert "budget" in run.directory.result()["ending"]
 
@@ -232,9 +233,9 @@ def test_a_delta_that_says_little_has_to_be_asked_for(tmp_path, spoken):
 
 
 POINTS = {
-    "before the first charge": (Ledger, "charge", 0, False),
-    "after a charge": (Ledger, "charge", 1, True),
-    "after an epoch's steps": (Session, "run_epoch", 1, True),
+    "before the first charge": (Ledger, "charge", 1, False),
+    "after a charge": (Ledger, "charge", 2, True),
+    "after an epoch's steps": (NluTrainer, "run", 1, True),
     "before a checkpoint": (Checkpoints, "write", 2, False),
     "after a checkpoint": (Checkpoints, "write", 2, True),
     "before it is measured": (Session, "evaluate_if_due", 2, False),
@@ -300,12 +301,12 @@ def test_a_run_does_not_go_on_with_changed_utterances(tmp_path, monkeypatch):
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     rows[0]["tokens"] = ["ring", "n0"]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match="are not as they were when"):
+    with pytest.raises(ValueError, match="is not as it was when"):
         train(None, tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
 
 
-def _dies(session):
+def _dies(*_):
     raise Died
 
 
@@ -332,7 +333,7 @@ def test_another_experiment_does_not_go_on_with_a_run(tmp_path, monkeypatch):
 def test_a_finished_run_is_not_begun_again(finished):
     with pytest.raises(ValueError, match="complete after 3 epochs"):
         train(None, finished["sgd"].path, resume=True)
-    with pytest.raises(ValueError, match="exists"):
+    with pytest.raises(ValueError, match="holds a run already"):
         train(small(), finished["sgd"].path)
 
 
@@ -343,10 +344,16 @@ def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
         "import os, signal, sys\n"
         "from tacit.train import train\n"
         "from tests.tasks.nlu.small import small\n"
-        "import multiprocessing\n"
+        "from tacit.engines.children import Children\n"
+        "children = []\n"
+        "original = Children._started\n"
+        "def started(self, rank, size):\n"
+        "    children.append(original(self, rank, size))\n"
+        "    return children[-1]\n"
+        "Children._started = started\n"
         "def observe(now):\n"
-        "    if now.step == 2:\n"
-        "        for child in multiprocessing.active_children():\n"
+        "    if now.done == 2:\n"
+        "        for child in children:\n"
         "            os.kill(child.pid, signal.SIGKILL)\n"
         "if __name__ == '__main__':\n"
         "    wanted = small(training={'workers': 2})\n"
@@ -358,7 +365,7 @@ def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "run")],
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": f"{root}:{root / 'src'}", "OMP_NUM_THREADS": "1"},
         check=False,
         capture_output=True,
         text=True,
@@ -377,14 +384,14 @@ def test_dying_of_a_signal_loses_nothing(tmp_path, finished):
         "from tacit.train import train\n"
         "from tests.tasks.nlu.small import of_method\n"
         "def observe(now):\n"
-        "    if now.epoch == 1 and now.step == 2:\n"
+        "    if now.leg == 1 and now.done == 2:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "train(of_method('edp-sgd'), sys.argv[1], observer=observe)\n"
     )
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "run")],
-        env=os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": f"{root}:{root / 'src'}", "OMP_NUM_THREADS": "1"},
         check=False,
         timeout=120,
     )
@@ -400,8 +407,8 @@ def test_what_is_said_of_training_is_not_of_the_users(finished):
             assert not {"loss", "norm", "cohort"} & set(row)
         names = {path.name for path in run.path.iterdir()}
         # Factors from people's gradients are not for others to see.
-        scaling = set() if run.experiment.noise.scaling == "first-gradient" else {"scaling.json"}
-        assert names == scaling | {
+        factors = set() if run.experiment.noise.scaling == "first-gradient" else {"scaling.json"}
+        assert names == factors | {
             "experiment.toml",
             "ledger.jsonl",
             "metrics.jsonl",
@@ -409,7 +416,7 @@ def test_what_is_said_of_training_is_not_of_the_users(finished):
             "private",
             "result.json",
         }
-        assert (run.path / "private" / "scaling.json").exists() == (not scaling)
+        assert (run.path / "private" / "scaling.json").exists() == (not factors)
 
 
 def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp_path, spoken):
@@ -452,7 +459,7 @@ def noisy_sums(experiment, *, attempt=0, run_key=None):
     made = job_for(experiment, data_of(experiment))
     job = replace(made, key=run_key or RunKey.from_seed(1))
     ranks = Watching()
-    outcome = job.stepper().run(range(job.epoch_steps), job.streams(attempt), ranks, None)
+    outcome = job.stepper().run(job.steps(0), job.streams(attempt), ranks, None)
     return [each for each in ranks.sums if each.size > 2], outcome
 
 
@@ -532,10 +539,10 @@ def _interrupted_before_a_checkpoint(wanted, path, monkeypatch, epoch=0):
     """A run that recorded an epoch's outcome and died before its checkpoint."""
     original = Session.save
 
-    def save(session):
-        if session.epoch == epoch + 1:
+    def save(session, attempt):
+        if session.leg == epoch + 1:
             raise Died
-        original(session)
+        original(session, attempt)
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "save", save)
@@ -565,7 +572,7 @@ def test_an_epoch_repeated_with_another_outcome_is_charged_again_and_drawn_afres
     assert run.is_complete
     # The second attempt began where the first did: as a run whose first attempt is the second.
     rows = [json.loads(line) for line in (run.path / "private/releases.jsonl").open()]
-    assert [(row["round"], row["attempt"]) for row in rows] == [
+    assert [(row["leg"], row["attempt"]) for row in rows] == [
         (0, 0),  # what it began with,
         (0, 0),  # and what came out of it
         (0, 1),
@@ -591,7 +598,7 @@ def test_an_epoch_repeated_with_the_same_outcome_is_not_charged_again(
 def test_going_back_restores_weights_and_optimizer_bit_for_bit():
     wanted = of_method("edp-sgd")
     job = job_for(wanted, data_of(wanted))
-    stepper, ranks, steps = job.stepper(), Ranks(None, 0, 1), job.epoch_steps
+    stepper, ranks, steps = job.stepper(), Ranks(None, 0, 1), len(job.steps(0))
     start = stepper.gradients.flat.weights.detach().clone()
     stepper.run(range(steps), job.streams(0), ranks, None)
     weights, state = stepper.gradients.flat.weights.detach().clone(), stepper.state()
@@ -613,6 +620,6 @@ def test_a_budget_covers_a_second_attempt_too(finished, tmp_path, monkeypatch):
     _interrupted_before_a_checkpoint(wanted, tmp_path / "run", monkeypatch, epoch=2)
     monkeypatch.setattr(UtteranceGradients, "mean", _perturbed(UtteranceGradients.mean))
     run = train(None, tmp_path / "run", resume=True)
-    assert run.epoch == 2  # nothing of the third was released
+    assert run.leg == 2  # nothing of the third was released
     assert run.guarantee().epsilon["pld"] <= 1.02 * whole
     assert "budget" in run.directory.result()["ending"]
