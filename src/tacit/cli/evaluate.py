@@ -1,8 +1,8 @@
 """`tacit evaluate`: how well a model does on the text of people it has never seen.
 
 Test users are disjoint from training users and the same every time, so that figures of two rounds,
-or of two runs on a corpus, compare.  Of an intent and slot model the test part is measured; members'
-utterances cannot be asked for, since what a model makes of those is private.
+or of two runs on a corpus, compare.  Of an intent and slot model the test part is measured.  The
+utterances it was trained on cannot be asked for: what a model makes of those is private.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def evaluate(
     """Measure a model on the text of test users, whom no training has seen.
 
     Accuracy and perplexity of a language model; semantic error rate, intents and slots of an intent
-    and slot model.  The same texts every time, and the same as during training: figures of two rounds or two runs
-    on a corpus compare.
+    and slot model.  The texts are the same every time, and the same as during training: figures of
+    two rounds or two runs on a corpus compare.
     """
     if is_nlu_run(run):
         if round is not None or tokens is not None or head_words or baselines:

@@ -24,8 +24,6 @@ Value = int | float | str | bool | None
 _NOISE = ("plan.noise_multiplier", "plan.noise_stddev", "noise.noise_multiplier")
 _TARGET = "privacy.target_epsilon"
 _INHERITED = ("corpus", "tokenizer", "model", "data")  # what a branch has from its parent
-# Filled in when a run begins, so that they are no part of what was asked for.
-_RESOLVED = ("name", "plan.population_is_counted", "noise.population_is_counted")
 
 
 @dataclass(frozen=True)
@@ -233,8 +231,9 @@ def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     old = dict(by_dotted_key(directory.experiment().model_dump()))
     solved = _NOISE if asked.privacy.target_epsilon is not None else ()
     for key, value in by_dotted_key(asked.model_dump()):
-        is_unset = value in (None, "", ())  # and filled in when a run begins
-        is_free = is_unset or key in (*_RESOLVED, *solved) or key.startswith("about.")
+        # What is unset or counted is filled in when a run begins; names and words may differ.
+        is_filled_in = value in (None, "", ()) or key.endswith("_is_counted") or key in solved
+        is_free = is_filled_in or key == "name" or key.startswith("about.")
         if not is_free and old.get(key) != value:
             raise ValueError(
                 f"{directory.path} holds another experiment: {key} is {old.get(key)!r} there and"

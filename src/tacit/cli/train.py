@@ -113,9 +113,9 @@ def train(
 ) -> None:
     """Train a model on people's text, and say what that cost them.
 
-    A language model, or a model of intents and slots: the recipe says which.  DIR gets the model after each evaluation, the ledger, held-out metrics and the experiment with
-    every value filled in.  A run that was stopped at any moment goes on with --resume and ends
-    with the same weights.
+    A language model, or a model of intents and slots: the recipe says which.  DIR gets the model
+    after each evaluation, the ledger, held-out metrics and the experiment with every value filled
+    in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
     """
     from tacit.cli.requests import (
         all_settings,
@@ -283,6 +283,9 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
         names_by_sentences.setdefault(_sentences(result), []).append(request.variant)
     for sentences, names in names_by_sentences.items():
         console.print(f"{', '.join(names)}: {sentences}" if several else sentences)
+    for result in results:
+        for figure in result.get("as_printed") or ():  # by the paper's own reckoning
+            console.print(f"- epsilon {figure['shown']}: {figure['meaning']}")
     run = asked[0].run.parent if several else asked[0].run
     path = shlex.quote(str(run))
     console.print(f"The {'runs are' if several else 'run is'} in {path}")
@@ -347,7 +350,4 @@ def _sentences(result: Result) -> str:
     ending = result["ending"]
     stopped = "" if ending == "complete" else f"Stopped early: {ending}."
     kept = "The run key was kept: delete it before release." if result["key_kept"] else ""
-    printed = (
-        f"{row['meaning']}: epsilon {row['shown']}." for row in result.get("as_printed") or ()
-    )
-    return "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], *printed, kept)))
+    return "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))
