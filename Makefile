@@ -30,7 +30,7 @@ format: $(VENV) ## fix what can be fixed, and format
 	@$(BIN)/ruff format
 
 docs: $(VENV) ## build the documentation as a website in build/docs; a broken link is an error
-	@$(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/mkdocs build --strict
 
 bench: $(VENV) ## time what has to be fast
 	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

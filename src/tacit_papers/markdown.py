@@ -1,4 +1,7 @@
-"""Tables as Markdown: how the papers' tables are kept in files."""
+"""Tables as Markdown: how the papers' tables are kept in files.
+
+A bar inside of a cell is escaped, so that names of users' files cannot break a table.
+"""
 
 from __future__ import annotations
 

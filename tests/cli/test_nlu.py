@@ -217,15 +217,14 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
-    from tacit.public.masked import new_model
-    from tacit.public.masked import write_folder as write_model
+    from tacit.public.masked import MaskedModel
     from tacit.tokenizers.wordpiece import PieceVocabulary
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")
     sizes = BertSizes(len(pieces), width=12, layers=1, heads=2, intermediate=16, positions=40)
     (tmp_path / "bert").mkdir()
-    write_model(tmp_path / "bert", new_model(sizes, np.ones(len(pieces), np.int64), 1), pieces)
+    MaskedModel.new(sizes, pieces, np.ones(len(pieces), np.int64), 1).save(tmp_path / "bert")
     model = {"name": "bert", "pretrained": str(tmp_path / "bert"), "options": {"layers": 2}}
     wanted = NluExperiment.from_data(BASE | {"model": model}, "the test")
     recipe = write(tmp_path / "bert.toml", wanted.to_toml())
@@ -248,10 +247,10 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
 
 def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished, tmp_path):
     found = command("report").json(finished, "--out", tmp_path / "page.html")
-    assert found["of"] == "intent and slot model"
+    assert found["task"] == "nlu"
     assert found["claim"] == NluRun.open(finished).guarantee().claim
     assert found["claim"] in (tmp_path / "page.html").read_text()
-    assert json.loads((tmp_path / "page.json").read_text())["of"] == found["of"]
+    assert json.loads((tmp_path / "page.json").read_text())["task"] == found["task"]
     assert not (finished / "report.html").exists()
     (tmp_path / "empty").mkdir()
     assert "is not a run directory" in command("report").refused(tmp_path / "empty")

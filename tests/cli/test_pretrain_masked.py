@@ -8,7 +8,7 @@ import torch
 from transformers import BertForMaskedLM
 
 from tacit.models.bert import load_pretrained, pretrained_options
-from tacit.public.masked import origin_of
+from tacit.public.masked import load_vocabulary
 from tacit.tasks.nlu.encoding import Labels
 from tacit.tasks.nlu.pieces import PieceEncoder
 from tacit.tasks.nlu.registry import build
@@ -53,7 +53,7 @@ def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_wi
     assert model["perplexity"] < unigram["perplexity"]
     assert model["targets"] == unigram["targets"] > 5
     assert (found["provenance"], found["texts"]) == ("public: book", ["book"])
-    assert origin_of(out) == "public: book"
+    assert load_vocabulary(out).provenance == "public: book"
     assert json.loads((out / "origin.json").read_text())["held_out"] == found["held_out"]
     theirs = BertForMaskedLM.from_pretrained(out)
     assert theirs.config.vocab_size == found["vocabulary"] <= 60
@@ -64,7 +64,12 @@ def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_wi
     words = "embeddings.word_embeddings.weight"
     assert torch.equal(tagger.bert.get_parameter(words), theirs.bert.get_parameter(words))
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [row["event"] for row in rows] == ["settings", *["point"] * (len(rows) - 2), "trained"]
+    assert [row["event"] for row in rows] == [
+        "settings",
+        *["point"] * (len(rows) - 4),
+        "trained",
+        *["held_out"] * 2,
+    ]
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -129,7 +134,7 @@ def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatc
         seen.extend(tmp_path.glob(".made.*/metrics.jsonl"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tacit.public.masked.score", interrupted)
+    monkeypatch.setattr("tacit.public.masked.MaskedModel.score", interrupted)
     code, out, err = pretrain(book, "--out", tmp_path / "made", *TINY)
     assert (code, out, err) == (130, "", "tacit: interrupted\n")
     assert seen  # so something was there to be left behind

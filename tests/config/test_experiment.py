@@ -181,13 +181,13 @@ def test_every_round_belongs_to_the_phase_that_has_begun_last(rounds):
     expected = [number for number, count in enumerate(rounds) for _ in range(count)]
     assert [experiment.phase_of(round) for round in range(experiment.rounds)] == expected
     for number in range(len(rounds)):
-        assert expected.index(number) == experiment.phase_start(number)
+        assert expected.index(number) == experiment.phase_starts[number]
 
 
 def test_without_phases_there_is_one_that_is_the_plan():
     experiment = Experiment()
     assert [experiment.phase_of(round) for round in (0, 5, 10**6)] == [0, 0, 0]
-    assert experiment.phase_start(0) == 0
+    assert experiment.phase_starts[0] == 0
     assert experiment.phase_plan(0) == experiment.plan
 
 

@@ -229,7 +229,7 @@ def test_figures_4_and_8_tradeoffs():
     found = experiments("mcmahan2018-tradeoff")
     for clipping in ("flat", "per-layer"):
         after = found[f"then-{clipping}-7.9"]
-        assert (after.rounds, after.phase_start(1)) == (10_885, 4885)
+        assert (after.rounds, after.phase_starts[1]) == (10_885, 4885)
         first, second = after.phase_plan(0), after.phase_plan(1)
         assert (first.clip_norm, first.noise_stddev) == (20.0, 0.012)
         assert (second.clip_norm, second.noise_stddev) == (7.9, 0.0048)

@@ -12,7 +12,7 @@ import pytest
 
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
-from tacit.corpus.writer import workspace
+from tacit.corpus.writer import output_folder
 from tests.corpus.writing import as_bytes, packed, write
 
 ROWS = [("ann", "hello there"), ("bob", "hi")]
@@ -274,6 +274,6 @@ def test_no_space_is_told_apart_from_other_trouble(tmp_path):
         (pa.lib.ArrowInvalid("odd"), pa.lib.ArrowInvalid, "odd"),
         (OSError(errno.EIO, "broken"), OSError, "broken"),
     ):
-        with pytest.raises(kind, match=message), workspace(tmp_path / "out"):
+        with pytest.raises(kind, match=message), output_folder(tmp_path / "out"):
             raise problem
         assert list(tmp_path.iterdir()) == []

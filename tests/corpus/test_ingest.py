@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.corpus import grouping
-from tacit.corpus.grouping import UserOptions
+from tacit.corpus.grouping import Spool, UserOptions
 from tacit.corpus.ingest import ingest, ingest_records
 from tacit.corpus.store import Corpus
 from tests.corpus.writing import COMPRESSION, FORMATS, content, packed, write
@@ -251,8 +251,8 @@ def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path):
 def test_sorting_in_parts_that_fit_into_memory_changes_nothing(tmp_path, monkeypatch):
     made = [(f"user {i % 300}", [f"{i} " * 50]) for i in range(3000)]
     seen = []
-    deal = grouping._buckets
-    monkeypatch.setattr(grouping, "_buckets", lambda *a: (seen.append(t) or t for t in deal(*a)))
+    deal = Spool._buckets
+    monkeypatch.setattr(Spool, "_buckets", lambda self: (seen.append(t) or t for t in deal(self)))
     whole = ingest_records(made, tmp_path / "a")
     assert len(seen) == 1
     monkeypatch.setattr(grouping, "_SORT_MEMORY", 1000)
@@ -274,7 +274,7 @@ def test_input_of_many_times_the_memory_limit_is_sorted(tmp_path):
     ("size", "bytes"), [("64MB", 64 * 10**6), ("1.5GiB", 3 << 29), ("2 KiB", 2048)]
 )
 def test_sizes_are_read(size, bytes):
-    assert grouping.parse_size(size) == bytes
+    assert grouping._parse_size(size) == bytes
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet"])

@@ -23,7 +23,7 @@ def test_the_state_folder_is_where_the_environment_says(tmp_path, monkeypatch):
 
 
 def test_asking_where_it_is_makes_nothing():
-    assert not installation.state_path().exists()
+    assert not installation.state_folder(create=False).exists()
 
 
 @pytest.mark.parametrize("where", ["file", "file/inside"])
@@ -39,11 +39,11 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, monkeypatc
 
 def test_the_secret_is_32_bytes_for_its_owner_and_stays_the_same():
     first = installation.secret()
-    file = installation.state_path() / "secret"
+    file = installation.state_folder(create=False) / "secret"
     assert len(first) == 32
     assert installation.secret() == first == file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in installation.state_path().iterdir()] == ["secret"]
+    assert [path.name for path in installation.state_folder(create=False).iterdir()] == ["secret"]
 
 
 def test_two_installations_have_different_secrets(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def test_two_installations_have_different_secrets(tmp_path, monkeypatch):
 
 def test_a_damaged_secret_is_refused_and_not_replaced():
     installation.secret()
-    file = installation.state_path() / "secret"
+    file = installation.state_folder(create=False) / "secret"
     file.write_bytes(b"short")
     with pytest.raises(ValueError, match="5 bytes instead of 32"):
         installation.secret()

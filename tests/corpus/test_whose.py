@@ -106,7 +106,7 @@ def test_an_ingest_that_fails_late_leaves_no_corpus_and_people_who_have_spent_no
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.corpus.ingest.move_in", fails)
+        patch.setattr("tacit.corpus.ingest.CorpusWriter.finish", fails)
         with pytest.raises(KeyboardInterrupt):
             ingest(path, tmp_path / "a")
     assert not (tmp_path / "a").exists()

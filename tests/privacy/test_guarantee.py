@@ -162,7 +162,7 @@ def test_the_claim_is_a_function_of_header_and_entries_alone(
     assert Guarantee.of(Ledger.read(tmp_path / "other" / "book")).claim == claimed.claim
     with Ledger.create(tmp_path / "third", header) as third:
         for n in range(3):
-            third.charge([Charge("round", n + 9, n, ROUND, "00", "a note", "fixed")])
+            third.charge([Charge("round", n + 9, n, ROUND, "00", note="a note", estimator="fixed")])
     assert Guarantee.of(third) == claimed
 
 

@@ -13,18 +13,8 @@ from scipy import stats
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from tacit.models.bert import BertSizes
-from tacit.public.masked import (
-    MaskedSettings,
-    held_out_batches,
-    load_vocabulary,
-    new_model,
-    origin_of,
-    pretrain_masked,
-    score,
-    score_unigram,
-    write_folder,
-)
-from tacit.public.masking import Masking, Sequences, starting_vectors
+from tacit.public.masked import MaskedModel, MaskedSettings, load_vocabulary
+from tacit.public.masking import Masking, Sequences
 from tacit.public.text import read_public_text
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
@@ -47,8 +37,8 @@ def sequences(count: int = 200, seed: int = 0) -> Sequences:
     return Sequences.of(runs(count, seed), 12, VOCABULARY)
 
 
-def started(seed: int = 0) -> BertForMaskedLM:
-    return new_model(SIZES, sequences().counts(VOCABULARY), seed)
+def started(seed: int = 0) -> MaskedModel:
+    return MaskedModel.new(SIZES, VOCABULARY, sequences().counts(VOCABULARY), seed)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +57,7 @@ def shares_of_fates(share: float) -> tuple[list[int], int]:
     torch.manual_seed(1)
     pieces = torch.randint(len(SPECIAL), len(VOCABULARY), (400, 102))
     pieces[:, 0], pieces[:, -1] = CLS, SEP
-    batch = Masking(VOCABULARY, share).masked(pieces)
+    batch = Masking(VOCABULARY, share).hide(pieces)
     shown = batch.inputs[batch.chosen]
     masked, kept = int((shown == MASK).sum()), int((shown == batch.targets).sum())
     assert torch.equal(batch.targets, pieces[batch.chosen])
@@ -91,7 +81,7 @@ def test_only_text_is_chosen_and_something_always_is(lengths, seed):
     texts = [[6] * length for length in lengths]
     pieces = next(Sequences.of(texts, 8, VOCABULARY).in_order(9))
     torch.manual_seed(seed)
-    batch = Masking(VOCABULARY, 0.01).masked(pieces)
+    batch = Masking(VOCABULARY, 0.01).hide(pieces)
     assert (pieces[batch.chosen] == 6).all()
     assert len(batch.targets) >= 1
     assert torch.equal(batch.mask, pieces != PAD)
@@ -148,14 +138,14 @@ def test_some_have_as_many_pieces_as_asked_for_and_no_more_sequences_than_needed
 
 
 def test_scores_are_those_of_a_slow_reading():
-    model, batches = started(), held_out_batches(sequences(30, seed=9), Masking(VOCABULARY))
+    model, batches = started(), Masking(VOCABULARY).hide_all(sequences(30, seed=9))
     counts = sequences().counts(VOCABULARY)
     loss, unigram_loss, right, total = 0.0, 0.0, 0, 0
-    model.eval()
+    model.network.eval()
     for batch in batches:
         for row in range(len(batch.inputs)):
             length = int(batch.mask[row].sum())
-            logits = model(batch.inputs[row : row + 1, :length]).logits[0].detach().double()
+            logits = model.network(batch.inputs[row : row + 1, :length]).logits[0].detach().double()
             targets = iter(batch.targets[batch.chosen[:row].sum() :].tolist())
             for place in torch.nonzero(batch.chosen[row]).flatten().tolist():
                 target = next(targets)
@@ -163,13 +153,13 @@ def test_scores_are_those_of_a_slow_reading():
                 unigram_loss -= math.log((counts[target] + 1) / (counts.sum() + len(counts)))
                 right += int(logits[place].argmax()) == target
                 total += 1
-    model.train()
-    found = score(model, batches)
-    assert model.training
+    model.network.train()
+    found = model.score(batches)
+    assert model.network.training
     assert found.targets == total > 20
     assert found.perplexity == pytest.approx(math.exp(loss / total), rel=1e-5)
     assert found.accuracy == pytest.approx(right / total)
-    baseline = score_unigram(counts, batches)
+    baseline = model.score_unigram(batches)
     assert baseline.perplexity == pytest.approx(math.exp(unigram_loss / total), rel=1e-5)
 
 
@@ -177,14 +167,14 @@ def test_a_new_model_knows_frequencies_and_the_vectors_it_was_given():
     counts = np.array([0] * 5 + [1000, 1] + [10] * 8)
     vectors = torch.zeros(len(VOCABULARY), 16)
     vectors[6] = 0.25
-    model = new_model(SIZES, counts, 3, vectors)
+    model = MaskedModel.new(SIZES, VOCABULARY, counts, 3, vectors).network
     words = model.bert.embeddings.word_embeddings.weight
     assert (words[6] == 0.25).all()
     assert (words[7] != 0).any()  # no vector was given, so it stays random
     shares = torch.softmax(model.cls.predictions.decoder.bias.detach(), 0)
     assert shares[5] == pytest.approx(1001 / (counts.sum() + len(counts)), rel=1e-4)
     with pytest.raises(ValueError, match="counts must be of all 15 pieces, got 3"):
-        new_model(SIZES, np.ones(3, dtype=np.int64), 0)
+        MaskedModel.new(SIZES, VOCABULARY, np.ones(3, dtype=np.int64), 0)
 
 
 # Training
@@ -192,18 +182,16 @@ def test_a_new_model_knows_frequencies_and_the_vectors_it_was_given():
 
 def test_a_model_learns_from_what_is_not_hidden():
     train, masking = sequences(400), Masking(VOCABULARY)
-    hidden = held_out_batches(sequences(60, seed=5), masking)
+    hidden = masking.hide_all(sequences(60, seed=5))
     model, seen = started(), []
-    outcome = pretrain_masked(
-        model,
+    outcome = model.train(
         train,
-        masking,
         MaskedSettings(epochs=8, measure_every=80, **QUICK),
-        measure=lambda model: score(model, hidden).as_row(),
+        measure=lambda: model.score(hidden).as_row(),
         progress=seen.append,
     )
-    unigram = score_unigram(train.counts(VOCABULARY), hidden)
-    found = score(model, hidden)
+    unigram = model.score_unigram(hidden)
+    found = model.score(hidden)
     assert unigram.perplexity == pytest.approx(len(LETTERS), rel=0.2)
     assert found.perplexity < 2 < unigram.perplexity
     assert found.accuracy > 0.9 > unigram.accuracy
@@ -221,8 +209,8 @@ def test_the_same_seed_gives_the_same_model_whatever_else_is_drawn(precision):
         torch.manual_seed(elsewhere)
         model = started(seed)
         settings = MaskedSettings(epochs=0.2, seed=seed, **QUICK, **precision)
-        pretrain_masked(model, sequences(), Masking(VOCABULARY), settings)
-        return model.bert.embeddings.word_embeddings.weight.detach()
+        model.train(sequences(), settings)
+        return model.network.bert.embeddings.word_embeddings.weight.detach()
 
     assert torch.equal(trained(1, 0), trained(1, 5))
     assert not torch.equal(trained(1, 0), trained(2, 0))
@@ -234,12 +222,10 @@ def test_time_that_is_up_ends_the_training_and_measuring_does_not_count():
     def passes(count: int) -> None:
         seconds[0] += count
 
-    outcome = pretrain_masked(
-        started(),
+    outcome = started().train(
         sequences(),
-        Masking(VOCABULARY),
         MaskedSettings(epochs=50, minutes=1, measure_every=2, **QUICK),
-        measure=lambda _: {"x": passes(1000)},
+        measure=lambda: {"x": passes(1000)},
         progress=lambda _: passes(10),  # so a step takes ten seconds, but for the first
         clock=lambda: seconds[0],
     )
@@ -251,9 +237,9 @@ def test_time_that_is_up_ends_the_training_and_measuring_does_not_count():
 def test_a_training_that_diverges_says_what_to_do():
     model = started()
     with torch.no_grad():
-        model.cls.predictions.decoder.bias[6] = math.nan
+        model.network.cls.predictions.decoder.bias[6] = math.nan
     with pytest.raises(ValueError, match="the loss is nan at step 1: lower the learning rate"):
-        pretrain_masked(model, sequences(), Masking(VOCABULARY), MaskedSettings(**QUICK))
+        model.train(sequences(), MaskedSettings(**QUICK))
 
 
 @pytest.mark.parametrize(
@@ -273,9 +259,9 @@ def test_a_setting_that_cannot_be_is_one_sentence(fields, message):
 def test_nothing_to_read_is_refused():
     nothing = Sequences.of([], 12, VOCABULARY)
     with pytest.raises(ValueError, match="there is no text to train on"):
-        pretrain_masked(started(), nothing, Masking(VOCABULARY), MaskedSettings(**QUICK))
+        started().train(nothing, MaskedSettings(**QUICK))
     with pytest.raises(ValueError, match="there is no text to measure on"):
-        held_out_batches(nothing, Masking(VOCABULARY))
+        Masking(VOCABULARY).hide_all(nothing)
     with pytest.raises(ValueError, match="length must be at least 3"):
         Sequences.of([[5]], 2, VOCABULARY)
 
@@ -297,7 +283,7 @@ def test_vectors_have_the_inner_products_of_a_slow_mutual_information():
     left, values, _ = np.linalg.svd(information)
     expected = left * np.sqrt(values)
     given_texts = Sequences.of(texts, 11, VOCABULARY)
-    found = starting_vectors(given_texts, VOCABULARY, 14, window=3, stddev=0.1).double().numpy()
+    found = given_texts.starting_vectors(VOCABULARY, 14, window=3, stddev=0.1).double().numpy()
     scale = 0.1 * math.sqrt(14) / np.linalg.norm(expected[5:], axis=1).mean()
     products = scale**2 * expected @ expected.T
     assert np.allclose(found @ found.T, products, atol=2e-3 * products.max())
@@ -310,7 +296,7 @@ def test_pieces_used_alike_get_vectors_alike():
     for _ in range(300):  # d and e stand wherever there is a letter between b and c; f never does
         middle = generator.choice([8, 9])
         texts.append([6, middle, 7] if generator.random() < 0.6 else [10, 11, 12])
-    vectors = starting_vectors(Sequences.of(texts, 8, VOCABULARY), VOCABULARY, 8)
+    vectors = Sequences.of(texts, 8, VOCABULARY).starting_vectors(VOCABULARY, 8)
     alike = torch.nn.functional.cosine_similarity
     assert alike(vectors[8], vectors[9], dim=0) > 0.95
     assert alike(vectors[8], vectors[11], dim=0) < 0.5
@@ -320,11 +306,11 @@ def test_pieces_used_alike_get_vectors_alike():
 
 
 def test_plain_huggingface_reads_the_folder_and_finds_the_same(tmp_path):
-    model = started().eval()
-    write_folder(tmp_path, model, VOCABULARY, {"texts": ["letters"]})
+    model = started()
+    model.save(tmp_path, {"texts": ["letters"]})
     theirs = BertForMaskedLM.from_pretrained(tmp_path).eval()
     pieces = torch.tensor([[CLS, 6, MASK, 8, SEP]])
-    assert torch.allclose(theirs(pieces).logits, model(pieces).logits, atol=1e-6)
+    assert torch.allclose(theirs(pieces).logits, model.network.eval()(pieces).logits, atol=1e-6)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer("B c  zz")["input_ids"] == [CLS, *VOCABULARY.cut(["B c  zz"])[0], SEP]
     assert not list(tmp_path.glob("*.bin"))
@@ -333,7 +319,7 @@ def test_plain_huggingface_reads_the_folder_and_finds_the_same(tmp_path):
 def test_a_folder_is_the_same_bytes_every_time_and_says_where_it_is_from(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write_folder(tmp_path / name, started(), VOCABULARY, {"texts": ["letters"]})
+        started().save(tmp_path / name, {"texts": ["letters"]})
     one, two = (
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
         for name in ("one", "two")
@@ -341,23 +327,25 @@ def test_a_folder_is_the_same_bytes_every_time_and_says_where_it_is_from(tmp_pat
     assert one == two
     origin = json.loads(one["origin.json"])
     assert (origin["provenance"], origin["texts"]) == ("public: letters", ["letters"])
-    assert origin_of(tmp_path / "one") == "public: letters"
+    assert load_vocabulary(tmp_path / "one").provenance == "public: letters"
     assert load_vocabulary(tmp_path / "one") == VOCABULARY
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "tokenizer.json"])
 def test_an_origin_beside_other_files_is_refused(tmp_path, name):
-    write_folder(tmp_path, started(), VOCABULARY)
-    data = bytearray((tmp_path / name).read_bytes())
+    started().save(tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    data = bytearray(whole)
     data[-3] ^= 1
     (tmp_path / name).write_bytes(bytes(data))
     with pytest.raises(ValueError, match=f"origin.json is about another {name}"):
-        origin_of(tmp_path)
+        load_vocabulary(tmp_path)
     (tmp_path / "origin.json").write_text("{}")
     with pytest.raises(ValueError, match=r"origin\.json is damaged"):
-        origin_of(tmp_path)
+        load_vocabulary(tmp_path)
     (tmp_path / "origin.json").unlink()
-    assert origin_of(tmp_path) == "unknown"
+    (tmp_path / name).write_bytes(whole)
+    assert load_vocabulary(tmp_path).provenance == "unknown"
 
 
 # Text

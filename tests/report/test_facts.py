@@ -246,7 +246,7 @@ def test_the_words_of_phrases_are_internal(audited, facts_of):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("audit-of-another-round", {"round": 4}),
+        ("stale-audit", {"round": 4}),
         ("controls-memorized", {"controls": {"count": 9, "memorized_rs": 1, "memorized_bs": 0}}),
         ("claim-refuted", {"accounted_epsilon": 0.2999}),
         (

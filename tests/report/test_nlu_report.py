@@ -13,9 +13,9 @@ from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
-from tacit.report.facts import gather, open_run
+from tacit.report.facts import gather
 from tacit.report.page import draw, render
-from tacit.runs.run import NluRun
+from tacit.runs.run import NluRun, Run
 from tacit.tasks.nlu.layouts import load_nlu
 from tacit.train import train
 from tests.report.test_page import Page
@@ -88,7 +88,7 @@ def attacked(run_of, folder):
 
 def facts_at(path, **options):
     """As they come back from JSON."""
-    return json.loads(json.dumps(gather(open_run(path), **options), allow_nan=False))
+    return json.loads(json.dumps(gather(Run.open(path), **options), allow_nan=False))
 
 
 def warnings_of(facts):
@@ -286,11 +286,11 @@ def test_an_internal_report_has_the_attack(attacked):
 
 
 def test_an_attack_on_an_earlier_model_is_warned_of(attacked, tmp_path):
-    assert "attack-of-another-epoch" not in warnings_of(facts_at(attacked, internal=True))
+    assert "stale-audit" not in warnings_of(facts_at(attacked, internal=True))
     shutil.copytree(attacked, tmp_path / "run")
     file = tmp_path / "run" / "private" / "attack.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"epoch": 1}))
-    assert "attack-of-another-epoch" in warnings_of(facts_at(tmp_path / "run", internal=True))
+    assert "stale-audit" in warnings_of(facts_at(tmp_path / "run", internal=True))
 
 
 def test_an_internal_report_without_an_attack_says_how_to_make_one(run_of):
@@ -320,7 +320,7 @@ def test_steps_that_were_charged_again_are_named(run):
     [
         ("result.json", "oops", "result.json is damaged: it is not JSON"),
         ("result.json", '{"ending": "complete"}', "result.json is damaged: test is missing"),
-        ("metrics.jsonl", '{"utterances": 3}\n', "metrics.jsonl is damaged: round is missing"),
+        ("metrics.jsonl", '{"utterances": 3}\n', "metrics.jsonl is damaged: epoch is missing"),
         ("private/attack.json", '{"epoch": NaN}', "NaN is no number"),
         ("private/attack.json", "{}", "attack.json is damaged: epoch is missing"),
         ("scaling.json", "{", "scaling.json is missing or damaged"),
@@ -339,10 +339,10 @@ def test_an_intent_and_slot_model_has_no_projection(run_of):
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"neither experiment\.toml nor nlu\.toml"):
-        open_run(tmp_path)
+    with pytest.raises(ValueError, match="is not a run directory"):
+        Run.open(tmp_path)
     with pytest.raises(ValueError, match="there is no run at"):
-        open_run(tmp_path / "missing")
+        Run.open(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("kind", ["private", "paper", "public paper", "oracle", "large delta"])

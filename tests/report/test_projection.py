@@ -75,7 +75,7 @@ def releases(events, kind, first=1):
 
 def made_ledger(folder, header, words, rounds, later=()):
     """The ledger of a run, or of a branch that goes on with `later` rounds."""
-    with Ledger.create(folder / "ledger.jsonl", header, epsilon_of=lambda *_: 0.0) as ledger:
+    with Ledger.create(folder / "ledger.jsonl", header) as ledger:
         ledger.charge(releases(words, "words", 0))
         ledger.charge(releases(rounds, "round"))
     if not later:
@@ -88,7 +88,6 @@ def made_ledger(folder, header, words, rounds, later=()):
         "other",
         run_id="22",
         round=len(rounds),
-        epsilon_of=lambda *_: 0.0,
     )
     with branch:
         branch.charge(releases(later, "round", len(rounds) + 1))

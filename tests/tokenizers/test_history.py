@@ -22,7 +22,7 @@ def history(folder, tokenizer, *events):
 
 @pytest.fixture
 def private(tmp_path):
-    made = build.word_level(["dog", "cat"], provenance=provenance.private("three words"))
+    made = build.word_level(["dog", "cat"], provenance="private: three words")
     words = {"dog": 2.5, "cat": 1.0}
     return LearntTokenizer(made, words, history(tmp_path, made, PureDP(8.0)))
 
@@ -42,7 +42,7 @@ def test_what_is_saved_is_what_is_loaded(private, tmp_path):
 
 
 def test_only_the_part_of_a_ledger_that_was_learnt_from_is_kept(tmp_path):
-    made = build.word_level(["dog", "cat"], provenance=provenance.private("three words"))
+    made = build.word_level(["dog", "cat"], provenance="private: three words")
     with Ledger.create(tmp_path / "run.jsonl", Header("run-1", "user", 100, 1e-5)) as ledger:
         head = ledger.charge(
             [Charge(kind="words", round=0, attempt=0, event=PureDP(1.0), plan_hash="0f")]
@@ -55,7 +55,7 @@ def test_only_the_part_of_a_ledger_that_was_learnt_from_is_kept(tmp_path):
 
 
 def test_a_history_without_noise_voids_the_guarantee(tmp_path):
-    made = build.word_level(["dog"], provenance=provenance.post_processing("a model"))
+    made = build.word_level(["dog"], provenance="post-processing: a model")
     learnt = LearntTokenizer(made, None, history(tmp_path, made, NonPrivate("no noise")))
     assert "without noise" in learnt.why_void
 
@@ -71,7 +71,7 @@ def test_a_folder_that_exists_is_refused_and_stays(private, tmp_path):
 def test_the_history_of_another_tokenizer_is_refused(private, tmp_path):
     folder = private.save(tmp_path / "made")
     (folder / "tokenizer.json").unlink()
-    other = build.word_level(["bird"], provenance=provenance.private("three words"))
+    other = build.word_level(["bird"], provenance="private: three words")
     other.save(folder / "tokenizer.json")
     with pytest.raises(ValueError, match="about another tokenizer"):
         LearntTokenizer.load(folder)

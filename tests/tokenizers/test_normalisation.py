@@ -77,7 +77,7 @@ def test_the_fast_way_on_ascii_equals_the_expressions_in_tokenizer_json(text):
 
 @given(texts)
 def test_spaced_words_are_the_words_and_lose_nothing(text):
-    pieces = normalisations.spaced_word_split().pre_tokenize_str(text)
+    pieces = normalisations.word_split(spaced=True).pre_tokenize_str(text)
     assert "".join(piece for piece, _ in pieces) == text
     stripped = [piece.strip(normalisations.WHITE_SPACE) for piece, _ in pieces]
     assert [piece for piece in stripped if piece] == words(text, "none")

@@ -190,7 +190,6 @@ def test_a_named_provenance_lets_a_guarantee_stand(good):
     assert provenance.check(good) == good
     assert provenance.why_void(good) is None
     assert provenance.public("x") == "public: x"
-    assert provenance.post_processing("x") == "post-processing: x"
 
 
 @pytest.mark.parametrize(

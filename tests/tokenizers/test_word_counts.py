@@ -80,10 +80,10 @@ def test_words_of_another_normalisation_are_refused_by_the_dictionary():
 
 
 def test_private_provenance():
-    assert provenance.private("x y") == "private: x y"
-    assert provenance.why_void(provenance.private("x")) is None
+    assert provenance.check("private: x y") == "private: x y"
+    assert provenance.why_void(provenance.check("private: x")) is None
     with pytest.raises(ValueError, match="provenance must be one of"):
-        provenance.private("")
+        provenance.check("private: ")
 
 
 def test_every_user_has_the_words_of_its_own_texts():

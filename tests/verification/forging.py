@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head, seal
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import digest_of_result
+from tacit.tasks.task import State
 
 Lines = list[dict[str, Any]]
 
@@ -34,12 +34,16 @@ def chained_anew(file: Path, change: Callable[[Lines], object]) -> None:
 
 def refitted(run: Path) -> None:
     """Let every checkpoint have the head that the ledger now has, at most, at its entries."""
-    ledger, there = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
-    for round in there.legs():
-        found = there.read(round)
-        entries = min(found.head.entries, len(ledger.entries))
-        head = Head(entries, ledger.hashes[entries])
-        there.write(found.model_file.read_bytes(), replace(found, head=head))
+    ledger, checkpoints = Ledger.read(run / "ledger.jsonl"), Checkpoints(run / "checkpoints")
+    for leg in checkpoints.legs():
+        entries = min(checkpoints.read(leg).head.entries, len(ledger.entries))
+        with_head(checkpoints, leg, Head(entries, ledger.hashes[entries]))
+
+
+def with_head(checkpoints: Checkpoints, leg: int, head: Head) -> None:
+    """Write a checkpoint anew, with another head."""
+    last = checkpoints.read(leg)
+    checkpoints.write(leg, State(last.model_file.read_bytes(), last.arrays, last.facts), head)
 
 
 def forged(run: Path, change: Callable[[Lines], object]) -> None:

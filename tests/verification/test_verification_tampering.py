@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -93,9 +93,9 @@ def earlier_checkpoint(run: Path) -> None:
 
 
 def shorter_for_the_last(run: Path) -> None:
-    there = Checkpoints(run / "checkpoints")
-    first, last = there.read(there.legs()[0]), there.read()
-    there.write(last.model_file.read_bytes(), replace(last, head=first.head))
+    checkpoints = Checkpoints(run / "checkpoints")
+    legs = checkpoints.legs()
+    forging.with_head(checkpoints, legs[-1], checkpoints.read(legs[0]).head)
 
 
 def report_fact(section: str, name: str, value: object) -> Callable[[Path], None]:
@@ -366,13 +366,13 @@ TAMPERINGS = {
         "private", audited, ("audit.json", "accounted_epsilon")
     ),
     "a weight": Tampering(
-        "private", flipped("checkpoints/model-000003.safetensors"), ("round-000003", "digest")
+        "private", flipped("checkpoints/model-000003.safetensors"), ("model-000003", "digest")
     ),
     "a weight of an earlier model": Tampering(
-        "private", flipped("checkpoints/model-000002.safetensors"), ("round-000002", "digest")
+        "private", flipped("checkpoints/model-000002.safetensors"), ("model-000002", "digest")
     ),
     "a checkpoint of another round": Tampering(
-        "private", earlier_checkpoint, ("round-000003", "digest")
+        "private", earlier_checkpoint, ("model-000003", "digest")
     ),
     "no checkpoints": Tampering(
         "private", lambda run: shutil.rmtree(run / "checkpoints"), ("no bundle",)
@@ -498,7 +498,7 @@ def test_all_differences_are_named_each_once(copied):
     forging.result(claim="Nobody can tell.")(run)
     found = verify(run).differences
     assert len(found) == len(set(found))
-    for word in ("round-000003", "tokenizer.json", "private/key", "result.json"):
+    for word in ("model-000003", "tokenizer.json", "private/key", "result.json"):
         assert any(word in one for one in found), word
 
 

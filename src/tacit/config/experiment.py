@@ -7,6 +7,8 @@ docs/notation.md.  How tables are read, checked and written is in `tacit.config.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -285,6 +287,7 @@ class Experiment(Complete):
 
     @property
     def legs(self) -> int:
+        """How many of them a training has."""
         return self.rounds
 
     def of_branch(self, parent: Self) -> Self:
@@ -295,29 +298,24 @@ class Experiment(Complete):
             seed=parent.seed if self.seed is None else self.seed,
         )
 
-    def phase_of(self, round: int) -> int:
-        """The index of the phase that a round, counted from 0, belongs to."""
-        end = 0
-        for number, phase in enumerate(self.phases):
-            end += phase.rounds
-            if round < end:
-                return number
-        return max(len(self.phases) - 1, 0)
+    @property
+    def phase_starts(self) -> list[int]:
+        """The first round of each phase, counted from 0; without phases there is one, at 0."""
+        return list(accumulate((phase.rounds for phase in self.phases[:-1]), initial=0))
 
-    def phase_start(self, number: int) -> int:
-        """The first round of a phase."""
-        return sum(phase.rounds for phase in self.phases[:number])
+    def phase_of(self, round: int) -> int:
+        """The index of the phase that a round belongs to; of a round past the end, the last."""
+        return bisect_right(self.phase_starts, round) - 1
 
     def switch_at(self, round: int) -> TokenizerSwitch | None:
         """The switch of tokenizers before a round, counted from 0; None if there is none."""
-        number = self.phase_of(round)
-        begins = self.phases and round < self.rounds and round == self.phase_start(number)
-        return self.phases[number].tokenizer if begins else None
+        begins = self.phases and round in self.phase_starts
+        return self.phases[self.phase_of(round)].tokenizer if begins else None
 
     def next_switch(self, round: int) -> int:
         """The first later round with a switch of tokenizers before it; else the end."""
-        starts = (self.phase_start(n) for n, phase in enumerate(self.phases) if phase.tokenizer)
-        return min((start for start in starts if start > round), default=self.rounds)
+        later = (start for start in self.phase_starts if start > round and self.switch_at(start))
+        return next(later, self.rounds)
 
     def keeps_checkpoint(self, round: int) -> bool:
         """Whether the model after a round is kept: at even intervals, and where a phase begins."""
@@ -325,8 +323,7 @@ class Experiment(Complete):
         if every is None:
             steps = -(-self.rounds // self.evaluation.every)
             every = self.evaluation.every * max(1, -(-steps // 20))
-        starts = [self.phase_start(number) for number in range(len(self.phases))]
-        return round % every == 0 or round in starts
+        return round % every == 0 or round in self.phase_starts
 
     def phase_plan(self, number: int) -> Plan:
         """The plan of a phase: the experiment's, with what the phase changes."""

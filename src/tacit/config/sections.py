@@ -23,16 +23,9 @@ Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
 Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Tables = dict[str, Any]  # as tomllib reads them
 
-# Keys of the plan that contradict each other: setting one of them removes the others.
-_REPLACES = {
-    "noise_multiplier": ("noise_stddev",),
-    "noise_stddev": ("noise_multiplier",),
-    "clip_norm": ("layer_clip_norms",),
-    "layer_clip_norms": ("clip_norm",),
-    "schedule": ("adaptive",),
-    "adaptive": ("schedule",),
-}
+# Keys of the plan that contradict each other: setting one of them removes the other.
 _NORMS = {"clip_norm", "layer_clip_norms"}
+_CONTRADICTORY = ({"noise_multiplier", "noise_stddev"}, _NORMS, {"schedule", "adaptive"})
 
 
 class Section(BaseModel):
@@ -110,7 +103,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tables:
     contradict each other are kept, so that the experiment is refused.
     """
     set_keys = {key for key, value in changes.items() if value is not None}
-    replaced = {other for key in set_keys for other in _REPLACES.get(key, ())}
+    replaced = set().union(*(pair - set_keys for pair in _CONTRADICTORY if pair & set_keys))
     if changes.get("clipping") == "none":
         replaced |= _NORMS
     elif base.get("clipping") == "none" and _NORMS & set_keys:

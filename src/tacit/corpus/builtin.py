@@ -86,6 +86,7 @@ def _synthetic_options(name: str) -> SyntheticOptions:
 
 
 def _chitchat_file() -> Path:
+    """The file that the dataset's package brings along."""
     import chitchat_dataset
 
     return Path(chitchat_dataset.__file__).with_name("dataset.json")
@@ -120,7 +121,11 @@ def _chitchat() -> Corpus:
 
 
 def _cached_chitchat(path: Path) -> Corpus:
-    """The corpus at a path, made if it is not there or damaged."""
+    """The corpus at a path, made if it is not there or damaged.
+
+    It is made under another name and renamed, so that processes which start at once do not meet:
+    all of them get the one that was renamed first.
+    """
     with suppress(ValueError):
         return Corpus.open(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +152,7 @@ def is_cached(corpus: Corpus) -> bool:
 
 
 def _cache_folder() -> Path:
+    """`$TACIT_CACHE/corpora`, or else `tacit/corpora` in `$XDG_CACHE_HOME` or `~/.cache`."""
     if own := os.environ.get("TACIT_CACHE"):
         return Path(own) / "corpora"
     base = os.environ.get("XDG_CACHE_HOME")

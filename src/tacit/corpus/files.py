@@ -1,4 +1,8 @@
-"""Input files: which there are, what format each has, and its lines or bytes as they come."""
+"""Input files: which there are, what format each has, and its lines or bytes as they come.
+
+A name says the format and the compression (`chats.csv.gz`); the first bytes of a file must agree
+with the compression.  Files are read as streams, so their size does not matter.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,12 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file, its format, and for a text file whose text it is."""
+    """A file to ingest.
+
+    format: one of `FORMATS`.
+    user: the name of the file without its endings, relative to the folder or glob that it was
+        named by: in a folder with one text file per user, whose text it is.
+    """
 
     path: Path
     format: str
@@ -114,10 +123,12 @@ def _expanded(name: str | Path) -> list[tuple[Path, Path | None]]:
 
 
 def _is_hidden(path: Path) -> bool:
+    """Whether a file, or a folder on the way to it, has a name that starts with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 
 def _format(path: Path) -> str | None:
+    """The format that a file's name says, or None."""
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return _SUFFIXES.get(plain.suffix.lower())
 
@@ -145,9 +156,10 @@ def _check_distinct(files: Sequence[InputFile]) -> None:
 
 
 @dataclass(frozen=True)
-class ByteStream:
-    """The decompressed bytes of a file, and how much of the file has been read for them."""
+class InputStream:
+    """The decompressed bytes of an open file, and how much of the file has been read for them."""
 
+    path: Path
     raw: IO[bytes]
     data: io.BufferedReader
 
@@ -156,10 +168,32 @@ class ByteStream:
         """Bytes of the file on disk read so far."""
         return self.raw.tell()
 
+    def lines(self) -> Iterator[str]:
+        """The lines of a UTF-8 file, with their ends; anything else is refused by line number."""
+        name = repr(str(self.path))
+        head = self.data.peek(4096)[:4096]
+        if not head:
+            raise ValueError(f"{name} is empty")
+        if b"\0" in head:
+            raise ValueError(f"{name} is binary (or UTF-16): what is read as text must be UTF-8")
+        for number, raw in enumerate(self.data, 1):
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError as problem:
+                raise ValueError(
+                    f"line {number} of {name} is not UTF-8: byte 0x{raw[problem.start]:02x} at"
+                    f" position {problem.start + 1}"
+                ) from None
+            yield line.removeprefix("\ufeff") if number == 1 else line
+
 
 @contextmanager
-def opened(path: Path) -> Iterator[ByteStream]:
-    """Open a file, plain, gzip or zstd; what is wrong with it becomes one sentence."""
+def opened(path: Path) -> Iterator[InputStream]:
+    """Open a file, plain, gzip or zstd, to read it from start to end.
+
+    What is wrong with it (empty, cut short, damaged, not what its name says) becomes a
+    `ValueError` of one sentence, also where that is noticed only while it is read in the block.
+    """
     name = repr(str(path))
     with _readable(path) as raw:
         head = raw.read(4)
@@ -174,7 +208,7 @@ def opened(path: Path) -> Iterator[ByteStream]:
         if kind is not None:
             data = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), kind)
         try:
-            yield ByteStream(raw, io.BufferedReader(data, 1 << 18))
+            yield InputStream(path, raw, io.BufferedReader(data, 1 << 18))
         except OSError as problem:
             if kind is None or problem.errno is not None:
                 raise
@@ -189,25 +223,8 @@ def sha256_of(path: Path) -> str:
 
 
 def _readable(path: Path) -> io.BufferedReader:
+    """An open file; one that cannot be opened is refused in one sentence."""
     try:
         return path.open("rb")
     except OSError as problem:
         raise ValueError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None
-
-
-def text_lines(stream: ByteStream, path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, with their ends; anything else is refused by line number."""
-    head = stream.data.peek(4096)[:4096]
-    if not head:
-        raise ValueError(f"{str(path)!r} is empty")
-    if b"\0" in head:
-        raise ValueError(f"{str(path)!r} is binary (or UTF-16): what is read as text must be UTF-8")
-    for number, raw in enumerate(stream.data, 1):
-        try:
-            line = raw.decode()
-        except UnicodeDecodeError as problem:
-            raise ValueError(
-                f"line {number} of {str(path)!r} is not UTF-8: byte 0x{raw[problem.start]:02x} at"
-                f" position {problem.start + 1}"
-            ) from None
-        yield line.removeprefix("\ufeff") if number == 1 else line

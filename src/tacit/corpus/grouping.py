@@ -8,6 +8,7 @@ changes the order of a user's texts.  Caps are applied to one user at a time for
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import sys
@@ -101,13 +102,26 @@ class Block(NamedTuple):
 
 
 class Spool:
-    """Takes records in any order and keeps them in a file; raw ids do not reach the disk."""
+    """Takes records in any order, keeps them on disk, and gives them back as whole users.
 
-    def __init__(self, path: Path, salt: bytes, held_out_fraction: float) -> None:
-        self.path, self._salt = path, salt
-        self._held_out_below = hashing.threshold(held_out_fraction)
+    Raw ids do not reach the disk.  `add` all records, `close`, then iterate over `users`.
+
+    scratch: a folder for its files.
+    salt: what user ids are hashed with.
+    memory_limit: the memory to sort in, such as '2GiB'; the rest goes to `scratch`.
+    """
+
+    def __init__(
+        self, scratch: Path, salt: bytes, options: UserOptions, memory_limit: str, threads: int
+    ) -> None:
+        if not threads >= 1:
+            raise ValueError(f"threads must be at least 1, got {threads}")
+        self._memory, self._threads = _parse_size(memory_limit), threads
+        self._scratch, self._salt, self._options = scratch, salt, options
+        self._held_out_below = hashing.threshold(options.held_out_fraction)
+        self._path = scratch / "rows.parquet"
         self._writer = pq.ParquetWriter(
-            path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
+            self._path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
         )
         self._users: dict[str, tuple[bytes, int, int, bytes]] = {}
         self._chunk: list[tuple[Any, ...]] = []
@@ -118,7 +132,7 @@ class Spool:
         """Keep a record: one text, or several that stay in this order."""
         key, head, tail, hashed = self._hashes(user)
         encoded = [text.encode() for text in texts]
-        draw = hashing.record_draw(key, encoded)
+        draw = _record_draw(key, encoded)
         number = None if order is None else _number(order)
         below = self._held_out_below
         for position, (text, data) in enumerate(zip(texts, encoded, strict=True)):
@@ -143,11 +157,12 @@ class Spool:
                 self._users.clear()
             key = hashing.user_key(user)
             head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-            hashed = hashing.hashed_id(self._salt, user) + hashing.folded_id(user)
+            hashed = hashing.hashed_id(self._salt, user) + _folded_id(user)
             hashes = self._users[user] = (key, head, tail, hashed)
         return hashes
 
     def _flush(self) -> None:
+        """Write the records collected so far as one row group."""
         if not self._chunk:
             return
         columns = zip(*self._chunk, strict=True)
@@ -159,8 +174,81 @@ class Spool:
         self._chunk = []
         self._chunk_bytes = 0
 
+    def users(self) -> Iterator[tuple[Block, int]]:
+        """Whole users in ascending order of their keys, capped, and the rows they were made of.
+
+        The rows on disk are removed before the last block is passed on.
+        """
+        waiting: list[Any] = []  # rows of users of whom more may come
+        for batch in self._sorted_rows():
+            if not len(batch):
+                continue
+            if waiting and _key(batch, -1) == _key(waiting[-1], -1):
+                waiting.append(batch)  # nothing but more of the same user
+                continue
+            table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
+            last = int(_starts(table)[-1])
+            if last:
+                yield _block(table.slice(0, last), self._options), last
+            waiting = table.slice(last).combine_chunks().to_batches()
+        self._path.unlink()  # the disk may be small, and the tables are about to be made
+        if waiting:
+            table = pa.Table.from_batches(waiting).combine_chunks()
+            yield _block(table, self._options), len(table)
+
+    def _sorted_rows(self) -> Iterator[Any]:
+        """The rows in their order, as record batches of a bounded size."""
+        rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * self.rows // max(self.bytes, 1)))
+        config: dict[str, Any] = {
+            "memory_limit": f"{self._memory}B",
+            "temp_directory": str(self._scratch),
+            "threads": self._threads,
+            "arrow_large_buffer_size": True,
+        }
+        for bucket in self._buckets():
+            with duckdb.connect(config=config) as database:
+                database.execute("SET enable_progress_bar = false")
+                database.register("bucket", bucket)
+                result: Any = database.sql(_SORTED).to_arrow_reader(rows)
+                yield from result
+
+    def _buckets(self) -> Iterator[pa.Table]:
+        """The rows in parts that can be sorted in memory, by ranges of the key: first things first.
+
+        DuckDB sorts out of core, but not rows of text that are much more than its memory: it fails
+        to pin them in the last merge.  So the rows are dealt to files by the head of their key.
+        """
+        count = -(-self.bytes * _SORT_MEMORY // self._memory)
+        bits = min(_MOST_BUCKET_BITS, max(0, count - 1).bit_length())
+        if not bits:
+            yield pq.read_table(self._path)
+            return
+        paths = [self._scratch / f"bucket-{number:03}" for number in range(1 << bits)]
+        compressed = pa.ipc.IpcWriteOptions(compression="lz4")
+        with ExitStack() as stack:
+            rows = stack.enter_context(pq.ParquetFile(self._path))
+            files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
+            writers = [
+                stack.enter_context(pa.ipc.new_stream(file, _SCHEMA, options=compressed))
+                for file in files
+            ]
+            for group in range(rows.num_row_groups):
+                table = rows.read_row_group(group)
+                bucket = table.column("key_head").to_numpy() >> np.uint64(64 - bits)
+                order = np.argsort(bucket, kind="stable")
+                table = table.take(pa.array(order))
+                ends = np.searchsorted(bucket[order], np.arange((1 << bits) + 1))
+                for writer, (start, end) in zip(writers, pairwise(ends.tolist()), strict=True):
+                    if end > start:
+                        writer.write_table(table.slice(start, end - start))
+        for path in paths:
+            with pa.OSFile(str(path)) as file:
+                yield pa.ipc.open_stream(file).read_all()
+            path.unlink()
+
 
 def _number(order: str) -> float | None:
+    """The value of an order column as a number, or None if it is none."""
     try:
         value = float(order)
     except ValueError:
@@ -168,7 +256,7 @@ def _number(order: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def parse_size(memory_limit: str) -> int:
+def _parse_size(memory_limit: str) -> int:
     """The bytes of a size such as '2GiB'; what DuckDB would not understand is refused."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
     if match is None:
@@ -177,80 +265,25 @@ def parse_size(memory_limit: str) -> int:
     return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(unit)))
 
 
-def grouped(
-    spool: Spool, options: UserOptions, scratch: Path, memory_limit: str, threads: int
-) -> Iterator[tuple[Block, int]]:
-    """Whole users in ascending order of their keys, capped; and how many rows they were made of."""
-    waiting: list[Any] = []  # rows of users of whom more may come
-    for batch in _sorted_rows(spool, scratch, memory_limit, threads):
-        if not len(batch):
-            continue
-        if waiting and _key(batch, -1) == _key(waiting[-1], -1):
-            waiting.append(batch)  # nothing but more of the same user
-            continue
-        table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
-        last = int(_starts(table)[-1])
-        if last:
-            yield _block(table.slice(0, last), options), last
-        waiting = table.slice(last).combine_chunks().to_batches()
-    if waiting:
-        table = pa.Table.from_batches(waiting).combine_chunks()
-        yield _block(table, options), len(table)
+def _folded_id(raw_id: str) -> bytes:
+    """8 bytes that are the same for ids that differ in case or in blanks only."""
+    same = "".join(raw_id.split()).casefold()
+    return hashlib.blake2b(same.encode(), digest_size=8).digest()
 
 
-def _sorted_rows(spool: Spool, scratch: Path, memory_limit: str, threads: int) -> Iterator[Any]:
-    """The rows of a spool in their order, as record batches of a bounded size."""
-    rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * spool.rows // max(spool.bytes, 1)))
-    config: dict[str, Any] = {
-        "memory_limit": memory_limit,
-        "temp_directory": str(scratch),
-        "threads": threads,
-        "arrow_large_buffer_size": True,
-    }
-    for bucket in _buckets(spool, scratch, parse_size(memory_limit)):
-        with duckdb.connect(config=config) as database:
-            database.execute("SET enable_progress_bar = false")
-            database.register("bucket", bucket)
-            result: Any = database.sql(_SORTED).to_arrow_reader(rows)
-            yield from result
+def _record_draw(key: bytes, texts: Sequence[bytes]) -> int:
+    """64 bits from (user, record), by which a user's records are ordered.
 
-
-def _buckets(spool: Spool, scratch: Path, memory: int) -> Iterator[pa.Table]:
-    """The rows in parts that can be sorted in memory, by ranges of the key: first things first.
-
-    DuckDB sorts out of core, but not rows of text that are much more than its memory: it fails
-    to pin them in the last merge.  So the rows are dealt to files by the head of their key.
+    Records come in no order of their own, and an order by alphabet would make "the first n" of a
+    cap a biased choice; this order depends on nothing but the user and the record.
     """
-    count = -(-spool.bytes * _SORT_MEMORY // memory)
-    bits = min(_MOST_BUCKET_BITS, max(0, count - 1).bit_length())
-    if not bits:
-        yield pq.read_table(spool.path)
-        return
-    paths = [scratch / f"bucket-{number:03}" for number in range(1 << bits)]
-    compressed = pa.ipc.IpcWriteOptions(compression="lz4")
-    with ExitStack() as stack:
-        rows = stack.enter_context(pq.ParquetFile(spool.path))
-        files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
-        writers = [
-            stack.enter_context(pa.ipc.new_stream(file, _SCHEMA, options=compressed))
-            for file in files
-        ]
-        for group in range(rows.num_row_groups):
-            table = rows.read_row_group(group)
-            bucket = table.column("key_head").to_numpy() >> np.uint64(64 - bits)
-            order = np.argsort(bucket, kind="stable")
-            table = table.take(pa.array(order))
-            ends = np.searchsorted(bucket[order], np.arange((1 << bits) + 1))
-            for writer, (start, end) in zip(writers, pairwise(ends.tolist()), strict=True):
-                if end > start:
-                    writer.write_table(table.slice(start, end - start))
-    for path in paths:
-        with pa.OSFile(str(path)) as file:
-            yield pa.ipc.open_stream(file).read_all()
-        path.unlink()
+    sized = [part for text in texts for part in (len(text).to_bytes(8, "big"), text)]
+    digest = hashlib.sha256(b"".join([b"tacit corpus texts\0", key, *sized])).digest()
+    return int.from_bytes(digest[:8], "big")
 
 
 def _key(batch: Any, row: int) -> tuple[int, int]:
+    """The user's key in a row, as two numbers."""
     row %= len(batch)
     return batch.column(0)[row].as_py(), batch.column(1)[row].as_py()
 
@@ -265,7 +298,11 @@ def _starts(table: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _block(table: pa.Table, options: UserOptions) -> Block:
-    """Apply the least and the most per user; every figure here is within one user."""
+    """Sorted rows of whole users as a block, with the least and the most per user applied.
+
+    Every figure here is within one user: users below the least are left out, and of the others the
+    first texts are kept up to the most texts and the most words, the last of them cut.
+    """
     most_texts = options.max_texts or sys.maxsize
     most_words = options.max_words or sys.maxsize
     starts = _starts(table)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +33,6 @@ def hashed_id(salt: bytes, raw_id: str) -> bytes:
     return hmac.digest(salt, raw_id.encode(), "sha256")[:16]
 
 
-def folded_id(raw_id: str) -> bytes:
-    """8 bytes that are the same for ids that differ in case or in blanks only."""
-    same = "".join(raw_id.split()).casefold()
-    return hashlib.blake2b(same.encode(), digest_size=8).digest()
-
-
 def threshold(fraction: float) -> int:
     """The bound below which this fraction of all 64-bit draws lies."""
     return min(math.ceil(fraction * 2**64), 2**64)
@@ -51,17 +44,6 @@ def is_test(key: bytes, fraction: float) -> bool:
     The draw is the head of the key, by which users are ordered: test users come first.
     """
     return int.from_bytes(key[:8], "big") < threshold(fraction)
-
-
-def record_draw(key: bytes, texts: Sequence[bytes]) -> int:
-    """64 bits from (user, record), by which a user's records are ordered.
-
-    Records come in no order of their own, and an order by alphabet would make "the first n" of a
-    cap a biased choice; this order depends on nothing but the user and the record.
-    """
-    sized = [part for text in texts for part in (len(text).to_bytes(8, "big"), text)]
-    digest = hashlib.sha256(b"".join([b"tacit corpus texts\0", key, *sized])).digest()
-    return int.from_bytes(digest[:8], "big")
 
 
 def held_out_draw(key: bytes, text: bytes) -> int:

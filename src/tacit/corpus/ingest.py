@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,11 +21,11 @@ import numpy.typing as npt
 
 from tacit.corpus import hashing, installation, people
 from tacit.corpus.files import input_files, sha256_of
-from tacit.corpus.grouping import Block, Spool, UserOptions, grouped, parse_size
-from tacit.corpus.readers import Columns, Reader, Record
-from tacit.corpus.sketches import Lines, LineSketchMaker, SketchMaker
+from tacit.corpus.grouping import Block, Spool, UserOptions
+from tacit.corpus.readers import Reader, Record
+from tacit.corpus.sketches import LineSketch, LineSketchMaker, SketchMaker
 from tacit.corpus.store import Corpus
-from tacit.corpus.writer import CorpusWriter, move_in, workspace
+from tacit.corpus.writer import CorpusWriter, output_folder
 
 Report = Callable[[str, int, int, int], None]  # the step, how much of it is done, of how much, rows
 _Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
@@ -77,10 +78,9 @@ def ingest(
         Path(out), options, salt, skip_bad_rows, True, new_people, memory_limit, threads, report
     )
     files = input_files(inputs, format)
-    columns = Columns(user_column, text_column, order_column)
 
     def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
-        reader = Reader(columns, scratch, quotes, whole_files)
+        reader = Reader(user_column, text_column, order_column, scratch, quotes, whole_files)
         done = 0
         for file in files:
             name = repr(str(file.path))
@@ -147,9 +147,6 @@ class _Job:
     report: Report
 
     def __post_init__(self) -> None:
-        if not self.threads >= 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
-        parse_size(self.memory_limit)
         if self.salt is not None and not re.fullmatch(r"[0-9a-fA-F]{32}", self.salt):
             raise ValueError(f"salt must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits")
         self._salt = bytes.fromhex(self.salt or secrets.token_hex(hashing.SALT_BYTES))
@@ -160,16 +157,18 @@ class _Job:
 
         `facts` are what corpus.json says of the input besides what is counted here.
         """
-        with workspace(self.out) as work:
-            spool = Spool(work / "rows.parquet", self._salt, self._options.held_out_fraction)
-            facts = facts | self._spool(read(work), total, spool)
+        with output_folder(self.out) as folder:
+            scratch = folder / "scratch"
+            scratch.mkdir()
+            spool = Spool(scratch, self._salt, self._options, self.memory_limit, self.threads)
+            facts = facts | self._spool(read(scratch), total, spool)
             digests = [{"name": path.name, "sha256": sha256_of(path)} for path in inputs]
-            writer = CorpusWriter(work / "corpus", work / "columns")
+            writer = CorpusWriter(folder, scratch)
             try:
-                self._write(writer, spool, facts, digests, work / "scratch")
+                self._write(writer, spool, facts, digests)
             finally:
                 writer.close()
-            move_in(writer.path, self.out)
+            shutil.rmtree(scratch)
         return Corpus.open(self.out)
 
     def _spool(
@@ -213,15 +212,13 @@ class _Job:
         spool: Spool,
         facts: dict[str, Any],
         inputs: list[dict[str, str]],
-        scratch: Path,
     ) -> None:
         """Write all users, find out who they are, and finish the corpus directory."""
         options, census = self._options, _Census(self._salt, self.about_people)
-        scratch.mkdir()
         self.report("sorting", 0, spool.rows, spool.rows)
         below = hashing.threshold(options.test_fraction)
         done = test_users = 0
-        for block, used in grouped(spool, options, scratch, self.memory_limit, self.threads):
+        for block, used in spool.users():
             writer.append(block)
             census.add(block)
             # Draws have 64 bits and the bound may be 2^64: that cannot be compared in uint64.
@@ -229,7 +226,6 @@ class _Job:
             test_users += int(is_test.sum())
             done += used
             self.report("writing", done, spool.rows, spool.rows)
-        spool.path.unlink()  # the disk may be small, and the tables are about to be made
         if not writer.counts["users"]:
             raise ValueError(
                 f"no user has at least {options.min_texts} texts and {options.min_words} words,"
@@ -252,7 +248,7 @@ class _Job:
                 "overlaps": known.overlaps,
                 "about_people": self.about_people,
             },
-            census.lines.finish(),
+            census.lines(),
         )
 
 
@@ -262,25 +258,25 @@ class _Census:
     def __init__(self, salt: bytes, about_people: bool) -> None:
         self._about_people = about_people
         self._folded: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
-        self.lines = LineSketchMaker(salt)  # for the corpus to keep
-        if about_people:  # generated users need no installation to remember them
-            secret = installation.secret()
-            self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
-            self._known_lines = LineSketchMaker(secret)
+        # Generated users need no installation to remember them.
+        secret = installation.secret() if about_people else b""
+        self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
+        self._lines = LineSketchMaker(salt, secret) if about_people else LineSketchMaker(salt)
 
     def add(self, block: Block) -> None:
         """Take a block."""
         self._folded.append(block.folded)
-        lines = Lines.of(block.text, block.text_ends)
-        self.lines.add(lines)
-        if not self._about_people:
-            return
-        keys, size = block.keys.astype(">u8").tobytes(), hashing.KEY_BYTES
-        self._ids.add(keys[i : i + size] for i in range(0, len(keys), size))
-        # An export names users by their hashed ids: if it is ingested, they are known by those.
-        ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
-        self._exported.add(map(hashing.user_key, ids))
-        self._known_lines.add(lines)
+        self._lines.add(block.text, block.text_ends)
+        if self._about_people:
+            keys, size = block.keys.astype(">u8").tobytes(), hashing.KEY_BYTES
+            self._ids.add(keys[i : i + size] for i in range(0, len(keys), size))
+            # An export names users by their hashed ids: ingested again, they are known by those.
+            ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
+            self._exported.add(map(hashing.user_key, ids))
+
+    def lines(self) -> LineSketch:
+        """A sample of lines for the corpus to keep, under its salt."""
+        return self._lines.finish()[0]
 
     def lookalikes(self) -> int:
         """The number of ids that differ from another one in case or blanks only."""
@@ -296,6 +292,6 @@ class _Census:
         return people.recognise(
             [self._ids.finish(), self._exported.finish()],
             inputs=inputs,
-            lines=self._known_lines.finish(),
+            lines=self._lines.finish()[1],
             new_people=new_people,
         )

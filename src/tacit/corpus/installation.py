@@ -18,17 +18,17 @@ from tacit.privacy import durable
 SECRET_BYTES = 32
 
 
-def state_path() -> Path:
-    """Where the state folder is, or would be; nothing is made."""
-    if own := os.environ.get("TACIT_STATE"):
-        return Path(own)
+def state_folder(*, create: bool = True) -> Path:
+    """The state folder, made on first use and readable by its owner only.
+
+    Without `create` it is where the folder is or would be, and nothing is made.
+    """
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
-
-
-def state_folder() -> Path:
-    """The state folder, made on first use and readable by its owner only."""
-    path = state_path()
+    path = (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
+    if own := os.environ.get("TACIT_STATE"):
+        path = Path(own)
+    if not create:
+        return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):

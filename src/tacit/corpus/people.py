@@ -207,20 +207,22 @@ def known_group(people: str) -> Group | None:
 
 def known_groups() -> list[Group]:
     """All groups that were not merged into others, in the order in which they were made."""
-    path = installation.state_path() / "people"
+    path = installation.state_folder(create=False) / "people"
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     groups = [_read(name) for name in names if re.fullmatch(r"[0-9a-f]{16}", name)]
     return sorted((group for group in groups if group), key=lambda group: group.number)
 
 
 def _next(groups: Sequence[Group]) -> int:
+    """The number of the group that is made next."""
     return 1 + max((group.number for group in groups), default=0)
 
 
 def _folder(people: str) -> Path:
+    """The folder of an id, whether it exists or not; what is no id is refused."""
     if not re.fullmatch(r"[0-9a-f]{16}", people):
         raise ValueError(f"people must be 16 hexadecimal digits, got {people!r}")
-    return installation.state_path() / "people" / people
+    return installation.state_folder(create=False) / "people" / people
 
 
 @contextmanager
@@ -261,6 +263,7 @@ def _read(people: str) -> Group | None:
 
 
 def _write_group(group: Group) -> None:
+    """Write a group's people.json."""
     data = {
         "number": group.number,
         "sketches": [sketch.as_json() for sketch in group.sketches],

@@ -139,7 +139,12 @@ def least_epsilon(composition: Composition, delta: float) -> float:
 
 @dataclass(frozen=True)
 class PeoplesBudget:
-    """The most that all runs on these people may cost together."""
+    """The most that all runs on these people may cost together.
+
+    Guarantee: as long as it stands, all counted releases on these people together satisfy
+    (epsilon, delta)-differential privacy for its unit and adjacency.  Runs that cannot be counted
+    on these terms (seeded, without noise, on mixed texts, of another unit) are not allowed at all.
+    """
 
     epsilon: float
     delta: float
@@ -180,10 +185,12 @@ class PeoplesBudget:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """As data for JSON, from which `from_json` makes it again."""
         return {**vars(self), "adjacency": self.adjacency.value}
 
     @classmethod
     def from_json(cls, data: Any) -> PeoplesBudget:
+        """From what `to_json` gave; anything else is refused."""
         checks.fields_of("a budget", data, cls)
         return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
 
@@ -311,6 +318,7 @@ class Joint:
 
 
 def _why_not_added(kinds: Sequence[Terms]) -> str:
+    """Why epsilons on different terms have no sum."""
     units = sorted({unit for unit, _ in kinds}, reverse=True)
     if len(units) > 1:
         return f"a {units[1]}-level epsilon does not add to a {units[0]}-level one"

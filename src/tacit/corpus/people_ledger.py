@@ -71,11 +71,16 @@ class _Record:
 
     @property
     def budget(self) -> PeoplesBudget | None:
+        """The budget declared last."""
         return self.budgets[-1] if self.budgets else None
 
 
 class PeopleLedger:
-    """The ledger in a group's folder; a group without one has spent nothing yet."""
+    """The ledger in a group's folder; a group without one has spent nothing yet.
+
+    Several processes may hold it at once.  Each call reads what others have appended since, under
+    a lock; a call that writes holds the lock alone from its checks to its last synced byte.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
@@ -216,6 +221,7 @@ class PeopleLedger:
         record.size += len(record.last)
 
     def _take_row(self, row: dict[str, Any]) -> None:
+        """Remember what a line says, of whichever of the four kinds it is."""
         match row:
             case {"budget": budget}:
                 self._record.budgets.append(PeoplesBudget.from_json(budget))
@@ -282,6 +288,7 @@ class PeopleLedger:
             raise
 
     def _append_lines(self, fd: int, run: str, lines: Sequence[bytes]) -> None:
+        """Add lines of a run's own ledger, each inside a line of this one."""
         self._append(fd, [{"run": run, "line": json.loads(line)} for line in lines])
 
     def declare(self, budget: PeoplesBudget) -> None:
@@ -335,7 +342,11 @@ class PeopleLedger:
     def charging(
         self, ledger: Ledger, releases: Sequence[Charge]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
-        """See `privacy.ledger.Witness`."""
+        """Take a run's charge, or refuse it; see `privacy.ledger.Witness`.
+
+        The file stays locked until the charge is in both ledgers, so charges of several runs, in
+        several processes, are taken one after the other and never exceed the budget together.
+        """
         run = ledger.header.run_id
         with self._locked() as fd:
             known = self._record.runs.get(run)

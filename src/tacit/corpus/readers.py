@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit.corpus.files import COMPRESSED, ByteStream, InputFile, opened, text_lines
+from tacit.corpus.files import COMPRESSED, InputFile, InputStream, opened
 
 # The first of these that a file has, in any case, is taken for the column of the user, the text.
 _USER_NAMES = (
@@ -44,24 +44,6 @@ class Record(NamedTuple):
     texts: Sequence[str | None]
     order: str | None
     line: int
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of columns; None means: guess (or, for the order, none)."""
-
-    user: str | None = None
-    text: str | None = None
-    order: str | None = None
-
-    def among(self, names: Sequence[str], path: Path) -> Columns:
-        """The columns of a file with these names; guesses become names."""
-        user = _column("user", self.user, _USER_NAMES, names, path)
-        text = _column("text", self.text, _TEXT_NAMES, names, path)
-        if user == text:
-            raise ValueError(f"user_column and text_column are both {user!r}")
-        order = self.order and _column("order", self.order, [], names, path)
-        return Columns(user, text, order)
 
 
 def _column(
@@ -90,13 +72,17 @@ def _column(
 class Reader:
     """Reads the records of files of one format, one file after the other.
 
+    user, text, order: names of columns; without a name the columns of the user and the text are
+        guessed from the first file, and there is no order.
     scratch: a folder to unpack a compressed Parquet file in.
     quotes: whether quotes in delimited text enclose a field; else they are part of the text.
     whole_files: whether a text file is one text; else each of its lines is one.
     position: how far in the file on disk the reader has got, in bytes.
     """
 
-    columns: Columns
+    user: str | None
+    text: str | None
+    order: str | None
     scratch: Path
     quotes: bool = True
     whole_files: bool = False
@@ -115,16 +101,20 @@ class Reader:
                     yield record
             self.position = file.size
 
-    def _from_lines(self, file: InputFile, stream: ByteStream) -> Iterator[Record]:
-        lines = text_lines(stream, file.path)
+    def _from_lines(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
+        """The records of a file that is read line by line: all formats but Parquet."""
+        lines = stream.lines()
         if file.format == "jsonl":
             return self._json(file.path, lines)
         if file.format == "text":
             return self._text(file, lines)
         return self._csv(file.path, lines, "," if file.format == "csv" else "\t")
 
-    def _choose(self, names: list[str], path: Path, exact: bool) -> Columns:
-        """The columns to read; `exact` refuses a file with other columns than the first one."""
+    def _choose(self, names: list[str], path: Path, exact: bool) -> list[str]:
+        """The columns of the user, the text and perhaps the order in a file with these columns.
+
+        `exact` refuses a file with other columns than the first one.
+        """
         if self._first is None:
             self._first = (names, path)
         elif exact and set(self._first[0]) != set(names):
@@ -134,10 +124,16 @@ class Reader:
                 f" them has {', '.join(map(repr, odd))}"
             )
         # Guesses are made once: all files are read by the columns of the first.
-        self.columns = self.columns.among(names, path)
-        return self.columns
+        self.user = _column("user", self.user, _USER_NAMES, names, path)
+        self.text = _column("text", self.text, _TEXT_NAMES, names, path)
+        if self.user == self.text:
+            raise ValueError(f"user_column and text_column are both {self.user!r}")
+        if self.order is None:
+            return [self.user, self.text]
+        return [self.user, self.text, _column("order", self.order, [], names, path)]
 
     def _csv(self, path: Path, lines: Iterator[str], delimiter: str) -> Iterator[Record]:
+        """Delimited text with a header; every row must have as many fields as the header."""
         csv.field_size_limit(_MOST_FIELD_BYTES)
         rows = csv.reader(
             lines,
@@ -152,9 +148,7 @@ class Reader:
         )
         try:
             header = next((row for row in rows if row), [])
-            columns = self._choose(header, path, exact=True)
-            user, text = header.index(str(columns.user)), header.index(str(columns.text))
-            order = None if columns.order is None else header.index(columns.order)
+            user, text, *order = map(header.index, self._choose(header, path, exact=True))
             for row in rows:
                 if not row:
                     continue
@@ -163,7 +157,7 @@ class Reader:
                         f"line {rows.line_num} of {str(path)!r} has {len(row)} fields, and the"
                         f" header has {len(header)}: {hint}"
                     )
-                value = None if order is None else row[order] or None
+                value = (row[order[0]] or None) if order else None
                 yield Record(row[user], (row[text],), value, rows.line_num)
         except csv.Error as problem:
             raise ValueError(
@@ -171,6 +165,10 @@ class Reader:
             ) from None
 
     def _json(self, path: Path, lines: Iterator[str]) -> Iterator[Record]:
+        """JSON Lines: an object per line, whose text may be a list of texts.
+
+        Objects need not have the same fields: the columns are those of the first hundred.
+        """
         objects = _objects(path, lines)
         sample = list(islice(objects, _SAMPLE))
         if not sample:
@@ -178,11 +176,10 @@ class Reader:
         names = list(dict.fromkeys(name for _, value in sample for name in value))
         columns = self._choose(names, path, exact=False)
         for line, value in chain(sample, objects):
-            user, text = value.get(str(columns.user)), value.get(str(columns.text))
-            order = None if columns.order is None else value.get(columns.order)
-            yield _checked(user, text, order, line, f"line {line} of {str(path)!r}")
+            yield _checked(map(value.get, columns), line, f"line {line} of {str(path)!r}")
 
-    def _parquet(self, file: InputFile, stream: ByteStream) -> Iterator[Record]:
+    def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
+        """A Parquet file, which may be compressed as a whole besides."""
         source = file.path
         if stream.data.peek(4)[:4] != b"PAR1" or file.path.suffix.lower() in COMPRESSED:
             # Parquet is read from its end, so what is compressed as a whole is unpacked.
@@ -203,22 +200,24 @@ class Reader:
                 source.unlink(missing_ok=True)
 
     def _parquet_rows(self, file: InputFile, source: Path) -> Iterator[Record]:
+        """The rows of `source`, which is the file or what was unpacked from it.
+
+        A column is read from all over the file, so the position is estimated by the rows.
+        """
         path, row = repr(str(file.path)), 0
         with pq.ParquetFile(source) as table:
             columns = self._choose(list(table.schema_arrow.names), file.path, exact=True)
-            names = [name for name in (columns.user, columns.text, columns.order) if name]
-            for batch in table.iter_batches(batch_size=4096, columns=names):
+            for batch in table.iter_batches(batch_size=4096, columns=columns):
                 self.position = file.size * row // table.metadata.num_rows
                 try:
-                    values = [batch.column(name).to_pylist() for name in names]
+                    values = [batch.column(name).to_pylist() for name in columns]
                 except UnicodeDecodeError:
                     raise ValueError(
                         f"rows {row + 1} to {row + len(batch)} of {path} are not all UTF-8"
                     ) from None
-                for user, text, *order in zip(*values, strict=True):
+                for one in zip(*values, strict=True):
                     row += 1
-                    where = f"row {row} of {path}"
-                    yield _checked(user, text, order[0] if order else None, row, where)
+                    yield _checked(one, row, f"row {row} of {path}")
 
     def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
         """A user's file: each line that is not blank is a text, in the order of the file."""
@@ -254,8 +253,12 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, 
         yield number, value
 
 
-def _checked(user: Any, text: Any, order: Any, line: int, where: str) -> Record:
-    """A record of values that may have any type: a user, a text or a list of them, an order."""
+def _checked(values: Iterable[Any], line: int, where: str) -> Record:
+    """A record of a user, a text or a list of them, and perhaps an order, if they have that type.
+
+    `where` names the record in what is refused.
+    """
+    user, text, *order = values
     if user is not None and (isinstance(user, bool) or not isinstance(user, (str, int))):
         raise ValueError(
             f"{where} has a user of type {type(user).__name__}: it must be text or a whole number"
@@ -272,4 +275,5 @@ def _checked(user: Any, text: Any, order: Any, line: int, where: str) -> Record:
         "".join([name or "", *(value for value in texts if value)]).encode()
     except UnicodeEncodeError:
         raise ValueError(f"{where} is not UTF-8: it has half of a surrogate pair") from None
-    return Record(name, texts, None if order is None else str(order), line)
+    value = order[0] if order else None
+    return Record(name, texts, None if value is None else str(value), line)

@@ -114,7 +114,7 @@ class SketchMaker:
 
 
 @dataclass(frozen=True)
-class Lines:
+class _Lines:
     """Where in some bytes the lines are that may count: stripped, and not too short."""
 
     octets: npt.NDArray[np.uint8]
@@ -122,7 +122,7 @@ class Lines:
     ends: Numbers
 
     @classmethod
-    def of(cls, data: Any, text_ends: Numbers) -> Lines:
+    def of(cls, data: Any, text_ends: Numbers) -> _Lines:
         """The lines of texts that lie one after the other in UTF-8, each up to its end."""
         octets = np.frombuffer(data, np.uint8) if len(data) else np.zeros(0, np.uint8)
         starts, ends = np.concatenate([[0], text_ends[:-1]]), text_ends
@@ -213,31 +213,35 @@ class LineSketch:
 
 
 class LineSketchMaker:
-    """Makes a sketch of texts that come a block at a time, in memory that does not grow."""
+    """Makes a sketch of texts that come a block at a time, in memory that does not grow.
 
-    def __init__(self, key: bytes, size: int = LINES_KEPT) -> None:
-        self._key, self._size = key, size
-        self._hashes: dict[bytes, int] = {}
-        self._last = _LAST  # no line with a higher rank is among the lowest so far
+    Several keys give as many sketches of the same lines, which are looked for only once.
+    """
 
-    def add(self, lines: Lines) -> None:
-        """Take some lines."""
-        new: dict[bytes, int] = {}
-        highest = 0
-        for rank, line in lines.lowest(self._key, self._last):
-            # They come in ascending order: no more than `size` can be kept, but for equal ranks.
-            if len(new) >= self._size and rank > highest:
-                break
-            new[_hash(line, self._key)] = highest = rank
-        self._hashes |= new
-        if len(self._hashes) > self._size:
-            self._hashes = dict(_smallest(self._hashes, self._size).hashes)
-        if len(self._hashes) == self._size:
-            self._last = max(self._hashes.values())
+    def __init__(self, *keys: bytes, size: int = LINES_KEPT) -> None:
+        self._size = size
+        self._hashes: dict[bytes, dict[bytes, int]] = {key: {} for key in keys}
+        self._last = dict.fromkeys(keys, _LAST)  # lines with higher ranks are not among the lowest
 
-    def finish(self) -> LineSketch:
-        """The sketch of all lines taken."""
-        return _smallest(self._hashes, self._size)
+    def add(self, data: Any, text_ends: Numbers) -> None:
+        """Take texts that lie one after the other in UTF-8, each up to its end."""
+        lines = _Lines.of(data, text_ends)
+        for key, hashes in self._hashes.items():
+            new: dict[bytes, int] = {}
+            highest = 0
+            for rank, line in lines.lowest(key, self._last[key]):
+                # They come in ascending order: at most `size` can be kept, but for equal ranks.
+                if len(new) >= self._size and rank > highest:
+                    break
+                new[_hash(line, key)] = highest = rank
+            kept = dict(_smallest({**hashes, **new}, self._size).hashes)
+            self._hashes[key] = kept
+            if len(kept) == self._size:
+                self._last[key] = max(kept.values())
+
+    def finish(self) -> list[LineSketch]:
+        """The sketches of all lines taken, one for each key."""
+        return [_smallest(hashes, self._size) for hashes in self._hashes.values()]
 
 
 def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str]) -> list[int]:
@@ -246,7 +250,7 @@ def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str
     source = iter(lines)
     while batch := list(islice(source, _BATCH)):
         data = "\n".join(batch).encode(errors="surrogatepass")
-        block = Lines.of(data, np.array([len(data)]))
+        block = _Lines.of(data, np.array([len(data)]))
         for (sketch, key), hits in zip(samples, seen, strict=True):
             last = max(sketch.hashes.values(), default=0)
             hashes = (_hash(line, key) for _, line in block.lowest(key, last))
@@ -255,9 +259,11 @@ def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str
 
 
 def _smallest(hashes: Mapping[bytes, int], size: int) -> LineSketch:
+    """The sketch that keeps the `size` lines of the lowest ranks."""
     rows = sorted((rank, hashed) for hashed, rank in hashes.items())[:size]
     return LineSketch({hashed: rank for rank, hashed in rows}, size)
 
 
 def _hash(line: bytes, key: bytes) -> bytes:
+    """The keyed hash by which a line is kept."""
     return hashlib.blake2b(line, digest_size=16, key=key).digest()

@@ -60,7 +60,11 @@ _VALUES, _DATA = 1, 2  # Arrow's buffers: 0 marks nulls; text has its ends in 1 
 
 
 class Corpus(UserCorpus):
-    """All users of a corpus directory, test users first; `train` and `test` are the two parts."""
+    """All users of a corpus directory, test users first; `train` and `test` are the two parts.
+
+    Users are in ascending order of their keys (`corpus.hashing`), and the head of the key decides
+    who is a test user: so both parts are ranges of users.
+    """
 
     def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
         self.path = path

@@ -63,14 +63,19 @@ class SyntheticOptions:
 
 
 class SyntheticCorpus(UserCorpus):
-    """Users drawn from a fixed law; nothing is stored but the vocabulary."""
+    """Users drawn from a fixed law; nothing is stored but the vocabulary.
+
+    Splits go by the same hashes as in an ingested corpus, so that ingesting these users gives the
+    same test users and the same held-out texts.  They are about nobody: no claim about people is
+    made, and nothing is remembered of them.
+    """
 
     def __init__(self, options: SyntheticOptions | None = None) -> None:
         self.options = options or SyntheticOptions()
         ranks = np.arange(1, self.options.vocabulary + 1)
         weights = np.cumsum(1.0 / ranks)
         self._below = weights / weights[-1]
-        self._spelling = [spelling(rank) for rank in range(self.options.vocabulary)]
+        self._spelling = [_spelled(rank) for rank in range(self.options.vocabulary)]
         digest = hashlib.sha256(f"tacit synthetic {self.options.seed}".encode()).digest()
         self._key = np.frombuffer(digest[:8], "<u8")[0]
 
@@ -152,6 +157,7 @@ class SyntheticCorpus(UserCorpus):
 
     @cached_property
     def _is_test(self) -> Mask:
+        """For each user, whether it is a test user."""
         fraction = self.options.test_fraction
         marks = (
             hashing.is_test(hashing.user_key(self.raw_id(i)), fraction) for i in range(len(self))
@@ -201,7 +207,7 @@ class SyntheticCorpus(UserCorpus):
         return np.searchsorted(self._below, uniform, side="right").astype(np.int64)
 
 
-def spelling(rank: int) -> str:
+def _spelled(rank: int) -> str:
     """A made-up word for each rank: the more frequent, the shorter."""
     word = _SYLLABLES[rank % 100]
     while rank := rank // 100:

@@ -1,7 +1,7 @@
 """Writing a corpus directory, whole or not at all, from users that arrive a block at a time.
 
-The work is done in a hidden folder beside the output (`workspace`), of which nothing stays behind
-whatever happens; the finished directory gets its name last.  See `corpus.store` for its files.
+The work is done in a hidden folder beside the output (`output_folder`), of which nothing stays
+behind if it fails; the finished directory gets its name last.  See `corpus.store` for its files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +37,13 @@ class CorpusWriter:
 
     A table of one record batch has to be written at once.  Its columns are mapped into memory for
     that, not read: what they take of it the system can have back at any time.
+
+    path: the corpus directory, which exists and is empty but for `scratch`.
+    scratch: a folder for the raw files, to be removed afterwards.
     """
 
     def __init__(self, path: Path, scratch: Path) -> None:
-        self.path = path
-        path.mkdir(mode=0o700)  # people's text is for its owner only
-        scratch.mkdir()
-        self._scratch = scratch
+        self.path, self._scratch = path, scratch
         self._raw = {name: (scratch / name).open("wb") for name in _RAW}
         self._raw["text_ends"].write(bytes(8))
         self._text_bytes = 0
@@ -85,7 +84,10 @@ class CorpusWriter:
         self.counts["words"] += int(block.word_counts.sum())
 
     def finish(self, meta: Mapping[str, Any], lines: LineSketch) -> None:
-        """Write the tables, the lines and then corpus.json, and make all of it durable."""
+        """Write the tables, the lines and then corpus.json, and make all of it durable.
+
+        `meta` is what corpus.json says besides counts, fingerprint, sizes and digests.
+        """
         self.close()
         users, texts = self.counts["users"], self.counts["texts"]
         ids = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), users, [None, self._mapped("id")])
@@ -112,7 +114,6 @@ class CorpusWriter:
             "digests": {path.name: sha256_of(path) for path in [*tables, self.path / store.LINES]},
         }
         self._write_json(store.META, whole, indent=2)
-        durable.sync(self.path)
 
     def close(self) -> None:
         """Close the raw files; closing twice does nothing."""
@@ -128,6 +129,7 @@ class CorpusWriter:
         return digest.hexdigest()
 
     def _mapped(self, name: str) -> pa.Buffer:
+        """A raw file, mapped into memory."""
         return pa.py_buffer(np.memmap(self._scratch / name, np.uint8, "r"))
 
     def _write_table(self, name: str, schema: pa.Schema, columns: list[pa.Array]) -> None:
@@ -143,40 +145,29 @@ class CorpusWriter:
 
 
 @contextmanager
-def workspace(out: Path) -> Iterator[Path]:
-    """A folder `.<name>.partial` beside `out`; it is gone at the end, whatever happened.
+def output_folder(out: Path) -> Iterator[Path]:
+    """A folder `.<name>.partial` to fill, which becomes `out` when the block ends.
 
-    What a killed run left under that name is removed first; while another run holds it, this one
-    is refused.  Folders made on the way to `out` are removed again if nothing was put there.
+    If the block raises, nothing stays behind: folders made on the way to `out` are removed again
+    too.  What a killed run left under the hidden name is removed first; while another run holds
+    it, this one is refused.
     """
     if out.exists() or out.is_symlink():
         raise ValueError(f"{str(out)!r} exists already: choose another output, or remove it first")
     made = _made_parents(out)
-    work = out.with_name(f".{out.name}.partial")
-    lock = out.with_name(f".{out.name}.partial.lock")
     try:
-        with _locked(lock, out):
-            if work.exists():
-                shutil.rmtree(work)
-            work.mkdir(mode=0o700)
-            try:
-                with _disk_errors(out):
-                    yield work
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
-                lock.unlink(missing_ok=True)
+        with (
+            _locked(out),
+            _disk_errors(out),
+            durable.whole_folder(out, mode=0o700) as folder,  # people's text is for its owner only
+        ):
+            yield folder
+            if out.exists():
+                raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
     finally:
-        for folder in made:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-
-
-def move_in(folder: Path, out: Path) -> None:
-    """Give a finished folder its name."""
-    if out.exists():
-        raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
-    folder.rename(out)
-    durable.sync(out.parent)
+        for parent in made:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
 
 
 def _made_parents(out: Path) -> list[Path]:
@@ -198,7 +189,9 @@ def _made_parents(out: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(lock: Path, out: Path) -> Iterator[None]:
+def _locked(out: Path) -> Iterator[None]:
+    """Let no other process write `out` meanwhile."""
+    lock = durable.partial_path(out).with_suffix(".partial.lock")
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as problem:
@@ -206,18 +199,24 @@ def _locked(lock: Path, out: Path) -> Iterator[None]:
             f"cannot write beside {str(out)!r}: {problem.strerror or problem}"
         ) from None
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
+    try:
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(fd)
 
 
 @contextmanager
 def _disk_errors(out: Path) -> Iterator[None]:
-    """A full disk in one sentence, whichever library noticed it."""
+    """What goes wrong on the disk in one sentence, whichever library noticed it.
+
+    A full disk is reported by Python, Arrow and DuckDB in different ways, and DuckDB reports
+    Ctrl-C and a memory limit that is too small as errors of its own.
+    """
     try:
         yield
     except (duckdb.Error, OSError, RuntimeError) as problem:

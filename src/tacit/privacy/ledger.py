@@ -13,7 +13,7 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -43,8 +43,8 @@ class Charge:
     attempt: int
     event: Event
     plan_hash: str
-    note: str | None = None
-    estimator: str | None = None
+    note: str | None = field(default=None, kw_only=True)
+    estimator: str | None = field(default=None, kw_only=True)
 
 
 class Witness(Protocol):

@@ -2,6 +2,16 @@
 
 Of the pieces of a text 15% are chosen.  Of these, 80% are shown as [MASK], 10% as a random piece
 and 10% as they are; the model has to say what every chosen one was.
+
+The model begins with word vectors from how often pieces stand near each other.  With a window of w
+positions, c_ij counts how often piece j is within w of piece i, each time by 1 / distance.  The
+vectors are the left singular vectors of the positive pointwise mutual information
+
+    max(0, log p_ij / (p_i p_j^0.75))
+
+times the roots of the singular values (Levy, Goldberg and Dagan 2015, with their smoothing of
+contexts by 0.75).  They take seconds, and a model that is pre-trained for minutes only is ahead
+with them: its words have neighbours that mean something from the first step.
 """
 
 from __future__ import annotations
@@ -17,10 +27,11 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from tacit.public.steps import own_randomness
+from tacit.public.steps import batches_by_length, own_randomness
 from tacit.tokenizers.wordpiece import CLS, MASK, PAD, SEP, SPECIAL, PieceVocabulary
 
-_POOL = 50  # batches among which sequences of similar length are looked for
+_SMOOTHING = 0.75
+_SPARE = 16  # more dimensions than are kept, which the random projection needs to be accurate
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,7 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class Masking:
-    """Chooses pieces by torch's generator."""
+    """Chooses a share of the pieces by torch's generator, and hides them."""
 
     vocabulary: PieceVocabulary
     share: float = 0.15
@@ -44,8 +55,8 @@ class Masking:
         if not 0 < self.share < 1:
             raise ValueError(f"masked_share must be above 0 and below 1, got {self.share}")
 
-    def masked(self, pieces: Tensor) -> MaskedBatch:
-        """Of sequences [CLS] ... [SEP] with [PAD] after them, each with a piece of text in it."""
+    def hide(self, pieces: Tensor) -> MaskedBatch:
+        """Hide some of sequences [CLS] ... [SEP] [PAD], each with a piece of text in it."""
         padding, *ends = (self.vocabulary.id(name) for name in (PAD, CLS, SEP))
         is_frame = torch.isin(pieces, torch.tensor([padding, *ends]))
         draws = torch.rand(pieces.shape).masked_fill(is_frame, 2.0)
@@ -57,6 +68,18 @@ class Masking:
         inputs = pieces.clone()
         inputs[chosen] = torch.where(fate < 0.8, self.vocabulary.id(MASK), shown)
         return MaskedBatch(inputs, pieces != padding, chosen, targets)
+
+    def hide_all(
+        self, sequences: Sequences, *, batch: int = 64, seed: int = 0
+    ) -> list[MaskedBatch]:
+        """Hide the same pieces in the same way every time, so that figures compare."""
+        batches = []
+        for number, pieces in enumerate(sequences.in_order(batch)):
+            with own_randomness(seed, number):
+                batches.append(self.hide(pieces))
+        if not batches:
+            raise ValueError("there is no text to measure on: give at least one sequence")
+        return batches
 
     @cached_property
     def _plain(self) -> Tensor:
@@ -77,7 +100,7 @@ class Sequences:
     def of(
         cls, texts: Sequence[Sequence[int]], length: int, vocabulary: PieceVocabulary
     ) -> Sequences:
-        """No sequence has pieces of two texts."""
+        """The sequences of texts; no sequence has pieces of two texts."""
         if not length >= 3:
             raise ValueError(
                 f"length must be at least 3, for one piece and its frame, got {length}"
@@ -96,14 +119,14 @@ class Sequences:
 
     @property
     def pieces(self) -> int:
-        """Of text: [CLS] and [SEP] are not counted."""
+        """The number of pieces of text: [CLS] and [SEP] are not counted."""
         return int(self.lengths.sum()) - 2 * len(self)
 
     def counts(self, vocabulary: PieceVocabulary) -> npt.NDArray[np.int64]:
         """How often each piece is in the texts."""
-        found = np.bincount(self.ids.ravel(), minlength=len(vocabulary))
-        found[[vocabulary.id(name) for name in (PAD, CLS, SEP)]] = 0
-        return found
+        counts = np.bincount(self.ids.ravel(), minlength=len(vocabulary))
+        counts[[vocabulary.id(name) for name in (PAD, CLS, SEP)]] = 0
+        return counts
 
     def some(self, pieces: int, seed: int) -> Sequences:
         """As many at random as have this many pieces of text together, or all."""
@@ -114,75 +137,53 @@ class Sequences:
     def epoch(self, batch: int, seed: int, epoch: int) -> Iterator[Tensor]:
         """All in a random order, `batch` at a time, those of similar length together."""
         generator = np.random.default_rng((seed, epoch))
-        order = generator.permutation(len(self))
-        for start in range(0, len(order), _POOL * batch):
-            pool = order[start : start + _POOL * batch]
-            by_length = pool[np.argsort(self.lengths[pool], kind="stable")]
-            for place in generator.permutation(-(-len(pool) // batch)):
-                yield self.batch(by_length[place * batch : (place + 1) * batch])
+        return map(self._rows, batches_by_length(self.lengths, batch, generator))
 
     def in_order(self, batch: int) -> Iterator[Tensor]:
         """All, the shortest first."""
         order = np.argsort(self.lengths, kind="stable")
-        for start in range(0, len(order), batch):
-            yield self.batch(order[start : start + batch])
+        return (self._rows(order[at : at + batch]) for at in range(0, len(order), batch))
 
-    def batch(self, rows: npt.NDArray[np.int64]) -> Tensor:
+    def _rows(self, rows: npt.NDArray[np.int64]) -> Tensor:
         """Those rows, no wider than the longest of them needs."""
         return torch.from_numpy(self.ids[rows, : self.lengths[rows].max()].astype(np.int64))
 
-
-# Word vectors from how often pieces stand near each other, for a BERT to begin with.
-#
-# With a window of w places, c_ij counts how often piece j is within w of piece i, each time by
-# 1 / distance.  The vectors are the left singular vectors of the positive pointwise mutual
-# information max(0, log p_ij / (p_i p_j^0.75)), times the roots of the singular values (Levy,
-# Goldberg and Dagan 2015, with their smoothing of contexts by 0.75).
-#
-# They take seconds.  A model that is pre-trained for minutes only is ahead with them: its words
-# have
-# neighbours that mean something from the first step.
-
-_SMOOTHING = 0.75
-_SPARE = 16  # more dimensions than are kept, which the random projection needs to be accurate
-
-
-def starting_vectors(
-    sequences: Sequences,
-    vocabulary: PieceVocabulary,
-    width: int,
-    *,
-    stddev: float = 0.05,
-    window: int = 4,
-    seed: int = 0,
-) -> Tensor:
-    """[pieces, width], of about this standard deviation; zeros for pieces that are never seen."""
-    counts = _counts(sequences, vocabulary, window)
-    information = _information(counts)
-    rows, columns = information.nonzero()
-    found = torch.zeros(len(vocabulary), width)
-    if not len(rows):
-        return found
-    matrix = torch.sparse_coo_tensor(
-        torch.from_numpy(np.stack([rows, columns])),
-        torch.from_numpy(information.data.astype(np.float32)),
-        information.shape,
-        check_invariants=True,
-    )
-    kept = min(width, len(vocabulary) - 1)
-    with own_randomness(seed, 0):
-        left, values, _ = torch.svd_lowrank(matrix, min(kept + _SPARE, len(vocabulary)), niter=3)
-    found[:, :kept] = left[:, :kept] * values[:kept].sqrt()
-    seen = torch.from_numpy(np.asarray(counts.sum(axis=1)).ravel() > 0)
-    found[~seen] = 0  # and not the rounding error that is left of it
-    norm = float(torch.linalg.vector_norm(found[seen], dim=1).mean())
-    return found * (stddev * math.sqrt(width) / norm)
+    def starting_vectors(
+        self,
+        vocabulary: PieceVocabulary,
+        width: int,
+        *,
+        stddev: float = 0.05,
+        window: int = 4,
+        seed: int = 0,
+    ) -> Tensor:
+        """Vectors [pieces, width] of about this standard deviation; zeros for pieces never seen."""
+        counts = _nearness(self, vocabulary, window)
+        information = _information(counts)
+        rows, columns = information.nonzero()
+        vectors = torch.zeros(len(vocabulary), width)
+        if not len(rows):
+            return vectors
+        matrix = torch.sparse_coo_tensor(
+            torch.from_numpy(np.stack([rows, columns])),
+            torch.from_numpy(information.data.astype(np.float32)),
+            information.shape,
+            check_invariants=True,
+        )
+        kept = min(width, len(vocabulary) - 1)
+        with own_randomness(seed, 0):
+            left, values, _ = torch.svd_lowrank(
+                matrix, min(kept + _SPARE, len(vocabulary)), niter=3
+            )
+        vectors[:, :kept] = left[:, :kept] * values[:kept].sqrt()
+        seen = torch.from_numpy(np.asarray(counts.sum(axis=1)).ravel() > 0)
+        vectors[~seen] = 0  # and not the rounding error that is left of it
+        norm = float(torch.linalg.vector_norm(vectors[seen], dim=1).mean())
+        return vectors * (stddev * math.sqrt(width) / norm)
 
 
-def _counts(sequences: Sequences, vocabulary: PieceVocabulary, window: int) -> sparse.csr_matrix:
+def _nearness(sequences: Sequences, vocabulary: PieceVocabulary, window: int) -> sparse.csr_matrix:
     """c_ij, symmetric; [CLS], [SEP] and [PAD] are near nothing."""
-    if not window >= 1:
-        raise ValueError(f"window must be at least 1, got {window}")
     size = len(vocabulary)
     is_text = ~np.isin(sequences.ids, [vocabulary.id(name) for name in (CLS, SEP, PAD)])
     total = sparse.csr_matrix((size, size))
@@ -200,6 +201,6 @@ def _information(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     of_piece = np.asarray(counts.sum(axis=1)).ravel()
     of_context = of_piece**_SMOOTHING
     ratio = near.data * of_context.sum() / (of_piece[near.row] * of_context[near.col])
-    found = sparse.csr_matrix((np.maximum(np.log(ratio), 0), (near.row, near.col)), near.shape)
-    found.eliminate_zeros()
-    return found
+    positive = sparse.csr_matrix((np.maximum(np.log(ratio), 0), (near.row, near.col)), near.shape)
+    positive.eliminate_zeros()
+    return positive

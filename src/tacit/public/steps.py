@@ -1,6 +1,10 @@
 """Training on public text, whatever the model: the loop, its settings, and its curve.
 
-A step is a function; what this file knows is when to stop, which rate is due, and when to measure.
+The model's own part is a function from a batch to its mean loss.  What this module knows is in
+which order texts are read, which learning rate is due, when to measure and when to stop.
+
+Nothing here protects anybody.  With the same seed, threads and machine a training gives the same
+model, unless it is cut by `minutes`.
 """
 
 from __future__ import annotations
@@ -10,20 +14,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
+
+from tacit.privacy import checks
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine")
 FINAL_SHARE = 0.05  # of the learning rate, at the end of the cosine
+POOL = 64  # batches among which texts are sorted by length
 
 Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train; the defaults suit the 1.35M LSTM on a few million words."""
+    """How to train; the defaults suit the 1.35M LSTM on a few million words.
+
+    `unroll` is the number of tokens that a step reads of each text.  `epochs` or `minutes` ends the
+    training, whichever comes first.
+    """
 
     optimizer: str = "adam"
     learning_rate: float = 5e-3
@@ -43,42 +57,32 @@ class Settings:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        for name in ("learning_rate", "clip_norm", "epochs", "minutes"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be a finite number above 0, got {value}")
-        for name, least in (
-            ("batch", 1),
-            ("unroll", 1),
-            ("measure_every", 1),
-            ("warmup_steps", 0),
-            ("seed", 0),
-        ):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("learning_rate", "clip_norm", "epochs"):
+            checks.positive(name, getattr(self, name))
+        if self.minutes is not None:
+            checks.positive("minutes", self.minutes)
+        for name in ("batch", "unroll", "measure_every"):
+            checks.whole(name, getattr(self, name), at_least=1)
+        for name in ("warmup_steps", "seed"):
+            checks.whole(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the training is; given to the caller after every step."""
+    """One moment of a training: after each step, and as a point of the curve.
+
+    `share` is how much of the work is done, by tokens or by time, whichever is further.  `loss` is
+    that of the step; on the curve it is the mean since the point before, and `measured` is what
+    the caller measured then.
+    """
 
     step: int
     tokens: int  # targets trained on so far
     seconds: float
-    share: float  # of all that is to be done, by tokens or by time, whichever is further
-    loss: float  # of this step
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of the curve: the training loss since the point before, and what was measured."""
-
-    step: int
-    tokens: int
-    seconds: float
+    share: float
     learning_rate: float
-    train_loss: float
-    measured: Mapping[str, Any]
+    loss: float
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
         """One line of metrics.jsonl."""
@@ -87,24 +91,9 @@ class Point:
             "tokens": self.tokens,
             "seconds": round(self.seconds, 3),
             "learning_rate": self.learning_rate,
-            "train_loss": self.train_loss,
+            "train_loss": self.loss,
             **self.measured,
         }
-
-
-@dataclass
-class _Sums:
-    """The training loss since the last point."""
-
-    total: float = 0.0
-    count: int = 0
-
-    def add(self, done: Stepped) -> None:
-        self.total += done.loss * done.weight
-        self.count += done.weight
-
-    def mean(self) -> float:
-        return self.total / self.count if self.count else math.nan
 
 
 @dataclass
@@ -115,71 +104,108 @@ class Outcome:
     tokens: int = 0
     seconds: float = 0.0
     ran_out_of_time: bool = False
-    curve: list[Point] = field(default_factory=list)
+    curve: list[Progress] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Stepped:
-    """What a step did."""
+class Watching(TypedDict, total=False):
+    """What a caller is told, and what the time is.
 
-    loss: float  # the mean over its targets, before it
-    weight: int  # that the loss has in the curve
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Observers:
-    """Who is told, and what the time is.
-
-    `measure` is called every `measure_every` steps and at the end, and its figures (held-out
-    perplexity, say) become points of the curve; its time does not count as training.  `on_point` is
-    given each point as soon as there is one.
+    `progress` is called after every step.  `measure` is called every `measure_every` steps and at
+    the end; its figures (held-out perplexity, say) become points of the curve, which `on_point`
+    gets as soon as they exist.  The time of measuring does not count as training.
     """
 
-    measure: Callable[[], Mapping[str, Any]] | None = None
-    progress: Callable[[Progress], None] | None = None
-    on_point: Callable[[Point], None] | None = None
-    clock: Callable[[], float] = time.monotonic
+    measure: Callable[[], Mapping[str, Any]]
+    progress: Callable[[Progress], None] | None
+    on_point: Callable[[Progress], None]
+    clock: Callable[[], float]
 
 
 def run_steps(
     batches: Iterable[Batch],
-    step: Callable[[Batch, float], Stepped],
+    loss: Callable[[Batch], tuple[Tensor, int]],
+    optimizer: torch.optim.Optimizer,
     settings: Settings,
-    wanted: int,
-    observers: Observers,
+    tokens: int,
+    *,
+    after_step: Callable[[], object] = lambda: None,
+    measure: Callable[[], Mapping[str, Any]] = dict,
+    progress: Callable[[Progress], None] | None = None,
+    on_point: Callable[[Progress], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Step after step, each at the rate that is due, until `wanted` tokens or minutes are over."""
-    clock = observers.clock
-    outcome, sums, paused, rate = Outcome(), _Sums(), 0.0, 0.0
+    """Step after step, each at the rate that is due, until `tokens` or minutes are over.
+
+    `loss` returns a batch's mean loss and its number of targets.
+    """
+    outcome, total, weight, paused, rate = Outcome(), 0.0, 0, 0.0, 0.0
     began = clock()
+
+    def share() -> float:
+        by_time = 0.0 if settings.minutes is None else outcome.seconds / (60 * settings.minutes)
+        return max(outcome.tokens / tokens, by_time)
+
+    def now(loss: float, measured: Mapping[str, Any]) -> Progress:
+        counts = outcome.steps, outcome.tokens, outcome.seconds
+        return Progress(*counts, share(), rate, loss, measured)
+
+    def add_point() -> None:
+        outcome.curve.append(now(total / weight if weight else math.nan, measure()))
+        on_point(outcome.curve[-1])
+
     for batch in batches:
-        share = _share(outcome, wanted, settings)
-        if share >= 1:
+        if share() >= 1:
             break
-        rate = learning_rate(settings, outcome.steps, share)
+        rate = _learning_rate(settings, outcome.steps, share())
         with own_randomness(settings.seed, outcome.steps):
-            done = step(batch, rate)
-        if not math.isfinite(done.loss):
+            mean, count = loss(batch)
+            _descend(optimizer, mean, rate, settings.clip_norm)
+            after_step()
+        value = mean.item()
+        if not math.isfinite(value):
             raise ValueError(
-                f"the loss is {done.loss} at step {outcome.steps + 1}: lower the learning rate"
+                f"the loss is {value} at step {outcome.steps + 1}: lower the learning rate"
                 f" (it is {settings.learning_rate:g})"
             )
-        sums.add(done)
-        outcome.steps, outcome.tokens = outcome.steps + 1, outcome.tokens + done.tokens
+        total, weight = total + value * count, weight + count
+        outcome.steps, outcome.tokens = outcome.steps + 1, outcome.tokens + count
         outcome.seconds = clock() - began - paused
-        if observers.progress is not None:
-            share = _share(outcome, wanted, settings)
-            now = Progress(outcome.steps, outcome.tokens, outcome.seconds, share, done.loss)
-            observers.progress(now)
+        if progress is not None:
+            progress(now(value, {}))
         if outcome.steps % settings.measure_every == 0:
             before = clock()
-            _add_point(outcome, rate, sums, observers)
-            paused, sums = paused + clock() - before, _Sums()
-    outcome.ran_out_of_time = outcome.tokens < wanted
-    if sums.count:
-        _add_point(outcome, rate, sums, observers)
+            add_point()
+            paused, total, weight = paused + clock() - before, 0.0, 0
+    outcome.ran_out_of_time = outcome.tokens < tokens
+    if weight:
+        add_point()
     return outcome
+
+
+def _descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float, clip_norm: float) -> None:
+    """One step of the optimizer down the gradient, whose norm is clipped first."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    parameters = [value for group in optimizer.param_groups for value in group["params"]]
+    torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+    optimizer.step()
+
+
+def batches_by_length(
+    lengths: npt.NDArray[np.int64], batch: int, generator: np.random.Generator
+) -> Iterator[npt.NDArray[np.int64]]:
+    """All indices in a random order, `batch` at a time, those of similar length together.
+
+    Within a batch the longest comes first, so that little is padded.
+    """
+    order = generator.permutation(len(lengths))
+    for start in range(0, len(order), POOL * batch):
+        pool = order[start : start + POOL * batch]
+        by_length = pool[np.argsort(-lengths[pool], kind="stable")]
+        for number in generator.permutation(-(-len(pool) // batch)):
+            yield by_length[number * batch : (number + 1) * batch]
 
 
 @contextmanager
@@ -190,24 +216,10 @@ def own_randomness(seed: int, step: int) -> Iterator[None]:
         yield
 
 
-def learning_rate(settings: Settings, step: int, share: float) -> float:
+def _learning_rate(settings: Settings, step: int, share: float) -> float:
     """Linear warm-up; then constant, or half a cosine over the share of the work that is done."""
     warm = min(1.0, (step + 1) / (settings.warmup_steps + 1))
     if settings.schedule == "constant":
         return settings.learning_rate * warm
     falling = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
     return settings.learning_rate * warm * (FINAL_SHARE + (1 - FINAL_SHARE) * falling)
-
-
-def _share(outcome: Outcome, wanted: int, settings: Settings) -> float:
-    """How much of the work is done, by tokens or by time."""
-    by_time = 0.0 if settings.minutes is None else outcome.seconds / (60 * settings.minutes)
-    return max(outcome.tokens / wanted, by_time)
-
-
-def _add_point(outcome: Outcome, rate: float, sums: _Sums, observers: Observers) -> None:
-    measured = observers.measure() if observers.measure is not None else {}
-    point = Point(outcome.steps, outcome.tokens, outcome.seconds, rate, sums.mean(), measured)
-    outcome.curve.append(point)
-    if observers.on_point is not None:
-        observers.on_point(point)

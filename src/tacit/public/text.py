@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.files import opened, text_lines
+from tacit.corpus.files import opened
 from tacit.corpus.hashing import is_test, user_key
 from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.synthetic import SyntheticCorpus
@@ -105,7 +105,7 @@ def _add_file(path: Path, public: PublicText) -> None:
     while suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     with opened(path) as stream:
-        lines = text_lines(stream, path)
+        lines = stream.lines()
         if suffixes and suffixes[-1] in _JSON_LINES:
             for user, texts in _authors(lines, path):
                 public.add_author(texts, held_out=is_test(user_key(user), HELD_OUT))

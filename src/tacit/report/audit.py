@@ -180,7 +180,7 @@ class AuditResult:
         """A row for each phrase with the same names in every report: what is hidden is null."""
         hidden = dict.fromkeys(_Phrase.model_fields)
         known: Sequence[_Phrase] = ()
-        if self.private is not None and self.private.round in (None, self._round):
+        if self.private is not None and self.private.round in (None, self.round):
             known = self.private.phrases or ()
         return [
             known[index].model_dump(mode="json")
@@ -190,7 +190,8 @@ class AuditResult:
         ]
 
     @property
-    def _round(self) -> int | None:
+    def round(self) -> int | None:
+        """The round after which the model was audited."""
         return None if self.public is None else self.public.round
 
     def membership(self) -> dict[str, Any] | None:
@@ -199,7 +200,7 @@ class AuditResult:
             return None
         return self.private.membership.model_dump(mode="json")
 
-    def warnings(self, rounds_done: int) -> Iterator[Warning]:
+    def warnings(self) -> Iterator[Warning]:
         """Where the audit casts doubt on the claim, or on itself."""
         audit = self.public
         if audit is None:
@@ -227,12 +228,6 @@ class AuditResult:
         if count := sum(row.is_memorized for row in phrases):
             of = f"{count} of the {len(phrases)} phrases that must not come out"
             yield serious("phrases-memorized", f"{of} can be drawn out of the model.")
-        if audit.round != rounds_done:
-            yield note(
-                "audit-of-another-round",
-                f"The audit is of the model after round {audit.round:,}, and {rounds_done:,} rounds"
-                " are done by now.",
-            )
 
 
 def _cells(rows: Sequence[_Canary]) -> list[dict[str, Any]]:

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from tacit import __version__
@@ -36,22 +34,26 @@ from tacit.report.nlu import NluReport
 from tacit.report.warnings import claim_warnings, note, run_warnings
 from tacit.runs import export
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import LanguageRun, NluRun, Run
+from tacit.runs.run import LanguageRun, Run
 from tacit.tasks.nlu.experiment import NluExperiment
 
 KIND = "tacit report"  # how report.json is told from other files
+TASKS: dict[str, Any] = {"language": LanguageReport, "nlu": NluReport}
+_FILES = (
+    "experiment.toml",
+    "ledger.jsonl",
+    "metrics.jsonl",
+    "tokenizer.json",
+    "scaling.json",
+    "canaries.json",
+    "audit.json",
+    "result.json",
+)
 _VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
 
 
-def open_run(path: Path) -> LanguageRun | NluRun:
-    """The run that a directory holds; a directory without one is refused."""
-    run = Run.open(path)
-    assert isinstance(run, LanguageRun | NluRun)
-    return run
-
-
 def gather(
-    run: LanguageRun | NluRun,
+    run: Run,
     *,
     internal: bool = False,
     projection: Projection | None = None,
@@ -63,22 +65,16 @@ def gather(
     beside the actual one, and `tell` is told about the progress.
     """
     result = results.read_object(run.directory.result_file)  # first: the run takes it for whole
-    task = _task(run, internal)
-    if projection is not None and not isinstance(task, LanguageReport):
+    task = TASKS[run.experiment.task](run, internal=internal)
+    if projection is not None and not isinstance(run, LanguageRun):
         raise ValueError(
             "a projection is for language models: that of an intent and slot model has no cohort"
             " of users to enlarge"
         )
-    guarantee, about = run.guarantee(), run.experiment.about
+    experiment, guarantee = run.experiment, run.guarantee()
     warnings = [
         *claim_warnings(guarantee),
-        *run_warnings(
-            guarantee,
-            task.provenance,
-            progress=(task.done, task.planned, task.leg),
-            is_complete=result is not None,
-            has_key=run.directory.key_file.exists(),
-        ),
+        *run_warnings(run, guarantee, task.provenance, task.audited_leg),
         *task.warnings(guarantee),
     ]
     projected = None
@@ -88,20 +84,19 @@ def gather(
         warnings.append(note("projected", text))
     return {
         "kind": KIND,
-        "of": task.of,
+        "task": experiment.task,
         "internal": internal,
         "run": {
             "directory": run.path.resolve().name,
-            "name": run.experiment.name,
-            "paper": about.paper or None,
-            "section": about.section or None,
-            "says": about.says or None,
-            "done": task.done,
-            "planned": task.planned,
-            "counted": f"{task.leg}s",
+            "name": experiment.name,
+            **experiment.about.model_dump(mode="json"),
+            "done": run.leg,
+            "planned": experiment.legs,
+            "counted": f"{experiment.leg_name}s",
             "complete": result is not None,
             "ending": None if result is None else str(result.get("ending") or "complete"),
             "simulation": run.is_simulation,
+            "model": experiment.model.name,
             **task.about(),
         },
         "claim": claim_facts(guarantee),
@@ -112,7 +107,10 @@ def gather(
             for warning in sorted(warnings, key=lambda one: one.severity != "serious")
         ],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
-        "metrics": task.metrics(),
+        "metrics": [
+            results.checked(task.metrics, row, run.directory.metrics_file).model_dump(mode="json")
+            for row in run.metrics()
+        ],
         **task.sections(tell),
         "ledger": ledger_facts(run.ledger),
         "versions": {
@@ -120,15 +118,9 @@ def gather(
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _VERSIONS},
         },
-        "experiment": experiment_text(run.experiment),
-        "files": _file_facts(run.directory, task.files),
+        "experiment": experiment_text(experiment),
+        "files": _file_facts(run.directory),
     }
-
-
-def _task(run: LanguageRun | NluRun, internal: bool) -> LanguageReport | NluReport:
-    if isinstance(run, NluRun):
-        return NluReport(run, internal=internal)
-    return LanguageReport(run, internal=internal)
 
 
 def experiment_text(experiment: Experiment | NluExperiment) -> str:
@@ -138,9 +130,9 @@ def experiment_text(experiment: Experiment | NluExperiment) -> str:
     return export.without_folders(experiment).to_toml()
 
 
-def _file_facts(directory: RunDirectory, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The run's public files of these names, and the last model's, by their digests."""
-    paths = [directory.path / name for name in names]
+def _file_facts(directory: RunDirectory) -> list[dict[str, Any]]:
+    """The run's public files and its last model, by their digests."""
+    paths = [directory.path / name for name in _FILES]
     paths.append(directory.checkpoints.read().model_file)
     return [
         {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit.report import results
-from tacit.report.audit import AUDIT_FILE, AuditResult, audit_charts
+from tacit.report.audit import AuditResult, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
 from tacit.report.results import Table
@@ -37,43 +36,32 @@ class _Metrics(Table):
 class LanguageReport:
     """The parts of a report that only a language model has."""
 
-    of = "language model"
     template = "language.html"
-    leg = "round"  # what the training is counted in
-    files = (
-        "experiment.toml",
-        "ledger.jsonl",
-        "metrics.jsonl",
-        "tokenizer.json",
-        "canaries.json",
-        AUDIT_FILE,
-    )
+    metrics = _Metrics
 
     def __init__(self, run: LanguageRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._audit = AuditResult.read(run.directory, internal=internal)
-        self.done, self.planned = run.round, run.experiment.rounds
+        self.audited_leg = self._audit.round
         self.provenance = run.tokenizer.provenance
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row for each evaluated round."""
-        file = self._run.directory.metrics_file
-        rows = (results.checked(_Metrics, row, file) for row in self._run.metrics())
-        return [row.model_dump(mode="json") for row in rows]
 
     def about(self) -> dict[str, Any]:
         """The model and its tokenizer."""
         run, words = self._run, self._run.tokenizer
         return {
-            "model": run.experiment.model.name,
             "parameters": sum(values.numel() for values in run.model().parameters()),
             "tokenizer": f"{words.kind}, {words.vocab_size:,} tokens, {words.provenance}",
             "tokenizer_switches": _switches(run),
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """The plan of each phase and the audit, which an internal report has in full."""
+        """The plan of each phase and the audit, which an internal report has in full.
+
+        Perplexity is per token, or per word where the tokenizer was switched: only that compares.
+        """
+        is_switched = any(row.get("switched") for row in self._run.metrics())
         return {
+            "perplexity_per": "word" if is_switched else "token",
             "phases": _phases(self._run),
             "audit": self._audit.facts(),
             **({"membership": self._audit.membership()} if self._internal else {}),
@@ -92,14 +80,15 @@ class LanguageReport:
                 f"This is an audit run: {' and '.join(what)}, so that the model is for finding out"
                 " what it gives away and not for use.",
             )
-        yield from self._audit.warnings(self.done)
+        yield from self._audit.warnings()
 
     @staticmethod
     def charts(facts: Facts) -> dict[str, Facts | None]:
         """The charts of the training and of the audit by name."""
         rows = facts["metrics"]
         costly = [row for row in rows if row["epsilon"]]
-        unit, column = perplexity_unit(rows)
+        unit = facts["perplexity_per"]
+        column = "perplexity_per_word" if unit == "word" else "perplexity"
         perplexities = [(row["round"], row[column]) for row in rows if row[column] is not None]
         return {
             "accuracy": shares_chart(
@@ -117,15 +106,6 @@ class LanguageReport:
             ),
             **audit_charts(facts),
         }
-
-
-def perplexity_unit(rows: Sequence[Facts]) -> tuple[str, str]:
-    """What perplexity is per, and its column of the metrics.
-
-    Per token; per word where the tokenizer was switched, since only that compares.
-    """
-    switched = any(row["switched"] for row in rows)
-    return ("word", "perplexity_per_word") if switched else ("token", "perplexity")
 
 
 def _switches(run: LanguageRun) -> list[dict[str, Any]]:

@@ -93,26 +93,17 @@ class _Attacks(Table):
 class NluReport:
     """The parts of a report that only an intent and slot model has."""
 
-    of = "intent and slot model"
     template = "nlu.html"
-    leg = "epoch"  # what the training is counted in
-    files = ("experiment.toml", "ledger.jsonl", "metrics.jsonl", "scaling.json", "result.json")
+    metrics = _EpochMetrics
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        self._attacks = (
-            results.read(_Attacks, run.directory.private / "attack.json") if internal else None
-        )
+        attack = run.directory.private / "attack.json"
+        self._attacks = results.read(_Attacks, attack) if internal else None
         self._stored = run.stored()
-        self.done, self.planned = run.leg, run.experiment.training.epochs
+        self.audited_leg = self._attacks.epoch if self._attacks else None
         self.provenance = self._stored.encoder.provenance
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """A row for each evaluated epoch."""
-        file = self._run.directory.metrics_file
-        rows = (results.checked(_EpochMetrics, row, file) for row in self._run.metrics())
-        return [row.model_dump(mode="json") for row in rows]
 
     def about(self) -> dict[str, Any]:
         """The data and the model."""
@@ -121,7 +112,6 @@ class NluReport:
             "data": experiment.data.source,
             "split": experiment.data.split,
             "reference": experiment.data.reference,
-            "model": experiment.model.name,
             "pretrained": experiment.model.pretrained or None,
             "parameters": sum(values.numel() for values in stored.model.parameters()),
             "vocabulary": without_folder(stored.encoder.provenance),
@@ -140,19 +130,13 @@ class NluReport:
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
-        """That not every figure is a guarantee, and that the attack was on an earlier model."""
+        """That not every figure of the printed algorithm is a guarantee."""
         if self._run.experiment.training.method == "edp-sgd-paper":
             yield note(
                 "as-printed",
                 "This is the paper's algorithm as printed. Of the three figures for it only the"
                 " first is a guarantee; the others say what it would be, and what the paper would"
                 " state.",
-            )
-        if self._attacks and self._attacks.epoch != self.done:
-            yield note(
-                "attack-of-another-epoch",
-                f"The attack is on the model after epoch {self._attacks.epoch:,}, and"
-                f" {self.done:,} epochs are done by now.",
             )
 
     @staticmethod

@@ -20,16 +20,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
-from tacit.report.facts import KIND
+from tacit.report.facts import KIND, TASKS
 from tacit.report.figures import Facts, epsilon_chart, short
-from tacit.report.language import LanguageReport, perplexity_unit
-from tacit.report.nlu import NluReport
 
 _ENDINGS = (".html", ".htm")
 _TABLE_ROWS = 8  # at most, of what a chart shows in full
-_TASKS: dict[str, type[LanguageReport | NluReport]] = {
-    task.of: task for task in (LanguageReport, NluReport)
-}
 
 
 @dataclass(frozen=True)
@@ -79,13 +74,13 @@ def _is_report(path: Path) -> bool:
 
 def render(facts: Facts) -> str:
     """The whole page as HTML: a function of the facts alone, so that it can be made again."""
-    template = _environment().get_template(_TASKS[facts["of"]].template)
+    template = _environment().get_template(TASKS[facts["task"]].template)
     return template.render(**facts, charts=draw(facts))
 
 
 def draw(facts: Facts) -> dict[str, Facts]:
     """All charts by name; one that has nothing to show is left out."""
-    task = _TASKS[facts["of"]]
+    task = TASKS[facts["task"]]
     charts = {"epsilon": epsilon_chart(facts["epsilon"]), **task.charts(facts)}
     return {name: chart for name, chart in charts.items() if chart is not None}
 
@@ -111,7 +106,6 @@ def _environment() -> Environment:
         "some": _some,
         "short": short,
         "px": lambda value: f"{round(value, 1):g}",
-        "perplexity_unit": lambda metrics: perplexity_unit(metrics)[0],
     }
     return environment
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
+from tacit.runs.run import Run
 
 _LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20,000
 
@@ -86,18 +87,14 @@ def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:
 
 
 def run_warnings(
-    guarantee: Guarantee,
-    provenance: str,
-    *,
-    progress: tuple[int, int, str],
-    is_complete: bool,
-    has_key: bool,
+    run: Run, guarantee: Guarantee, provenance: str, audited_leg: int | None
 ) -> Iterator[Warning]:
-    """What else holds for any run: its vocabulary, the other runs, its end and its key.
+    """What else holds for any run: its vocabulary, the other runs, its end, its key, its audit.
 
-    `provenance` is that of the vocabulary; `progress` is how many rounds or epochs are done, of how
-    many, and what one of them is called.
+    `provenance` is that of the vocabulary, and `audited_leg` the round or epoch after which the
+    model was audited, if it was.
     """
+    leg = run.experiment.leg_name
     if provenance in {"oracle", "unknown"}:
         origin = (
             "was learnt from the users' own text (an oracle tokenizer)"
@@ -110,16 +107,21 @@ def run_warnings(
         )
     if guarantee.others:
         yield note("other-runs", guarantee.others)
-    if not is_complete:
-        done, planned, leg = progress
+    if not run.is_complete:
         yield note(
             "incomplete",
-            f"The training is not complete: {done:,} of {planned:,} {leg}s are done. Every further"
-            f" {leg} that is released costs more than is stated here.",
+            f"The training is not complete: {run.leg:,} of {run.experiment.legs:,} {leg}s are"
+            f" done. Every further {leg} that is released costs more than is stated here.",
         )
-    if has_key:
+    if run.directory.key_file.exists():
         yield note(
             "key-kept",
             "The run's key still exists. Anyone who has it can subtract the noise; the claim is"
             " against everybody else.",
+        )
+    if audited_leg not in (None, run.leg):
+        yield note(
+            "stale-audit",
+            f"What was audited is the model after {leg} {audited_leg:,}, and {run.leg:,} {leg}s are"
+            " done by now.",
         )

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus.files import opened, text_lines
+from tacit.corpus.files import opened
 from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
-from tacit.public import pretrain as training
+from tacit.public.pretrain import pretrain
+from tacit.public.steps import Progress, Settings
 from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
 
 HELD_OUT = 0.2
@@ -54,7 +55,7 @@ def read_texts(path: Path) -> list[str]:
         raise ValueError(f"there is no file {str(path)!r} with the user's text")
     is_json = path.suffix.lower() in _JSON_LINES
     with opened(path) as stream:
-        lines = [line.strip() for line in text_lines(stream, path)]
+        lines = [line.strip() for line in stream.lines()]
     texts, users = [], set()
     for number, line in enumerate(lines, 1):
         if not line:
@@ -94,10 +95,10 @@ def personalize(
     *,
     epochs: float = 3.0,
     learning_rate: float = 1e-3,
-    progress: Callable[[training.Progress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Personalized:
     """Train a copy of the model on the first four fifths of the texts; measure on the rest."""
-    settings = training.Settings(
+    settings = Settings(
         learning_rate=learning_rate,
         schedule="constant",
         warmup_steps=0,
@@ -115,7 +116,7 @@ def personalize(
     train, later = encoded[:-held], encoded[-held:]
     model = copy.deepcopy(found.model)
     before = evaluate(found.model, later, bos=words.bos, unk=words.unk)
-    training.pretrain(model, train, settings, bos=words.bos, progress=progress)
+    pretrain(model, train, settings, bos=words.bos, progress=progress)
     model.eval()
     after = evaluate(model, later, bos=words.bos, unk=words.unk)
     return Personalized(model, len(train), len(later), before, after)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SPECIAL = (BOS, EOS, UNK)
 
+_Parts = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
+
 # The least size of each kind, and what has to find room in it.
 _LEAST = {
     "word": (len(SPECIAL) + 1, ""),
@@ -49,15 +51,7 @@ def word_level(
     A word that the normalisation would change or split could never be matched, and is refused.
     """
     index = normalisations.index_words(words, normalisation)
-    vocabulary = {token: id for id, token in enumerate([*SPECIAL, *index])}
-    return Tokenizer.assemble(
-        models.WordLevel(vocabulary, unk_token=UNK),
-        normalizer=normalisations.normalizer(normalisation),
-        pre_tokenizer=normalisations.word_split(),
-        # No word has the brackets of BOS in it, so this prefix only ever means "none".
-        decoder=_joined_by_spaces(continuing=BOS),
-        provenance=provenance,
-    )
+    return _assemble(_word_parts(index), normalisation, provenance)
 
 
 def dictionary(
@@ -99,17 +93,22 @@ def learn(
     least, because = _LEAST[kind]
     if size < least:
         raise ValueError(f"size must be at least {least} for kind {kind!r}{because}, got {size}")
-    if kind == "bpe":
-        return _byte_level_bpe(texts, size, normalisation, provenance)
-    if kind == "char":
-        return _characters(texts, size, normalisation, provenance)
-    counts = normalisations.count_words(texts, normalisation)
     room = size - len(SPECIAL)
-    if kind == "wordpiece":
-        pieces = wordpiece.learn_pieces(counts, room)
-        return _word_pieces(pieces, normalisation, provenance)
-    words = most_frequent(counts, room)
-    return word_level(words, normalisation=normalisation, provenance=provenance)
+    if kind == "bpe":
+        parts = _byte_parts(texts, size, normalisation)
+    elif kind == "char":
+        counts = Counter[str]()
+        for text in normalisations.normalised(texts, normalisation):
+            counts.update(text)
+        del counts[" "]
+        parts = _character_parts([" ", *most_frequent(counts, room - 1)])
+    else:
+        counts = normalisations.count_words(texts, normalisation)
+        if kind == "word":
+            parts = _word_parts(most_frequent(counts, room))
+        else:
+            parts = _piece_parts(wordpiece.learn_pieces(counts, room))
+    return _assemble(parts, normalisation, provenance)
 
 
 def oracle(
@@ -125,18 +124,47 @@ def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list
     return sorted(counts, key=lambda key: (-counts[key], key))[:limit]
 
 
-def _byte_level_bpe(
-    texts: Iterable[str], size: int, normalisation: Normalisation, provenance: str
-) -> Tokenizer:
-    normalizer = normalisations.normalizer(normalisation)
-    splitter = pre_tokenizers.Sequence(
-        [
-            normalisations.spaced_word_split(),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
+# The parts of a tokenizer of each kind: its model, what splits a text, and its decoder.
+
+
+def _assemble(parts: _Parts, normalisation: Normalisation, provenance: str) -> Tokenizer:
+    model, splitter, decoder = parts
+    return Tokenizer.assemble(
+        model,
+        normalizer=normalisations.normalizer(normalisation),
+        pre_tokenizer=splitter,
+        decoder=decoder,
+        provenance=provenance,
     )
+
+
+def _word_parts(words: Iterable[str]) -> _Parts:
+    model = models.WordLevel(_ids([*SPECIAL, *words]), unk_token=UNK)
+    # No word has the brackets of BOS in it, so this prefix only ever means "none".
+    return model, normalisations.word_split(), _joined_by_spaces(continuing=BOS)
+
+
+def _piece_parts(pieces: Iterable[str]) -> _Parts:
+    model = models.WordPiece(
+        _ids([*SPECIAL, *pieces]),
+        unk_token=UNK,
+        continuing_subword_prefix=wordpiece.PREFIX,
+        max_input_chars_per_word=wordpiece.LONGEST_WORD,
+    )
+    return model, normalisations.word_split(), _joined_by_spaces(continuing=wordpiece.PREFIX)
+
+
+def _character_parts(characters: Iterable[str]) -> _Parts:
+    model = models.BPE(_ids([*SPECIAL, *characters]), [], unk_token=UNK)
+    decoder = decoders.Sequence([_without_ends(""), decoders.Fuse()])
+    return model, normalisations.word_split(spaced=True), decoder
+
+
+def _byte_parts(texts: Iterable[str], size: int, normalisation: Normalisation) -> _Parts:
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    splitter = pre_tokenizers.Sequence([normalisations.word_split(spaced=True), byte_level])
     backend = tokenizers.Tokenizer(models.BPE())
-    backend.normalizer = normalizer
+    backend.normalizer = normalisations.normalizer(normalisation)
     backend.pre_tokenizer = splitter
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -147,46 +175,12 @@ def _byte_level_bpe(
     )
     backend.train_from_iterator(normalisations.strings(texts), trainer)
     trained = json.loads(backend.to_str())["model"]
-    return Tokenizer.assemble(
-        models.BPE(trained["vocab"], [(left, right) for left, right in trained["merges"]]),
-        normalizer=normalizer,
-        pre_tokenizer=splitter,
-        decoder=decoders.Sequence([_without_ends(""), decoders.ByteLevel()]),
-        provenance=provenance,
-    )
+    model = models.BPE(trained["vocab"], [(left, right) for left, right in trained["merges"]])
+    return model, splitter, decoders.Sequence([_without_ends(""), decoders.ByteLevel()])
 
 
-def _word_pieces(pieces: list[str], normalisation: Normalisation, provenance: str) -> Tokenizer:
-    vocabulary = {token: id for id, token in enumerate([*SPECIAL, *pieces])}
-    return Tokenizer.assemble(
-        models.WordPiece(
-            vocabulary,
-            unk_token=UNK,
-            continuing_subword_prefix=wordpiece.PREFIX,
-            max_input_chars_per_word=wordpiece.LONGEST_WORD,
-        ),
-        normalizer=normalisations.normalizer(normalisation),
-        pre_tokenizer=normalisations.word_split(),
-        decoder=_joined_by_spaces(continuing=wordpiece.PREFIX),
-        provenance=provenance,
-    )
-
-
-def _characters(
-    texts: Iterable[str], size: int, normalisation: Normalisation, provenance: str
-) -> Tokenizer:
-    counts: Counter[str] = Counter()
-    for text in normalisations.normalised(texts, normalisation):
-        counts.update(text)
-    del counts[" "]
-    tokens = [*SPECIAL, " ", *most_frequent(counts, size - len(SPECIAL) - 1)]
-    return Tokenizer.assemble(
-        models.BPE({token: id for id, token in enumerate(tokens)}, [], unk_token=UNK),
-        normalizer=normalisations.normalizer(normalisation),
-        pre_tokenizer=normalisations.spaced_word_split(),
-        decoder=decoders.Sequence([_without_ends(""), decoders.Fuse()]),
-        provenance=provenance,
-    )
+def _ids(tokens: Iterable[str]) -> dict[str, int]:
+    return {token: id for id, token in enumerate(tokens)}
 
 
 def _joined_by_spaces(continuing: str) -> decoders.Decoder:

@@ -170,11 +170,6 @@ class TokenCache:
         """The number of tokens of each user; takes time linear in the users."""
         return np.diff(self._offsets)
 
-    def verify(self) -> None:
-        """Read every user's tokens; `ValueError` at the first damaged one."""
-        for index in range(len(self)):
-            self.tokens(index)
-
     def __repr__(self) -> str:
         return f"<{self.description.total_tokens:,} tokens of {len(self):,} users in {self.path}>"
 

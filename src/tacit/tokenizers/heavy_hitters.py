@@ -72,7 +72,7 @@ from tacit.privacy import checks
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Adjacency, PureDP
 from tacit.privacy.stream import Stream
-from tacit.tokenizers.normalisation import Normalisation, check, index_words
+from tacit.tokenizers.normalisation import Normalisation, index_words, normalizer
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
 NOTHING = -1  # instead of a word's index: a report without a word
@@ -106,7 +106,7 @@ class HeavyHitters:
         checks.whole("words_per_user", self.words_per_user, at_least=1)
         if self.threshold is not None:
             checks.non_negative("threshold", self.threshold)
-        check(self.normalisation)
+        normalizer(self.normalisation)  # refuses one that does not exist
         self.sketch  # noqa: B018  (checks the rest)
 
     @property

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def from_samples(
     Words are what they were: the normalisation is that of `old`.  `of` names the private release
     that the model is, for the provenance.
     """
-    marked = provenance.post_processing(of)
+    marked = provenance.check(f"post-processing: {of}")
     normalisation = _normalisation_of(old)
     texts = list(strings(texts))
     if not any(split_words(texts, normalisation)):
@@ -190,9 +191,7 @@ def heavy_hitters(
         refuse_private(f"the candidates {name}", path, source.lines, users.corpus)
         name = path.resolve().name
 
-    def learn(population: int, key: bytes) -> WordCounts:
-        return method.learn(users.source, words, population, key)
-
+    learn = partial(method.learn, users.source, words)
     facts = {"candidates": candidates, **asdict(method)}
     inputs = (PublicInput("candidates", name, source.digest),)
     return _release(users, (method.event,), facts, learn, terms, kind, size, inputs)
@@ -206,10 +205,7 @@ def partition_selection(
     size: int = 10_000,
 ) -> LearntTokenizer:
     """A tokenizer from noisy counts of the words that users have, whichever these are."""
-
-    def learn(population: int, key: bytes) -> WordCounts:
-        return method.learn(users.source, population, key)
-
+    learn = partial(method.learn, users.source)
     return _release(users, method.events, asdict(method), learn, terms, kind, size)
 
 

@@ -44,17 +44,15 @@ _UNEVEN_SPACE = rf"[{_SPACE}]{{2,}}|(?! )[{_SPACE}]"
 _ASCII_WORDS = re.compile(r"\w+(?:'\w+)*|[^\w\t\n\x0b\x0c\r ]", re.ASCII)
 
 
-def check(normalisation: str) -> None:
-    """Raise `ValueError` if there is no normalisation of that name."""
+@functools.cache  # compiling takes a millisecond, and some ask for every user anew
+def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
+    """The normaliser of tokenizer.json; None where the text stays as it is.
+
+    Raises `ValueError` if there is no normalisation of that name.
+    """
     if normalisation not in get_args(Normalisation):
         names = " or ".join(map(repr, get_args(Normalisation)))
         raise ValueError(f"normalisation must be {names}, got {normalisation!r}")
-
-
-@functools.cache  # compiling takes a millisecond, and some ask for every user anew
-def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
-    """The normaliser of tokenizer.json; None where the text stays as it is."""
-    check(normalisation)
     if normalisation == "none":
         return None
     return normalizers.Sequence(
@@ -78,15 +76,11 @@ def name_of(document: dict[str, Any]) -> Normalisation | None:
 
 
 @functools.cache
-def word_split() -> pre_tokenizers.PreTokenizer:
-    """The splitter into words that drops white space."""
+def word_split(*, spaced: bool = False) -> pre_tokenizers.PreTokenizer:
+    """What splits a text into words; white space is dropped, or if `spaced` goes with the words."""
+    if spaced:
+        return pre_tokenizers.Split(Regex(_SPACED_WORDS), behavior="isolated")
     return pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True)
-
-
-@functools.cache
-def spaced_word_split() -> pre_tokenizers.PreTokenizer:
-    """The splitter into the same words, each with the space before it; it drops nothing."""
-    return pre_tokenizers.Split(Regex(_SPACED_WORDS), behavior="isolated")
 
 
 def normalised(texts: Iterable[str], normalisation: Normalisation) -> Iterator[str]:

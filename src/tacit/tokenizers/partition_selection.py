@@ -54,7 +54,7 @@ from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Composition, Event, Gaussian, Lapse
 from tacit.privacy.stream import Stream, normal_from_words
-from tacit.tokenizers.normalisation import Normalisation, check
+from tacit.tokenizers.normalisation import Normalisation, normalizer
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
 _FINEST_BITS = 24
@@ -88,7 +88,7 @@ class PartitionSelection:
             raise ValueError(
                 f"words_per_user must be at most {_MOST_WORDS:,}, got {self.words_per_user}"
             )
-        check(self.normalisation)
+        normalizer(self.normalisation)  # refuses one that does not exist
 
     @classmethod
     def for_budget(

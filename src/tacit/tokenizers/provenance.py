@@ -26,16 +26,6 @@ def public(name: str) -> str:
     return check(f"public: {name}")
 
 
-def private(name: str) -> str:
-    """The provenance of what was learnt under differential privacy in the way called `name`."""
-    return check(f"private: {name}")
-
-
-def post_processing(of: str) -> str:
-    """The provenance of what was computed from `of`, a private release."""
-    return check(f"post-processing: {of}")
-
-
 def check(provenance: str) -> str:
     """The provenance itself if it is of one of the five kinds; `ValueError` otherwise."""
     kind, colon, name = provenance.partition(": ")

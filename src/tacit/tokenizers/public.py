@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from tacit.corpus.files import opened, sha256_of, text_lines
+from tacit.corpus.files import opened, sha256_of
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
@@ -55,7 +55,7 @@ class PublicSource:
             return [text for part in self.parts for text in _TEXTS[part]()]
         path = self._file
         with opened(path) as stream:
-            lines = [line.rstrip("\r\n") for line in text_lines(stream, path) if line.strip()]
+            lines = [line.rstrip("\r\n") for line in stream.lines() if line.strip()]
         if not lines:
             raise ValueError(f"{str(path)!r} is empty")
         return lines

@@ -96,12 +96,6 @@ class Remapping:
         """The number of tokens of the new vocabulary."""
         return len(self.sources)
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether every token is its own and only source."""
-        same = self.new_size == self.old_size and bool(self.copied.all())
-        return same and bool((self._flat == np.arange(self.old_size)).all())
-
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
         """Which new rows have one source, and are copies of it."""
@@ -127,10 +121,6 @@ class Remapping:
                 np.rint(means, out=means)
             result[averaged] = means.reshape(len(averaged), *rows.shape[1:]).astype(values.dtype)
         return np.ascontiguousarray(np.moveaxis(result, 0, axis))
-
-    def matrix(self) -> scipy.sparse.csr_array:
-        """Algorithm 1's `map`: new x old, and every row sums to 1."""
-        return (scipy.sparse.diags_array(1 / self._lengths) @ self._occurrences).tocsr()
 
     @cached_property
     def _lengths(self) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ class WordCounts:
     how: str
 
     def __post_init__(self) -> None:
-        provenance.private(self.how)
+        provenance.check(f"private: {self.how}")
         if not self.events:
             raise ValueError("events must say what the counts cost, got none")
         for word, count in self.counts.items():
@@ -57,7 +57,7 @@ class WordCounts:
                 f"no word was found by {self.how}, so there is nothing to make a tokenizer of;"
                 " allow a larger epsilon or ask more people"
             )
-        origin = provenance.private(self.how)
+        origin = f"private: {self.how}"
         if kind == "word":
             return build.dictionary(
                 self.counts, size, normalisation=normalisation, provenance=origin

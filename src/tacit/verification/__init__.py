@@ -2,11 +2,11 @@
 
     from tacit.verification import verify
 
-    found = verify("runs/first")
-    print(found.differences)
+    findings = verify("runs/first")
+    print(findings.differences)
 
-A check is a function from `Evidence` to sentences: one for each difference, with the file and what
-differs.  It reads, and changes nothing.
+It reads, and changes nothing.  What training computes is derived here a second time on purpose: a
+verification that trusted the same files or shortcuts would find nothing.
 
 Guarantee: without a difference the hash chain is whole; what is charged is what the experiment's
 file configures; and every epsilon and every word of the claim that stands in result.json, in the
@@ -15,7 +15,6 @@ line to its last, with every other file to fit, is another ledger: to notice tha
 with one that is known from elsewhere.
 """
 
-from tacit.verification.findings import Checked, Findings
-from tacit.verification.verifying import verify
+from tacit.verification.verifying import Checked, Findings, verify
 
 __all__ = ["Checked", "Findings", "verify"]

@@ -1,4 +1,4 @@
-"""The ledger itself: its chain, its checkpoints, its parent, and what its people's ledger knows."""
+"""The ledger by itself: its chain, its checkpoints and people, and its charges as a sequence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.privacy.ledger import Ledger
-from tacit.verification.evidence import Evidence
+from tacit.privacy.claims import format_epsilon
+from tacit.privacy.events import NonPrivate, PostProcessing
+from tacit.runs.bundle import EXPORTED
+from tacit.tasks.language.coins import COMMITTED
+from tacit.verification.evidence import Check, Evidence
+
+_FREE = ("canaries", COMMITTED, EXPORTED)
+_KINDS = ("round", "tokenizer", "vocabulary", "scaling", *_FREE)
 
 
-def whole(evidence: Evidence) -> Iterator[str]:
+def _whole(evidence: Evidence) -> Iterator[str]:
     """Every line's hash and order were verified by reading it; the last line has to be whole."""
     file = evidence.ledger.path
     if not file.read_bytes().endswith(b"\n"):
@@ -20,7 +26,7 @@ def whole(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def checkpoints(evidence: Evidence) -> Iterator[str]:
+def _checkpoints(evidence: Evidence) -> Iterator[str]:
     """Each checkpoint's head is that of the ledger's beginning, and a later one's is no shorter."""
     if evidence.is_bundle:
         return
@@ -39,10 +45,9 @@ def checkpoints(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def parent(evidence: Evidence) -> Iterator[str]:
-    """What a branch inherited is another's; and is that other's, where that is known."""
-    ledger = evidence.ledger
-    header, file = ledger.header, ledger.path
+def _parent(evidence: Evidence) -> Iterator[str]:
+    """What a branch inherited is of another branch, and is that other's where that is known."""
+    header, file = evidence.header, evidence.ledger.path
     if header.parent is None:
         if header.branch != "main":
             yield f"{file} is of the branch {header.branch!r}, and names no parent"
@@ -53,8 +58,7 @@ def parent(evidence: Evidence) -> Iterator[str]:
             f"{file} is of the branch {header.branch!r}, and that of run {header.run_id} after"
             f" round {header.first_round} would be {expected!r}"
         )
-    upto = header.parent.head.entries
-    for entry in ledger.entries[:upto]:
+    for entry in evidence.inherited:
         if entry.branch == header.branch:
             yield f"{file}: entry {entry.index} is inherited, and says that it is of this branch"
     if header.parent.run_id == header.run_id:
@@ -63,35 +67,133 @@ def parent(evidence: Evidence) -> Iterator[str]:
     origin = known.runs().get(header.parent.run_id) if known else None
     if origin is None or origin.header.simulation:
         return
+    upto = header.parent.head.entries
     if origin.hashes[upto : upto + 1] != [header.parent.head.hash]:
         yield f"{file} says of its parent, run {header.parent.run_id}, what its people know not"
-    elif origin.events[:upto] != [entry.event for entry in ledger.entries[:upto]]:
+    elif origin.events[:upto] != [entry.event for entry in evidence.inherited]:
         yield f"{file} inherits other charges than its parent, run {header.parent.run_id}, has"
 
 
-def people(evidence: Evidence) -> Iterator[str]:
+def _people(evidence: Evidence) -> Iterator[str]:
     """The same lines as in the people's ledger, if this installation knows the run.
 
     The run's own ledger is written first, so that it may be longer.  A bundle is of one moment, and
     its run may have gone on.
     """
-    ledger = evidence.ledger
-    known = PeopleLedger.find(ledger.header.people) if ledger.header.people else None
-    run = known.runs().get(ledger.header.run_id) if known else None
+    header, file = evidence.header, evidence.ledger.path
+    known = PeopleLedger.find(header.people) if header.people else None
+    run = known.runs().get(header.run_id) if known else None
     if run is None:
         return
-    theirs, own = run.hashes, _own_hashes(evidence, ledger)
+    own = list(evidence.ledger.hashes)
+    if evidence.is_bundle:
+        own.pop()  # the line that an export adds
     # Of a simulation the people's ledger keeps the header only.
-    shared = min(len(theirs), len(own))
-    if theirs[:shared] != own[:shared]:
-        yield f"{ledger.path} has other charges than the ledger of its people: it is another copy"
-    elif len(theirs) > len(own) and not evidence.is_bundle:
+    shared = min(len(run.hashes), len(own))
+    if run.hashes[:shared] != own[:shared]:
+        yield f"{file} has other charges than the ledger of its people: it is another copy"
+    elif len(run.hashes) > len(own) and not evidence.is_bundle:
         yield (
-            f"{ledger.path} has {len(own) - 1} entries, and the ledger of its people knows of"
-            f" {len(theirs) - 1}: it was cut off, or restored from a backup"
+            f"{file} has {len(own) - 1} entries, and the ledger of its people knows of"
+            f" {len(run.hashes) - 1}: it was cut off, or restored from a backup"
         )
 
 
-def _own_hashes(evidence: Evidence, ledger: Ledger) -> list[str]:
-    """Without the line that an export adds."""
-    return list(ledger.hashes[:-1] if evidence.is_bundle else ledger.hashes)
+def _adjacency(evidence: Evidence) -> Iterator[str]:
+    """Each event is stated for the header's adjacency, or for any."""
+    stated = evidence.header.adjacency
+    for entry in evidence.ledger.entries:
+        if entry.event.adjacency not in (None, stated):
+            yield (
+                f"{evidence.ledger.path}: entry {entry.index} is stated for"
+                f" {entry.event.adjacency} adjacency, and the header for {stated}"
+            )
+
+
+def _kinds(evidence: Evidence) -> Iterator[str]:
+    """A run makes releases of a few kinds; those that only record something cost nothing."""
+    for entry in evidence.own:
+        what = f"{evidence.ledger.path}: entry {entry.index}"
+        if entry.kind not in _KINDS:
+            yield f"{what} is of a kind that no training makes, {entry.kind!r}"
+        if entry.kind in _FREE and not isinstance(entry.event, PostProcessing):
+            yield f"{what} ({entry.kind}) must cost nothing"
+        if entry.kind == "tokenizer" and not isinstance(entry.event, PostProcessing | NonPrivate):
+            yield f"{what}: a tokenizer's cost is in entries of its own"
+
+
+def _attempts(evidence: Evidence) -> Iterator[str]:
+    """The attempts at a round are 0, 1, 2, ..., and no round is left out."""
+    file, counted = evidence.ledger.path, evidence.header.counted.removesuffix("s")
+    attempts: dict[int, int] = {}
+    for entry in evidence.charged:
+        expected = attempts.get(entry.round, -1) + 1
+        if entry.attempt != expected:
+            what = "a second time" if entry.attempt < expected else f"and not attempt {expected}"
+            yield (
+                f"{file}: entry {entry.index} charges {counted} {entry.round}, attempt"
+                f" {entry.attempt}, {what}"
+            )
+        attempts[entry.round] = max(entry.attempt, attempts.get(entry.round, 0))
+    rounds = sorted(attempts)
+    # Where an epoch is one charge, its number is that of its first step.
+    step = rounds[1] if evidence.epoch_charges == 1 and len(rounds) > 1 else 1
+    for index, round in enumerate(rounds):
+        if round != evidence.header.first_round + index * step:
+            yield f"{file}: no charge of the {counted} before {counted} {round}"
+            return
+
+
+def _enough(evidence: Evidence) -> Iterator[str]:
+    """As many charges as the last checkpoint has behind it, and no more than were planned."""
+    file, first, in_epoch = evidence.ledger.path, evidence.header.first_round, 1
+    if evidence.is_bundle:
+        done, where = evidence.bundle.round, f"the model of {evidence.path}"
+    else:
+        done = evidence.last.leg
+        where = str(evidence.directory.checkpoints.state_file(done))
+    planned = range(first, evidence.experiment.legs)
+    if evidence.epoch_charges is not None:
+        in_epoch = evidence.epoch_charges
+        # How many steps an epoch without noise has depends on the data.
+        planned = range(evidence.experiment.legs * in_epoch if in_epoch > 1 else 2**62)
+    rounds = {entry.round for entry in evidence.charged}
+    missing = (done - first) * in_epoch - len(rounds)
+    if missing > 0:
+        yield f"{where} is after round {done}, and {file} has {missing} too few charges for it"
+    if rounds and (max(rounds) not in planned or min(rounds) not in planned):
+        yield (
+            f"{file} charges round {max(rounds)}, and {evidence.directory.experiment_file} plans"
+            f" {planned.stop}"
+        )
+
+
+def _budget(evidence: Evidence) -> Iterator[str]:
+    """What is charged is within the run's own budget."""
+    budget, file = evidence.header.budget, evidence.ledger.path
+    if budget is None or not evidence.charged:
+        return
+    composition = evidence.ledger.composition()
+    if not composition.is_private:
+        yield f"{file} has a budget, and releases without any noise"
+        return
+    known = evidence.guarantee.epsilon.get(budget.accountant)
+    if known is None or budget.delta != evidence.header.delta or evidence.header.prior_costs:
+        known = budget.spent_by(composition)
+    if known > budget.epsilon:
+        yield (
+            f"{file} has charged epsilon {format_epsilon(known)} by {budget.accountant}, and its"
+            f" budget is {budget.epsilon:g}"
+        )
+
+
+CHAIN = Check(
+    "chain",
+    "every line's hash and order, every checkpoint's head, the parent, the people's ledger",
+    (_whole, _checkpoints, _parent, _people),
+)
+CHARGES = Check(
+    "charges",
+    "adjacency, rounds and attempts, as many as the checkpoint has, within the budget",
+    (_adjacency, _kinds, _attempts, _enough, _budget),
+)

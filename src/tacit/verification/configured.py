@@ -1,63 +1,60 @@
-"""What is accounted is what is configured: each charge against the experiment's plan."""
+"""What is accounted and declared is what is configured: the ledger against the experiment."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy.events import Event, NonPrivate
-from tacit.privacy.ledger_lines import Entry
+from tacit.privacy.budget import Budget
+from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
+from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
+from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.nlu import scaling as scaling_file
+from tacit.tasks.nlu.beginning import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.plan import epoch_steps, method_of
-from tacit.tasks.nlu.scaling import read as read_scaling
-from tacit.tasks.nlu.scaling import release_of
+from tacit.tasks.nlu.plan import method_of, releases
 from tacit.tokenizers.provenance import ORACLE
-from tacit.verification.evidence import Evidence
-from tacit.verification.findings import Remark
+from tacit.verification.evidence import Check, Evidence, Remark
 
-MOST = 3  # charges that differ in the same way are named up to here
+_MOST = 3  # charges that differ in the same way are named up to here
 
 
-def digest(evidence: Evidence) -> Iterator[str]:
+def _digest(evidence: Evidence) -> Iterator[str]:
     """The experiment's file is the one in the header; a bundle's has shorter paths."""
     file = evidence.directory.experiment_file
     if evidence.is_bundle:
         return
     if not file.is_file():
         yield f"{file} is missing"
-    elif hashlib.sha256(file.read_bytes()).hexdigest() != evidence.ledger.header.experiment:
+    elif hashlib.sha256(file.read_bytes()).hexdigest() != evidence.header.experiment:
         yield f"{file} was changed: the ledger's header has another digest of it"
 
 
-def charges(evidence: Evidence) -> Iterator[str]:
+def _charges(evidence: Evidence) -> Iterator[str]:
     """Event, plan and estimator of each charge are those of its phase, step or epoch."""
-    if isinstance(evidence.experiment, Experiment):
-        yield from _limited(_of_language_model(evidence, evidence.experiment))
+    experiment = evidence.experiment
+    if isinstance(experiment, Experiment):
+        differences = list(_language_charges(evidence, experiment))
+        if evidence.charged and evidence.is_own_model:
+            yield Remark(
+                "the digests of plans are not recomputed: the model is made by your own code"
+            )
     else:
-        yield from _limited(_of_nlu(evidence, evidence.experiment))
+        differences = list(_nlu_charges(evidence, experiment))
+    yield from differences[:_MOST]
+    if len(differences) > _MOST:
+        yield f"and {len(differences) - _MOST:,} more charges differ from what is configured"
 
 
-def _limited(differences: Iterator[str]) -> Iterator[str]:
-    count = 0
-    for one in differences:
-        if isinstance(one, Remark):
-            yield one
-            continue
-        count += 1
-        if count <= MOST:
-            yield one
-    if count > MOST:
-        yield f"and {count - MOST:,} more charges differ from what is configured"
-
-
-def _of_language_model(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
+def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
     configured = [(plan.event(), plan.estimator_name) for plan in evidence.plans()]
-    hashes: dict[tuple[int, str], str] = {}  # by phase and tokenizer
     sizes = {one.fingerprint: one.vocab_size for one in evidence.tokenizers.values()}
-    plans: dict[str, list[str]] = {}  # the digests of each phase's, by tokenizer
-    vocabularies = Vocabularies(evidence)
+    hashes: dict[tuple[int, str], str] = {}  # of plans, by phase and tokenizer
+    plans: dict[str, list[str]] = {}  # the digests of each phase's plan, by tokenizer
     for entry in evidence.charged:
         phase = experiment.phase_of(entry.round)
         event, estimator = configured[phase]
@@ -66,7 +63,7 @@ def _of_language_model(evidence: Evidence, experiment: Experiment) -> Iterator[s
             yield f"{what} charges {entry.event}, and what is configured is {event}"
         if entry.estimator != estimator:
             yield f"{what} has the estimator {entry.estimator!r}, not {estimator!r}"
-        words = vocabularies.at(entry.round)
+        words = evidence.tokenizer_at(entry.round)
         if words in sizes and not evidence.is_own_model and words not in plans:
             plans[words] = [plan.hash() for plan in evidence.plans(sizes[words])]
         expected = plans[words][phase] if words in plans else None
@@ -74,31 +71,11 @@ def _of_language_model(evidence: Evidence, experiment: Experiment) -> Iterator[s
         known = hashes.setdefault((phase, words), expected or entry.plan_hash)
         if entry.plan_hash != known:
             yield f"{what} is of the plan {entry.plan_hash[:12]}, not {known[:12]}"
-    if evidence.charged and evidence.is_own_model:
-        yield Remark("the digests of plans are not recomputed: the model is made by your own code")
 
 
-class Vocabularies:
-    """Which tokenizer a round was in, by the ledger."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        of_kind = [entry for entry in evidence.ledger.entries if entry.kind == "tokenizer"]
-        own = {entry.index for entry in evidence.own}
-        self._own = sorted(
-            (entry.round, entry.index, entry.plan_hash) for entry in of_kind if entry.index in own
-        )
-        inherited = [entry.plan_hash for entry in of_kind if entry.index not in own]
-        self._inherited = inherited[-1] if inherited else ""
-
-    def at(self, round: int) -> str:
-        """The fingerprint of the tokenizer that a round is computed in."""
-        before = [words for start, _, words in self._own if start <= round]
-        return before[-1] if before else self._inherited
-
-
-def _of_nlu(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
+def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
     file = evidence.ledger.path
-    first = release_of(experiment.noise)  # before any step
+    first = scaling_file.release_of(experiment.noise)  # before any step
     charged = [entry.event for entry in evidence.own if entry.kind == "scaling"]
     if charged != ([] if first is None else [first]):
         yield (
@@ -106,66 +83,185 @@ def _of_nlu(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
             f" is {first or 'that they cost nothing'}"
         )
     for entry in evidence.own:
-        what = f"{file}: entry {entry.index}, {entry.kind} {entry.round},"
         if entry.plan_hash != experiment.fingerprint:
-            yield f"{what} is of the plan {entry.plan_hash[:12]}, not {experiment.fingerprint[:12]}"
-    configured = Steps(evidence, experiment)
+            yield (
+                f"{file}: entry {entry.index}, {entry.kind} {entry.round}, is of the plan"
+                f" {entry.plan_hash[:12]}, not {experiment.fingerprint[:12]}"
+            )
+    events = _nlu_events(evidence, experiment)
     for entry in evidence.charged:
-        event = configured(entry)
-        if event is not None and entry.event != event:
-            what = f"{file}: entry {entry.index}, step {entry.round},"
-            yield f"{what} charges {entry.event}, and what is configured is {event}"
+        if events.get(entry.round, entry.event) != entry.event:
+            yield (
+                f"{file}: entry {entry.index}, step {entry.round}, charges {entry.event}, and what"
+                f" is configured is {events[entry.round]}"
+            )
 
 
-class Steps:
-    """The event of a charge, from the method's public numbers."""
-
-    def __init__(self, evidence: Evidence, experiment: NluExperiment) -> None:
-        training = experiment.training
-        self._by_step: dict[int, Event] = {}
-        self._by_epoch: list[Event] = []
-        if training.method in PRIVATE and experiment.noise.noise_multiplier:
-            K = experiment.noise.population
-            assert K is not None
-            method = method_of(experiment, LayerScaling.none((1,)), K)
-            steps = range(training.epochs * epoch_steps(experiment, K))
-            self._by_step = dict(method.charges(steps))
-            return
-        # An epoch is one charge, and how many steps it has depends on the data.  With as many
-        # units as a batch has it is one step, so that the epochs can be counted through.
-        is_printed = training.method == "edp-sgd-paper"
-        scaling = read_scaling(evidence.path) if is_printed else LayerScaling.none((1,))
-        method = method_of(experiment, scaling, training.batch_size)
-        for epoch in range(training.epochs):
-            [(_, event)] = method.charges(range(epoch, epoch + 1))
-            self._by_epoch.append(event)
-        starts = sorted({entry.round for entry in evidence.charged})
-        self._epoch_of = {start: epoch for epoch, start in enumerate(starts)}
-
-    def __call__(self, entry: Entry) -> Event | None:
-        if self._by_step:
-            return self._by_step.get(entry.round)
-        epoch = self._epoch_of[entry.round]
-        return self._by_epoch[epoch] if epoch < len(self._by_epoch) else None
+def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Event]:
+    """The event of each charge by its round, from the method's public numbers."""
+    training = experiment.training
+    in_epoch = evidence.epoch_charges
+    assert in_epoch is not None
+    if training.method in PRIVATE and experiment.noise.noise_multiplier:
+        assert experiment.noise.population is not None
+        method = method_of(experiment, LayerScaling.none((1,)), experiment.noise.population)
+        return dict(method.charges(range(training.epochs * in_epoch)))
+    # An epoch is one charge, and how many steps it has depends on the data.  With as many units as
+    # a batch has it is one step, so that the epochs can be counted through.
+    is_printed = training.method == "edp-sgd-paper"
+    scaling = scaling_file.read(evidence.path) if is_printed else LayerScaling.none((1,))
+    method = method_of(experiment, scaling, training.batch_size)
+    epochs = (range(epoch, epoch + 1) for epoch in range(training.epochs))
+    by_epoch = [event for epoch in epochs for _, event in method.charges(epoch)]
+    starts = sorted({entry.round for entry in evidence.charged})
+    return dict(zip(starts, by_epoch, strict=False))
 
 
-def vocabulary(evidence: Evidence) -> Iterator[str]:
+def _vocabulary(evidence: Evidence) -> Iterator[str]:
     """What was learnt from people's own text leaves no guarantee, and the ledger says so."""
     experiment, file = evidence.experiment, evidence.ledger.path
     if isinstance(experiment, NluExperiment):
         is_void = experiment.model.vocabulary == ORACLE and not experiment.model.pretrained
-        said = any(
-            entry.kind == "vocabulary" and isinstance(entry.event, NonPrivate)
-            for entry in evidence.own
-        )
-        if is_void and not said:
+        said = [entry.event for entry in evidence.own if entry.kind == "vocabulary"]
+        if is_void and not any(isinstance(event, NonPrivate) for event in said):
             yield f"{file} does not say that the vocabulary is from people's own text"
         return
     for words in evidence.tokenizers.values():
-        entries = [entry for entry in evidence.ledger.entries if _is_of(entry, words.fingerprint)]
+        entries = [e for e in evidence.tokenizer_entries if e.plan_hash == words.fingerprint]
         if words.why_void and any(not isinstance(one.event, NonPrivate) for one in entries):
             yield f"{file} does not say that the tokenizer voids the guarantee: {words.why_void}"
 
 
-def _is_of(entry: Entry, fingerprint: str) -> bool:
-    return entry.kind == "tokenizer" and entry.plan_hash == fingerprint
+def _header(evidence: Evidence) -> Iterator[str]:
+    """Each value of the header that the experiment decides; a difference is named with both."""
+    header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
+    privacy = experiment.privacy
+    budget = None
+    if privacy.budget_epsilon is not None:
+        assert privacy.delta is not None
+        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
+    expected: dict[str, Any] = {
+        "delta": privacy.delta,
+        "budget": budget,
+        "simulation": experiment.seed is not None,
+    }
+    if isinstance(experiment, Experiment):
+        expected |= _language_header(evidence, experiment)
+    else:
+        expected |= _nlu_header(experiment)
+    # Without an accountant by name, the claim is by the sound one with the least epsilon.
+    asked = None if header.accountant is None else privacy.accountant
+    for name, value in (expected | {"accountant": asked}).items():
+        if getattr(header, name) != value:
+            yield _differs(evidence, name, value)
+    if header.view not in (views := _views(experiment)):
+        yield _differs(evidence, "view", " or ".join(views))
+    for words in _excluded(experiment):
+        if words not in header.excluded:
+            yield f"{file}: its header does not exclude {words}"
+    for what, is_public in _public_inputs(evidence, experiment).items():
+        if is_public and what not in [one.what for one in header.public_inputs]:
+            yield f"{file}: its header does not list the {what} as declared public"
+
+
+def _differs(evidence: Evidence, name: str, value: object) -> str:
+    stated = getattr(evidence.header, name)
+    return (
+        f"{evidence.ledger.path}: {name} is {'nothing' if stated is None else stated} in its"
+        f" header, and {'nothing' if value is None else value} in"
+        f" {evidence.directory.experiment_file}"
+    )
+
+
+def _language_header(evidence: Evidence, experiment: Experiment) -> dict[str, Any]:
+    plan, corpus = experiment.plan, experiment.corpus
+    events = [entry.event for entry in evidence.inherited]
+    events += [one.event() for one in evidence.plans()]
+    return {
+        "unit": "user",
+        "people": corpus.identity if evidence.header.view != "synthetic" else "",
+        "part": corpus.part,
+        "counted": "rounds",
+        "population": plan.population,
+        "population_is_counted": plan.population_is_counted,
+        "audit": experiment.audit.is_on,
+        "adjacency": Composition.of(events).adjacency,
+    }
+
+
+def _nlu_header(experiment: NluExperiment) -> dict[str, Any]:
+    training, noise = experiment.training, experiment.noise
+    is_private = training.method in PRIVATE
+    is_noisy = training.method != "sgd" and noise.noise_multiplier
+    reshuffled = Adjacency.REPLACE if is_noisy else None
+    return {
+        "unit": training.unit,
+        "counted": "steps" if is_private else "epochs",
+        "population": noise.population,
+        "population_is_counted": noise.population_is_counted,
+        "audit": False,
+        "adjacency": releases(experiment).adjacency if is_private else reshuffled,
+    }
+
+
+def _views(experiment: Experiment | NluExperiment) -> tuple[str, ...]:
+    """Whose texts they can be; only the corpus knows whether its people were made up."""
+    if isinstance(experiment, NluExperiment):
+        made_up = experiment.data.source.partition(":")[0] == "generated"
+        return ("synthetic",) if made_up else ("people",)
+    if is_synthetic(experiment.corpus.source):
+        return ("synthetic",)
+    return ("iid" if experiment.corpus.view == "iid" else "people", "synthetic")
+
+
+def _excluded(experiment: Experiment | NluExperiment) -> Iterator[str]:
+    """What a header has to exclude, whatever the corpus adds to it."""
+    if isinstance(experiment, NluExperiment):
+        yield from (SETTINGS, VALID_AND_TEST)
+        if experiment.training.unit == "record":
+            yield PER_UTTERANCE
+        return
+    yield from ALWAYS_EXCLUDED
+    if experiment.plan.population_is_counted and experiment.audit.canary_clients:
+        yield CLIENTS
+    if experiment.corpus.users is not None:
+        yield f"which users are the first {experiment.corpus.users:,} of the corpus"
+    if experiment.audit.canaries is not None:
+        yield CANARIES
+
+
+def _public_inputs(evidence: Evidence, experiment: Experiment | NluExperiment) -> dict[str, object]:
+    """What can be declared public by being named in an experiment, and whether it is."""
+    if isinstance(experiment, NluExperiment):
+        model = experiment.model
+        return {
+            "dictionary": model.vocabulary != ORACLE and not model.pretrained,
+            "word vectors": model.vectors,
+            "trained weights": model.pretrained,
+        }
+    return {
+        "dictionary": _has_public_words(evidence),
+        "starting weights": experiment.model.start,
+        "pre-training text": experiment.model.pretrain is not None,
+        "word frequencies": isinstance(experiment.model.public_output_bias, str),
+        "text behind the clip norm": experiment.plan.clip_norm_from,
+    }
+
+
+def _has_public_words(evidence: Evidence) -> bool:
+    """Whether the first tokenizer is neither from people's text nor paid for by anybody."""
+    first = next(iter(evidence.tokenizer_entries), None)
+    is_void = first is not None and isinstance(first.event, NonPrivate)
+    return not is_void and all(cost.what != "tokenizer" for cost in evidence.header.prior_costs)
+
+
+EXPERIMENT = Check(
+    "experiment",
+    "its digest, and that what is accounted is what it configures",
+    (_digest, _charges, _vocabulary),
+)
+HEADER = Check(
+    "header",
+    "population, delta, budget, unit, adjacency, view, accountant, simulation, audit",
+    (_header,),
+)

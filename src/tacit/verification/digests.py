@@ -15,17 +15,16 @@ from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
-from tacit.verification.configured import Vocabularies
-from tacit.verification.evidence import Evidence
+from tacit.verification.evidence import Check, Evidence
 
 
-def files(evidence: Evidence) -> Iterator[str]:
+def _files(evidence: Evidence) -> Iterator[str]:
     """A bundle's files, by the last line of its ledger."""
     if evidence.is_bundle:
         yield from evidence.bundle.faults()
 
 
-def models(evidence: Evidence) -> Iterator[str]:
+def _models(evidence: Evidence) -> Iterator[str]:
     """Each checkpoint can be read, and its model is the one that was written with it."""
     if evidence.is_bundle:
         return
@@ -34,9 +33,9 @@ def models(evidence: Evidence) -> Iterator[str]:
         yield f"{evidence.directory.checkpoints.folder} has no checkpoint"
 
 
-def origins(evidence: Evidence) -> Iterator[str]:
-    """Whoever's text is in the weights is in the header: the run's people, or of its start."""
-    experiment, header = evidence.experiment, evidence.ledger.header
+def _trained_on(evidence: Evidence) -> Iterator[str]:
+    """The header names everybody whose text is in the weights: the run's people, or the start's."""
+    experiment, header = evidence.experiment, evidence.header
     if not isinstance(experiment, Experiment):
         return
     known = {experiment.corpus.identity, header.people}
@@ -49,16 +48,11 @@ def origins(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def tokenizers(evidence: Evidence) -> Iterator[str]:
+def _tokenizers(evidence: Evidence) -> Iterator[str]:
     """Each tokenizer is in the ledger, and each checkpoint in one that is."""
     if isinstance(evidence.experiment, NluExperiment):
-        for one in evidence.checkpoints:
-            if one.facts["tokenizer"] != evidence.experiment.fingerprint:
-                file = evidence.directory.checkpoints.state_file(one.leg)
-                yield f"{file} is the checkpoint of another experiment"
         return
-    ledger, vocabularies = evidence.ledger, Vocabularies(evidence)
-    recorded = {entry.plan_hash for entry in ledger.entries if entry.kind == "tokenizer"}
+    recorded = {entry.plan_hash for entry in evidence.tokenizer_entries}
     current = evidence.directory.tokenizer_file
     if Tokenizer.load(current).fingerprint not in recorded:
         yield f"{current} is not a tokenizer that the ledger has"
@@ -66,31 +60,32 @@ def tokenizers(evidence: Evidence) -> Iterator[str]:
         is_other = file != current and words.fingerprint not in recorded
         if is_other and not _is_to_come(evidence, file):
             yield f"{file} is not a tokenizer that the ledger has"
-    there = {words.fingerprint for words in evidence.tokenizers.values()}
+    present = {words.fingerprint for words in evidence.tokenizers.values()}
     for one in evidence.checkpoints:
         state = evidence.directory.checkpoints.state_file(one.leg)
         # At a switch the checkpoint is still in the tokenizer before it.
-        possible = {vocabularies.at(one.leg), vocabularies.at(max(one.leg - 1, 0))}
-        if one.facts["tokenizer"] not in possible:
+        possible = {evidence.tokenizer_at(one.leg), evidence.tokenizer_at(max(one.leg - 1, 0))}
+        words = one.facts["tokenizer"]
+        if words not in possible:
             yield f"{state} names a tokenizer that the ledger does not have at round {one.leg}"
-        if one.facts["tokenizer"] not in there:
-            yield f"{state} names a tokenizer that is not in the run: {one.facts['tokenizer'][:12]}"
+        if words not in present:
+            yield f"{state} names a tokenizer that is not in the run: {words[:12]}"
 
 
 def _is_to_come(evidence: Evidence, file: Path) -> bool:
     """Whether a run was cut short between learning a tokenizer and recording it."""
     rounds = [entry.round for entry in evidence.own if entry.kind == "tokenizer"]
     start = int(file.parent.name.removeprefix("round-")) if "-" in file.parent.name else 0
-    return start > max(rounds, default=evidence.ledger.header.first_round) and not any(
+    return start > max(rounds, default=evidence.header.first_round) and not any(
         entry.round >= start for entry in evidence.charged
     )
 
 
-def origin(evidence: Evidence) -> Iterator[str]:
+def _tokenizer_cost(evidence: Evidence) -> Iterator[str]:
     """What a tokenizer from people's text cost is what the header says that it did."""
     if isinstance(evidence.experiment, NluExperiment):
         return
-    costs = [one for one in evidence.ledger.header.prior_costs if one.what == "tokenizer"]
+    costs = [one for one in evidence.header.prior_costs if one.what == "tokenizer"]
     history = run_tokenizers.history(evidence.path)
     file = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
     if history is None:
@@ -117,6 +112,7 @@ def _is_sampled(evidence: Evidence, words: Tokenizer) -> bool:
 
 
 def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path) -> Iterator[str]:
+    """The tokenizer's own ledger against what the run's header says of it."""
     if (history.header.part, history.header.people) != (cost.part, cost.people):
         yield f"{ledger} is about other people than the ledger's header says of the tokenizer"
     yield from _whom(evidence, history, cost)
@@ -132,11 +128,11 @@ def _history(evidence: Evidence, history: History, cost: PriorCost, ledger: Path
         yield f"{ledger} is about a tokenizer that the ledger does not have"
     elif not any(str(getattr(one.event, "reason", "")).endswith(history.how) for one in entries):
         yield f"{ledger}: how the tokenizer was learnt is not what the ledger says"
-    parent = evidence.ledger.header.parent
-    if cost.whom == "same" and parent is not None and parent.run_id == history.ledger.header.run_id:
-        inherited = evidence.ledger.entries[: parent.head.entries]
-        if inherited != history.ledger.entries[: parent.head.entries]:
-            yield f"{evidence.ledger.path} inherits other charges than {ledger} has"
+    parent = evidence.header.parent
+    is_parent = parent is not None and parent.run_id == history.ledger.header.run_id
+    paid = history.ledger.entries[: len(evidence.inherited)]
+    if cost.whom == "same" and is_parent and evidence.inherited != paid:
+        yield f"{evidence.ledger.path} inherits other charges than {ledger} has"
 
 
 def _whom(evidence: Evidence, history: History, cost: PriorCost) -> Iterator[str]:
@@ -144,9 +140,9 @@ def _whom(evidence: Evidence, history: History, cost: PriorCost) -> Iterator[str
 
     Groups of people may turn out to be one later, so that other ids alone say nothing.
     """
-    own, theirs, file = evidence.ledger.header, history.header, evidence.ledger.path
-    is_one = own.split == theirs.split and own.people == theirs.people
-    if cost.whom == "beside" and not (is_one and are_disjoint(own.part, theirs.part)):
+    own, other, file = evidence.header, history.header, evidence.ledger.path
+    is_one = own.split == other.split and own.people == other.people
+    if cost.whom == "beside" and not (is_one and are_disjoint(own.part, other.part)):
         yield f"{file}: its header says that others paid for the tokenizer, who may be the same"
     if cost.whom == "elsewhere" and is_one:
         yield f"{file}: its header says that the tokenizer is of another corpus, and it is of this"
@@ -154,7 +150,7 @@ def _whom(evidence: Evidence, history: History, cost: PriorCost) -> Iterator[str
         yield f"{file}: it does not inherit what the tokenizer has cost the same people"
 
 
-def canaries(evidence: Evidence) -> Iterator[str]:
+def _canaries(evidence: Evidence) -> Iterator[str]:
     """What was planted is what the ledger is bound to, before the first round."""
     experiment = evidence.experiment
     if evidence.is_bundle or not isinstance(experiment, Experiment):
@@ -186,10 +182,18 @@ def _coins(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
         yield f"{file} does not hold the coins that the ledger committed to"
 
 
-def key(evidence: Evidence) -> Iterator[str]:
-    """A run that ended without keeping its key has none, so that nobody can repeat its noise."""
+def _key(evidence: Evidence) -> Iterator[str]:
+    """A run that ended without keeping its key has none left, so its noise cannot be repeated."""
     if evidence.result is None:
         return
     if evidence.result.get("key_kept") is not True and not evidence.directory.key_is_gone:
         file = evidence.directory.key_file
         yield f"{file} is still there, and the run has ended without keeping it: destroy it"
+
+
+DIGESTS = Check(
+    "digests",
+    "models, tokenizers and their history, canaries, all files of a bundle",
+    (_files, _models, _trained_on, _tokenizers, _tokenizer_cost, _canaries),
+)
+KEY = Check("key", "that it is gone where the run says so", (_key,))

@@ -1,9 +1,15 @@
-"""What there is to hold against the ledger: the files of a run or a bundle, each read once."""
+"""What there is to hold against the ledger: the files of a run or a bundle, each read once.
+
+A `Check` is made of functions from `Evidence` to sentences: one for each difference, with the file
+and what differs.  A sentence that is a `Remark` is no difference: it says what was not checked.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,26 +27,44 @@ from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
 from tacit.tasks.language.plans import layers_of, round_plans
-from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 LANGUAGE_RUN, NLU_RUN, BUNDLE = "run", "intent and slot run", "bundle"
+
+
+class Remark(str):
+    """Something that could not be checked, and why: no difference."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """Functions that are about one thing, and what that is in words."""
+
+    name: str
+    what: str
+    functions: tuple[Callable[[Evidence], Iterator[str]], ...]
 
 
 def kind_of(path: Path) -> str:
     """What a folder holds; one that is neither run nor bundle is refused."""
     if not path.is_dir():
         raise ValueError(f"there is no run or bundle at {path}")
-    if is_bundle(path) and not RunDirectory(path).experiment_file.is_file():
+    if is_bundle(path):
         return BUNDLE
     directory = RunDirectory(path)
-    if directory.experiment_file.is_file() and isinstance(directory.experiment(), NluExperiment):
-        return NLU_RUN
-    if directory.ledger_file.is_file() or directory.experiment_file.is_file():
-        return LANGUAGE_RUN
-    if (path / "model.safetensors").is_file():
-        raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
-    raise ValueError(f"{path} is neither a run nor a bundle: it has no ledger.jsonl")
+    if not directory.ledger_file.is_file() and not directory.experiment_file.is_file():
+        if (path / "model.safetensors").is_file():
+            raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
+        raise ValueError(f"{path} is neither a run nor a bundle: it has no ledger.jsonl")
+    try:
+        is_nlu = isinstance(directory.experiment(), NluExperiment)
+    except (ValueError, OSError):  # which the checks will say
+        is_nlu = False
+    return NLU_RUN if is_nlu else LANGUAGE_RUN
 
 
 class Evidence:
@@ -51,70 +75,75 @@ class Evidence:
 
     def __init__(self, path: Path, kind: str, ledger: Ledger) -> None:
         self.path = path
-        self.kind = kind
         self.ledger = ledger
+        self.header = ledger.header
+        self.is_bundle = kind == BUNDLE
         self.directory = RunDirectory(path)
-
-    @property
-    def is_bundle(self) -> bool:
-        return self.kind == BUNDLE
+        parent = ledger.header.parent
+        self.inherited = ledger.entries[: parent.head.entries if parent else 0]
+        # The entries that this run has made itself, without the one that an export adds.
+        own = ledger.entries[len(self.inherited) :]
+        self.own = [entry for entry in own if entry.kind != EXPORTED]
+        # The rounds, steps or epochs that this run has charged itself.
+        self.charged = [entry for entry in self.own if entry.kind == "round"]
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """Computed once: every accountant is asked a single time."""
+        """What the ledger guarantees; every accountant is asked a single time."""
         return Guarantee.of(self.ledger)
 
     @cached_property
     def bundle(self) -> Bundle:
+        """The folder as a bundle."""
         return Bundle(self.path, self.ledger)
-
-    # Of the ledger.
-
-    @cached_property
-    def own(self) -> list[Entry]:
-        """The entries that this run has made itself, without the one that an export adds."""
-        parent = self.ledger.header.parent
-        inherited = parent.head.entries if parent else 0
-        return [entry for entry in self.ledger.entries[inherited:] if entry.kind != EXPORTED]
-
-    @cached_property
-    def charged(self) -> list[Entry]:
-        """The rounds, steps or epochs that this run has charged itself."""
-        return [entry for entry in self.own if entry.kind == "round"]
-
-    # Of the files.
 
     @cached_property
     def experiment(self) -> Experiment | NluExperiment:
         """The resolved experiment."""
-        if not self.directory.experiment_file.is_file():
-            raise ValueError(f"{self.directory.experiment_file} is missing")
+        file = self.directory.experiment_file
+        if not file.is_file():
+            raise ValueError(f"{file} is missing")
         try:
             return self.directory.experiment()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self.directory.experiment_file} is damaged: {error}") from None
+            raise ValueError(f"{file} is damaged: {error}") from None
+
+    @cached_property
+    def epoch_charges(self) -> int | None:
+        """How many charges an epoch of an intent and slot model has; None where they are rounds.
+
+        With noise every step is charged, without noise an epoch is a single charge.
+        """
+        experiment = self.experiment
+        if isinstance(experiment, Experiment):
+            return None
+        if experiment.training.method not in PRIVATE or not experiment.noise.noise_multiplier:
+            return 1
+        assert experiment.noise.population is not None
+        return epoch_steps(experiment, experiment.noise.population)
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """Those that can be read, in order."""
-        return [one for one in self._all_checkpoints if isinstance(one, Checkpoint)]
+        """The checkpoints that can be read, in order."""
+        return self._read_checkpoints[0]
 
-    @cached_property
+    @property
     def damaged_checkpoints(self) -> list[str]:
-        """What is wrong with the others."""
-        return [one for one in self._all_checkpoints if isinstance(one, str)]
+        """What is wrong with those that cannot."""
+        return self._read_checkpoints[1]
 
     @cached_property
-    def _all_checkpoints(self) -> list[Checkpoint | str]:
-        found: list[Checkpoint | str] = []
-        for round in self.directory.checkpoints.legs():
+    def _read_checkpoints(self) -> tuple[list[Checkpoint], list[str]]:
+        sound: list[Checkpoint] = []
+        faults: list[str] = []
+        for leg in self.directory.checkpoints.legs():
             try:
-                whole = self.directory.checkpoints.read(round)
-                # The optimizer's state, twice as large as a model, claims nothing.
-                found.append(dataclasses.replace(whole, arrays={}))
+                whole = self.directory.checkpoints.read(leg)
             except ValueError as error:
-                found.append(str(error))
-        return found
+                faults.append(str(error))
+            else:  # the optimizer's state, twice as large as a model, claims nothing
+                sound.append(dataclasses.replace(whole, arrays={}))
+        return sound, faults
 
     @property
     def last(self) -> Checkpoint:
@@ -132,15 +161,29 @@ class Evidence:
     @cached_property
     def tokenizers(self) -> dict[Path, Tokenizer]:
         """All tokenizers of the run, by their files."""
-        files = [self.directory.tokenizer_file]
         folders = sorted((self.path / "tokenizers").glob("[!.]*"))
-        files += [folder / FILE_NAME for folder in folders]
+        files = [self.directory.tokenizer_file, *(folder / FILE_NAME for folder in folders)]
         return {file: Tokenizer.load(file) for file in files}
 
-    # Of the model, without loading its weights or any code of the user's own.
+    @cached_property
+    def tokenizer_entries(self) -> list[Entry]:
+        """The entries about tokenizers, of this run and of those that it comes from."""
+        return [entry for entry in self.ledger.entries if entry.kind == "tokenizer"]
+
+    def tokenizer_at(self, round: int) -> str:
+        """The fingerprint of the tokenizer that a round is computed in, by the ledger."""
+        first = len(self.inherited)
+        own = [one for one in self.tokenizer_entries if one.index >= first and one.round <= round]
+        if own:
+            return max(own, key=lambda one: (one.round, one.index)).plan_hash
+        before = [one.plan_hash for one in self.tokenizer_entries if one.index < first]
+        return before[-1] if before else ""
+
+    # The model, without loading its weights or any code of the user's own.
 
     @cached_property
     def model_file(self) -> Path:
+        """The file of the last model."""
         return self.path / "model.safetensors" if self.is_bundle else self.last.model_file
 
     @property
@@ -149,7 +192,7 @@ class Evidence:
         return isinstance(self.experiment, Experiment) and ":" in self.experiment.model.name
 
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
-        """The sizes of the model's layers, for another vocabulary if that is given."""
+        """The sizes of the model's layers, for another vocabulary if `vocab_size` says so."""
         config = weights.load_config(self.model_file)
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
@@ -166,11 +209,11 @@ class Evidence:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object from its file."""
+    """A JSON object from its file; `ValueError` if the file holds anything else."""
     try:
-        found = json.loads(file.read_bytes())
+        data = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: it is not JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(data, dict):
         raise ValueError(f"{file} is damaged: it is not a JSON object")
-    return found
+    return data

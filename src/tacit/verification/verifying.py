@@ -1,113 +1,86 @@
-"""All checks, in order."""
+"""All checks, in order, and what they found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Head
 from tacit.runs.bundle import LEDGER_FILE
-from tacit.verification import (
-    card,
-    chain,
-    charges,
-    configured,
-    declared,
-    digests,
-    reported,
-    words,
-)
-from tacit.verification.evidence import BUNDLE, Evidence, kind_of
-from tacit.verification.findings import Checked, Findings, Remark
+from tacit.verification.chain import CHAIN, CHARGES
+from tacit.verification.claimed import CLAIM
+from tacit.verification.configured import EXPERIMENT, HEADER
+from tacit.verification.digests import DIGESTS, KEY
+from tacit.verification.evidence import BUNDLE, Check, Evidence, Remark, kind_of
 
-Function = Callable[[Evidence], Iterator[str]]
-TRIES = 3  # at a run that is being trained
+_CHECKS = (CHAIN, CHARGES, EXPERIMENT, HEADER, CLAIM, DIGESTS, KEY)
+_TRIES = 3  # at a run that is being trained
 
 
 @dataclass(frozen=True)
-class Check:
-    """Functions that are about one thing, and what that is in words."""
+class Checked:
+    """One check: what was held against what, and what came of it."""
 
     name: str
     what: str
-    functions: tuple[Function, ...]
-
-    def of(self, evidence: Evidence) -> Checked:
-        """What they found.  Whatever damage makes a reader raise is a difference, too."""
-        said: list[str] = []
-        for function in self.functions:
-            try:
-                said += function(evidence)
-            except Exception as error:  # fail closed: what cannot be read is not verified
-                said.append(_sentence(self.name, error))
-        return Checked(
-            self.name,
-            self.what,
-            tuple(dict.fromkeys(one for one in said if not isinstance(one, Remark))),
-            tuple(dict.fromkeys(str(one) for one in said if isinstance(one, Remark))),
-        )
+    differences: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # what could not be checked, and why
 
 
-CHECKS = (
-    Check(
-        "chain",
-        "every line's hash and order, every checkpoint's head, the parent, the people's ledger",
-        (chain.whole, chain.checkpoints, chain.parent, chain.people),
-    ),
-    Check(
-        "charges",
-        "adjacency, rounds and attempts, as many as the checkpoint has, within the budget",
-        (charges.adjacency, charges.kinds, charges.attempts, charges.enough, charges.budget),
-    ),
-    Check(
-        "experiment",
-        "its digest, and that what is accounted is what it configures",
-        (configured.digest, configured.charges, configured.vocabulary),
-    ),
-    Check(
-        "header",
-        "population, delta, budget, unit, adjacency, view, accountant, simulation, audit",
-        (declared.header,),
-    ),
-    Check(
-        "claim",
-        "epsilon by every sound accountant, and every word of it in other files",
-        (words.figures, words.result, reported.report, words.audit, card.says_the_claim),
-    ),
-    Check(
-        "digests",
-        "models, tokenizers and their history, canaries, all files of a bundle",
-        (
-            digests.files,
-            digests.models,
-            digests.origins,
-            digests.tokenizers,
-            digests.origin,
-            digests.canaries,
-        ),
-    ),
-    Check("key", "that it is gone where the run says so", (digests.key,)),
-)
+@dataclass(frozen=True)
+class Findings:
+    """All checks of a run or a bundle.  `claim` and `head` are None without a ledger to trust."""
+
+    path: Path
+    kind: str
+    checks: tuple[Checked, ...]
+    claim: str | None = None
+    head: Head | None = None
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """All differences, each of them once."""
+        return tuple(dict.fromkeys(one for check in self.checks for one in check.differences))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """All that could not be checked, each of them once."""
+        return tuple(dict.fromkeys(one for check in self.checks for one in check.remarks))
+
+    def as_row(self) -> dict[str, Any]:
+        """Under the names that scripts rely on."""
+        return {
+            "path": str(self.path),
+            "kind": self.kind,
+            "verified": not self.differences,
+            "differences": list(self.differences),
+            "checks": [dataclasses.asdict(check) for check in self.checks],
+            "claim": self.claim,
+            "head": self.head.to_json() if self.head else None,
+        }
 
 
 def verify(path: Path | str) -> Findings:
     """Hold a run or a bundle against its ledger.
 
-    Raises `ValueError` only where there is neither.
+    Raises `ValueError` only where there is neither.  A run that has gone on meanwhile, so that its
+    files were of different moments, is looked at again.
     """
     path = Path(path)
     kind = kind_of(path)
-    for _ in range(TRIES):
-        before = _stamp(path)
-        found = _verified(path, kind)
-        if not found.differences or _stamp(path) == before:
+    for _ in range(_TRIES):
+        stamp = _stamp(path)
+        findings = _run_checks(path, kind)
+        if not findings.differences or _stamp(path) == stamp:
             break
-    return found
+    return findings
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Another one if the run has gone on meanwhile, so that its files were of different moments."""
+    """Changes whenever the run charges something."""
     try:
         about = (path / LEDGER_FILE).stat()
     except OSError:
@@ -115,29 +88,42 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_size
 
 
-def _verified(path: Path, kind: str) -> Findings:
+def _run_checks(path: Path, kind: str) -> Findings:
     try:
         ledger = Ledger.read(path / LEDGER_FILE, torn_is_left_out=True)
         evidence = Evidence(path, kind, ledger)
         if kind == BUNDLE:
             evidence.bundle.digests()
     except Exception as error:  # nothing can be held against what is no ledger, or no bundle's
-        chain_check = CHECKS[0]
-        said = _sentence(chain_check.name, error)
-        return Findings(path, kind, (Checked(chain_check.name, chain_check.what, (said,)),))
-    found = tuple(check.of(evidence) for check in CHECKS)
-    return Findings(path, kind, found, _claim(evidence), ledger.head)
-
-
-def _claim(evidence: Evidence) -> str | None:
+        said = _sentence(CHAIN, error)
+        return Findings(path, kind, (Checked(CHAIN.name, CHAIN.what, (said,)),))
+    checks = tuple(_run(check, evidence) for check in _CHECKS)
     try:
-        return evidence.guarantee.claim
+        claim = evidence.guarantee.claim
     except ValueError:  # which the checks have said already
-        return None
+        claim = None
+    return Findings(path, kind, checks, claim, ledger.head)
 
 
-def _sentence(check: str, error: Exception) -> str:
+def _run(check: Check, evidence: Evidence) -> Checked:
+    """What a check finds.  Damage that makes a reader raise is a difference, too."""
+    said: list[str] = []
+    for function in check.functions:
+        try:
+            said += function(evidence)
+        except Exception as error:  # fail closed: what cannot be read is not verified
+            said.append(_sentence(check, error))
+    unique = dict.fromkeys(said)
+    return Checked(
+        check.name,
+        check.what,
+        tuple(one for one in unique if not isinstance(one, Remark)),
+        tuple(str(one) for one in unique if isinstance(one, Remark)),
+    )
+
+
+def _sentence(check: Check, error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | OSError) and text:
         return text
-    return f"the check of the {check} failed: {type(error).__name__}: {text}"
+    return f"the check of the {check.name} failed: {type(error).__name__}: {text}"

@@ -1,6 +1,8 @@
 """Rows of tokenizers as a table: for a terminal, for scripts, for a file to keep.
 
 The columns are those of Bagdasaryan et al. 2022, Tables 1 and 2; the notes say what they mean.
+Perplexity and accuracy are per word, since tokens differ from tokenizer to tokenizer.  A dictionary
+predicts UNK for what it does not have; its perplexity is marked, because it is of an easier task.
 """
 
 from __future__ import annotations
@@ -165,12 +167,14 @@ def _is_projected(rows: Sequence[TokenizerRow]) -> bool:
 
 
 def _perplexity(row: TokenizerRow) -> str:
+    """With a star where words that the tokenizer does not have were predicted as UNK."""
     if row.perplexity_per_word is None:
         return "-"
     return f"{row.perplexity_per_word:,.1f}{'*' if row.oov else ''}"
 
 
 def _actual(row: TokenizerRow) -> str:
+    """The epsilon of the run; users of a synthetic view are not people, so they have no claim."""
     if not row.has_model:
         return "-"
     if row.synthetic_users:

@@ -122,12 +122,15 @@ def compare(
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
+    """Train one variant as `tacit train` would, or go on with it."""
     from tacit.cli.requests import Request
     from tacit.cli.train import train_one
 
     train_one(Request(path, experiment, name, resume=begun), engine=None)
 
 
+# dSER and dMIA: changes in percent of SGD's, as in Table 1.  The last two columns are no
+# guarantees: epsilon if the first step's scaling were public, and as the paper accounts for it.
 _HEADINGS = (
     "variant",
     "SER %",
@@ -220,6 +223,7 @@ def _time(
 def _print(
     console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool
 ) -> None:
+    """A table for the terminal or as Markdown; all but the first column are numbers."""
     if markdown:
         print(markdown_table(headings, rows))
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -27,7 +27,7 @@ from tacit.tasks.nlu.model_files import StoredModel
 from tacit.tasks.nlu.trainer import STOP, Job, threads_each
 from tacit.tasks.nlu.utterances import Utterances
 
-BASELINE = "sgd"
+_BASELINE = "sgd"
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Turns:
 
     @property
     def epoch_steps(self) -> int:
+        """The steps of an epoch."""
         return len(self.job.steps(0))
 
     def range_of(self, turn: int) -> range:
@@ -48,7 +49,7 @@ class Turns:
         return range(start, start + self.steps)
 
     def serve(self, ranks: Ranks) -> None:
-        """What every worker but rank 0 does."""
+        """Run turns until told to stop: what every worker but rank 0 does."""
         torch.set_num_threads(threads_each(ranks.size))
         stepper, turn = self.job.stepper(), 0
         while ranks.told() != STOP:
@@ -58,7 +59,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one method."""
+    """How long one method takes."""
 
     name: str
     step_seconds: float  # median
@@ -68,14 +69,8 @@ class Timing:
     steps: int  # timed in all
 
     def as_row(self) -> dict[str, float | int | str]:
-        return {
-            "name": self.name,
-            "step_seconds": self.step_seconds,
-            "epoch_seconds": self.epoch_seconds,
-            "factor": self.factor,
-            "turns": self.turns,
-            "steps": self.steps,
-        }
+        """The timing for scripts."""
+        return asdict(self)
 
 
 def time_methods(
@@ -87,8 +82,8 @@ def time_methods(
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
     """Time each experiment's steps; one of them has to be `sgd`."""
-    if BASELINE not in experiments:
-        raise ValueError(f"timing needs a variant {BASELINE!r} to compare with")
+    if _BASELINE not in experiments:
+        raise ValueError(f"timing needs a variant {_BASELINE!r} to compare with")
     contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
     try:
         for contestant in contestants.values():  # memory is set aside, and caches are filled
@@ -103,8 +98,8 @@ def time_methods(
         for contestant in contestants.values():
             contestant.end()
     per_epoch = {
-        name: [each * contestants[name].epoch_steps for each in found]
-        for name, found in seconds.items()
+        name: [each * contestants[name].epoch_steps for each in turn_seconds]
+        for name, turn_seconds in seconds.items()
     }
     return [
         Timing(
@@ -112,7 +107,7 @@ def time_methods(
             statistics.median(seconds[name]),
             statistics.median(per_epoch[name]),
             statistics.median(
-                mine / base for mine, base in zip(per_epoch[name], per_epoch[BASELINE], strict=True)
+                own / base for own, base in zip(per_epoch[name], per_epoch[_BASELINE], strict=True)
             ),
             turns,
             turns * steps,
@@ -122,6 +117,8 @@ def time_methods(
 
 
 class _Contestant:
+    """A method with its workers, which run a few steps whenever it is its turn."""
+
     def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
         self._turns = Turns(job_for(experiment, data), steps)
         self.epoch_steps = self._turns.epoch_steps
@@ -134,7 +131,7 @@ class _Contestant:
         self._turn = 0
 
     def turn(self) -> float:
-        """Seconds of a step."""
+        """Run one turn; return the seconds a step took."""
         threads = torch.get_num_threads()
         torch.set_num_threads(threads_each(self._ranks.size))
         self._ranks.tell(0)
@@ -147,6 +144,7 @@ class _Contestant:
         return seconds / len(steps)
 
     def end(self) -> None:
+        """Stop the workers."""
         self._team.end()
 
 

@@ -1,4 +1,7 @@
-"""`tacit papers secret-sharer`: which ways of training memorize planted canaries."""
+"""`tacit papers secret-sharer`: which ways of training memorize planted canaries.
+
+The command reads a grid, carries it out in a folder, and writes and prints its table.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ def secret_sharer(
 ) -> None:
     """Plant the same canaries for every arm of a recipe, train, and try to get them out again.
 
-    The same command goes on with what was interrupted.
+    The same command goes on with what was interrupted.  --arms and --seeds may change between
+    calls, and the table is of everything in the folder; any other change is refused.
     """
     import torch
 
@@ -128,6 +132,7 @@ def secret_sharer(
 
 
 def _seeds(text: str) -> list[int]:
+    """Read 0,1,2: each seed once."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise ValueError(f"--seeds must be different whole numbers such as 0,1, got {text!r}")

@@ -3,6 +3,8 @@
 Every arm of a seed is asked about the same canaries, with the same random suffixes, and about the
 same controls: phrases drawn like the canaries that were never planted.  A method that calls a
 control memorized would call anything memorized.
+
+How a phrase is looked for, and what rank and exposure are, is in `tacit.audit.extraction`.
 """
 
 from __future__ import annotations
@@ -83,6 +85,7 @@ class MemorizationAudit:
         ranks: bool,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[CanaryResult]:
+        """What is found of each phrase; `ranks` asks for rank and exposure as well."""
         extraction = Extraction(
             samples=self.settings.samples,
             beam_width=self.settings.beam_width,

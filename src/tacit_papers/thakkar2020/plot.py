@@ -12,7 +12,11 @@ from tacit_papers.thakkar2020.table import ArmRow, Result
 
 
 def draw(path: Path, rows: Sequence[ArmRow], results: Sequence[Result]) -> None:
-    """Shares of the canaries memorized, and under them each canary's exposure."""
+    """Shares of the canaries memorized, and under them each canary's exposure.
+
+    Arms differ in colour and, past ten of them, in marker.  Their dots are shifted sideways, since
+    all arms of a seed have the same canaries with much the same copies.
+    """
     figure = figures.new_figure(9.6, 1.8 + 0.36 * len(rows) + 4.2)
     bars, dots = figure.subplots(2, 1, height_ratios=[1 + 0.36 * len(rows), 4.2])
     heights = np.arange(len(rows))

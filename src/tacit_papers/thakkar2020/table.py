@@ -3,6 +3,9 @@
 Counts are per seed, in the order of the seeds.  The lowest configuration memorized is that of the
 paper's Table 6: of the canaries that Random Sampling calls memorized, the cell with the fewest
 expected insertions, which are sharers times p_e.
+
+Results come in as the JSON of each arm's memorization.json.  `table_rows` and `comparisons` make
+typed rows of them, from which the terminal, the Markdown file and the picture are all made.
 """
 
 from __future__ import annotations
@@ -46,7 +49,12 @@ _OPTIMIZERS = {
 
 @dataclass(frozen=True)
 class ArmRow:
-    """An arm over all of its seeds, under the names that scripts rely on; lists are by seed."""
+    """An arm over all of its seeds, under the names that scripts rely on.
+
+    Lists have a value for each seed.  `memorized_rs` and `memorized_bs` count the canaries that
+    Random Sampling and Beam Search call memorized, `controls_rs` and `controls_bs` the same of
+    phrases that were never planted, and `copies` those that were planted and not cut off by caps.
+    """
 
     arm: str
     optimizer: str
@@ -98,6 +106,7 @@ def table_rows(results: Sequence[Result]) -> list[ArmRow]:
 
 
 def _row(arm: str, results: Sequence[Result]) -> ArmRow:
+    """An arm's row from its results, one for each seed; what all seeds share is the first's."""
     first = results[0]
     controls = [each["exposure"] for result in results for each in result["controls"]]
     ranked = [exposure for exposure in controls if exposure is not None]
@@ -273,6 +282,7 @@ def notes(rows: Sequence[ArmRow]) -> list[str]:
 
 
 def _exposure_text(exposure: Estimate | None) -> str:
+    """The mean, its interval over canaries in brackets, and behind it the one over seeds."""
     if exposure is None:
         return "-"
     text = f"{exposure.mean:.1f}"
@@ -286,17 +296,21 @@ def _interval(interval: Interval) -> str:
 
 
 def _count(rows: Sequence[_Json], key: str) -> int:
+    """How many rows have a true value under a key."""
     return sum(bool(row[key]) for row in rows)
 
 
 def _listed(values: Sequence[int], form: str = "d") -> str:
+    """The counts of the seeds, one after another."""
     return ", ".join(format(value, form) for value in values)
 
 
 def _once(values: Sequence[int]) -> str:
+    """What is the same for most seeds, without repetitions."""
     return ", ".join(map(str, dict.fromkeys(values)))
 
 
 def _mean(values: Sequence[float | None], digits: int) -> str:
+    """The mean of the values that there are, or a dash."""
     known = [value for value in values if value is not None]
     return f"{np.mean(known):.{digits}f}" if known else "-"

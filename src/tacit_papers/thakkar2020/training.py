@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.config.experiment import Experiment
-from tacit.config.sections import by_dotted_key
 from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
@@ -53,7 +51,7 @@ _RESULT_FILE = "memorization.json"
 
 
 class Watcher(Protocol):
-    """Whom a training tells how far it is."""
+    """Is told how far a training is: by `train` after each round, and by all else in steps."""
 
     def tell(self, what: str, done: int, of: int) -> None: ...
 
@@ -65,7 +63,11 @@ Watch = Callable[[str], AbstractContextManager[Watcher]]  # makes one for each a
 
 @dataclass(frozen=True)
 class SecretSharer:
-    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for."""
+    """A grid, the folder it is carried out in, and which arms and seeds of it are asked for.
+
+    `workers` is the number of processes that compute a federated arm's users.  Arms and seeds may
+    be others at the next call; the grid may not.
+    """
 
     grid: Grid
     out: Path
@@ -113,7 +115,8 @@ class SecretSharer:
         """Begin a new folder with the grid's file, or go on in one with the very same grid."""
         text, file = self.grid.to_toml(), self.out / _GRID_FILE
         if file.is_file():
-            _refuse_another(file, text)
+            begun = Grid.from_toml(file.read_text(encoding="utf-8"), str(file))
+            begun.refuse_another(Grid.from_toml(text, "the grid"), self.out, "name another folder")
             return
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise ValueError(
@@ -124,21 +127,13 @@ class SecretSharer:
         durable.write_whole(file, text.encode())
 
 
-def _refuse_another(file: Path, text: str) -> None:
-    """Raise if a folder was begun with another grid; words about it may differ."""
-    new = dict(by_dotted_key(tomllib.loads(text)))
-    old = dict(by_dotted_key(tomllib.loads(file.read_text(encoding="utf-8"))))
-    for key in sorted(new.keys() | old.keys()):
-        if new.get(key) != old.get(key) and not key.startswith("about."):
-            raise ValueError(
-                f"{file.parent} was begun with another grid: {key} is {old.get(key)!r} there and"
-                f" {new.get(key)!r} here; go on with it unchanged, or name another directory"
-            )
-
-
 @dataclass(frozen=True)
 class SeedTrainings:
-    """The trainings of one seed, in a folder of their own, and what they have in common."""
+    """The trainings of one seed, in a folder of their own, and what they have in common.
+
+    Whatever takes work and is the same for all arms (people, tokenizer, starting weights, the
+    audit's texts) is made once, when the first arm needs it.
+    """
 
     grid: Grid
     folder: Path

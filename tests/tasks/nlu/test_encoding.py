@@ -160,7 +160,7 @@ def test_public_words_say_which_text_they_are_from(tmp_path):
 
 
 def test_words_of_a_private_tokenizer_keep_its_provenance():
-    tokenizer = build.word_level(["to", "paris"], provenance=provenance.private("heavy hitters"))
+    tokenizer = build.word_level(["to", "paris"], provenance="private: heavy hitters")
     encoder = WordEncoder.from_tokenizer(tokenizer)
     assert encoder.words == ("to", "paris")
     assert encoder.provenance == "private: heavy hitters"

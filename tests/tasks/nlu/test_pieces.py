@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
-from tacit.public.masked import new_model, write_folder
+from tacit.public.masked import MaskedModel
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
@@ -138,8 +138,8 @@ def folder(tmp_path):
     """A pre-trained model that has seen nothing yet."""
     sizes = {name: value for name, value in SIZES.items() if name != "dropout"}
     counts = np.ones(len(VOCABULARY), dtype=np.int64)
-    model = new_model(BertSizes(len(VOCABULARY), positions=40, **sizes), counts, seed=1)
-    write_folder(tmp_path, model, VOCABULARY)
+    bert = BertSizes(len(VOCABULARY), positions=40, **sizes)
+    MaskedModel.new(bert, VOCABULARY, counts, seed=1).save(tmp_path)
     return tmp_path
 
 

@@ -25,7 +25,8 @@ from tacit.models import registry, weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.public import pretrain as pretraining
+from tacit.public.pretrain import pretrain
+from tacit.public.steps import Progress, Settings
 from tacit.public.text import read_public_text
 from tacit.tasks.language import coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
@@ -209,19 +210,19 @@ def _pretrain(
     is_file = Path(given.source).is_file()
     source = given.source
     texts = read_public_text([source]).train if is_file else PublicSource(source).texts()
-    settings = pretraining.Settings(
+    settings = Settings(
         learning_rate=given.learning_rate,
         epochs=given.epochs,
         batch=given.batch_size,
         unroll=given.unroll,
     )
 
-    def progress(now: pretraining.Progress) -> None:
+    def progress(now: Progress) -> None:
         if tell is not None:
             tell("pre-training on public text", round(1000 * now.share), 1000)
 
     encoded = tokenizer.encode_batch(texts)
-    pretraining.pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
+    pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
     model.eval()
 
 

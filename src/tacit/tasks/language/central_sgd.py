@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from tacit.models.base import LanguageModel, State
 from tacit.models.base import loss as summed_loss
-from tacit.public.pretrain import carried, windows
+from tacit.public.pretrain import windows
 from tacit.public.steps import own_randomness
 from tacit.tasks.language.records import Order, Records, check_order
 
@@ -170,7 +170,7 @@ def _step(
     total, state = 0.0, None
     for window in windows(pieces, unroll, bos):
         begins: bool = window.begins or not model.carries_state
-        before: State = None if begins else carried(state, window)
+        before: State = None if begins else window.carry(state)
         logits, state = model(window.inputs, before)
         part, _ = summed_loss(logits, window.targets, window.mask)
         (part / count).backward()  # type: ignore[no-untyped-call]

@@ -140,7 +140,9 @@ class LanguageTrainer:
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
-        release = Charge("round", leg, attempt, plan.event(), plan.hash(), plan.estimator_name)
+        release = Charge(
+            "round", leg, attempt, plan.event(), plan.hash(), estimator=plan.estimator_name
+        )
         return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
 
     def proof(self, leg: int, attempt: int, total: Contribution) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from tacit.corpus.files import opened, text_lines
+from tacit.corpus.files import opened
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.slots import checked_tags
 
@@ -118,7 +118,7 @@ def _located(problem: ValueError, number: int, path: Path) -> ValueError:
 def _lines(path: Path) -> Iterator[str]:
     # Each file in a generator of its own, so that a damaged one is blamed and not its neighbour.
     with opened(path) as stream:
-        yield from text_lines(stream, path)
+        yield from stream.lines()
 
 
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
