@@ -122,21 +122,24 @@ def test_evaluation_adds_up_by_intent(tacit, finished, folder):
     assert "slot F1" in tacit.says("evaluate", finished, "--part", "valid")
 
 
-def test_an_attack_is_kept_in_the_private_folder(tacit, finished, tmp_path):
-    run = shutil.copytree(finished, tmp_path / "run")
-    found = tacit.json("nlu", "attack", run)
+def test_an_audit_is_kept_in_the_private_folder(command, finished, tmp_path):
+    run, tacit = shutil.copytree(finished, tmp_path / "run"), command("audit")
+    found = tacit.json(run)
     assert found["internal"] is True
     kept = json.loads((run / "private" / "attack.json").read_text())
     assert kept["attacks"] == found["attacks"]
     assert {path.name for path in run.iterdir()} == {path.name for path in finished.iterdir()}
-    code, out, _ = tacit("nlu", "attack", run, "--fail-if", "membership_auc>0.01")
+    code, out, errors = tacit(run, "--fail-if", "membership_auc>0.01")
     assert code == 1
-    assert "not for release" in out
-    assert tacit("nlu", "attack", run, "--fail-if", "membership_auc>0.99")[0] == 0
-    assert "was trained on the attacked run's own data" in tacit.refused(
-        "nlu", "attack", run, "--shadow", finished
-    )
-    assert "must be between 0 and 1" in tacit.refused("nlu", "attack", run, "--confidence", "2")
+    assert "the audit fails: membership_auc>0.01" in errors
+    assert "membership of 62 utterances against 50 others" in out
+    assert "loss" in out
+    assert tacit(run, "--fail-if", "membership_auc>0.99")[0] == 0
+    assert "has no figure memorized" in tacit.refused(run, "--fail-if", "memorized>0")
+    assert "was trained on the attacked run's own data" in tacit.refused(run, "--shadow", finished)
+    assert "strictly between 0 and 1" in tacit.refused(run, "--confidence", "2")
+    for options in (["--ranks"], ["--samples", "9"], ["--membership"], ["--phrases", "x"]):
+        assert f"{options[0]} does not fit" in tacit.refused(run, *options)
 
 
 def test_recipes_of_intents_and_slots_are_listed_and_printed(tacit):
@@ -239,7 +242,6 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
     (other / "experiment.toml").write_text("")
     assert "has no checkpoint" in tacit.refused("train", "--resume", "--run", other)
     assert "holds no model" in tacit.refused("evaluate", other)
-    tacit.refused("nlu", "attack", other)
     assert "holds a run already" in tacit.refused("train", recipe, "--run", other)
     assert "there is no run and no model at" in tacit.refused("evaluate", tmp_path / "missing")
     assert [path.name for path in other.iterdir()] == ["experiment.toml"]

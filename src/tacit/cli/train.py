@@ -296,7 +296,7 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
 
 def _next_commands(result: Result, path: str) -> Iterator[str]:
     if result["task"] == "nlu":
-        yield f"tacit nlu attack {path}"
+        yield f"tacit audit {path}"
         return
     yield f'tacit predict {path} "see you"'
     if not result["simulation"] and result["epsilon"][result["accountant"]] is not None:
