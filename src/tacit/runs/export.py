@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeVar
 
-from tacit.config.experiment import Experiment, Phase
+from tacit.config.experiment import Experiment
+from tacit.config.sections import Complete
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
@@ -27,6 +28,8 @@ from tacit.privacy.ledger_lines import Head, verify
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.directory import RunDirectory
 
+_Experiment = TypeVar("_Experiment", bound=Complete)
+_PATHS = ("source", "start", "vocabulary", "vectors", "pretrained")  # settings that may be paths
 FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
 
 
@@ -70,26 +73,20 @@ def write(
         durable.write_whole(folder / name, data)
 
 
-def without_folders(experiment: Experiment) -> Experiment:
-    """Whole paths shortened to the names at their ends: they tell about a machine and its owner."""
-    given = experiment.model
-    model: dict[str, Any] = {"start": without_folder(given.start)}
-    if given.pretrain is not None:
-        source = without_folder(given.pretrain.source)
-        model["pretrain"] = given.pretrain.model_dump() | {"source": source}
-    return experiment.changed(
-        corpus={"source": without_folder(experiment.corpus.source)},
-        tokenizer={"source": without_folder(experiment.tokenizer.source)},
-        model=model,
-        phases=[_phase_without_folders(phase) for phase in experiment.phases],
-    )
+def without_folders(experiment: _Experiment) -> _Experiment:
+    """The experiment with whole paths shortened to the names at their ends.
 
+    Whole paths tell about a machine and its owner.
+    """
 
-def _phase_without_folders(phase: Phase) -> dict[str, Any]:
-    data = phase.model_dump()
-    if phase.tokenizer is not None:
-        data["tokenizer"]["source"] = without_folder(phase.tokenizer.source)
-    return data
+    def shortened(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: shortened(one, name) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [shortened(one, key) for one in value]
+        return without_folder(value) if key in _PATHS and isinstance(value, str) else value
+
+    return experiment.changed(**shortened(experiment.model_dump()))
 
 
 def without_folder(source: str) -> str:

@@ -23,11 +23,11 @@ from tacit.config.experiment import Experiment
 from tacit.privacy.ledger_lines import Head
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
-from tacit.report.facts import KIND, experiment_text
+from tacit.report.facts import KIND
 from tacit.report.page import render
 from tacit.report.warnings import claim_warnings
 from tacit.runs.directory import digest_of_result
-from tacit.runs.export import Facts, card
+from tacit.runs.export import Facts, card, without_folders
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -114,7 +114,7 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
         "claim": claim_facts(guarantee),
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
-        "experiment": experiment_text(experiment),
+        "experiment": without_folders(experiment).to_toml(),
     }
     if isinstance(experiment, NluExperiment):
         expected["as_printed"] = _as_printed(evidence, experiment)
