@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, Round, RunArgument
+from tacit.cli.options import AsJson, Round, RunArgument, flag, text
 from tacit.cli.output import check_new_directory, emit
 
 if TYPE_CHECKING:
@@ -29,16 +28,13 @@ Examples:
 
 def export(
     run: RunArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The directory to make.  [default: RUN-export]"),
-    ] = None,
+    out: Annotated[Path | None, text("DIR", "The directory to make. [default: RUN-export]")] = None,
     round: Round = None,
     not_for_release: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--not-for-release",
-            help="Export a simulation or a run without a guarantee; the card says what it is.",
+            "Export a simulation or a run without a guarantee; the card says what it is.",
         ),
     ] = False,
     as_json: AsJson = False,
