@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.nlu_train import carried_out
 from tacit.cli.options import AsJson, whole_number
 from tacit.cli.output import emit, table
 from tacit.cli.progress import bar
@@ -35,7 +34,7 @@ Examples:
 
 def compare(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A name from tacit nlu recipes, or a file.")
+        str, typer.Argument(metavar="RECIPE", help="A name from tacit recipes list, or a file.")
     ] = "dupuy2021-generated",
     *,
     data: Annotated[
@@ -127,8 +126,11 @@ def compare(
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
-    """Train one variant as `tacit nlu train` would, or go on with it."""
-    carried_out(experiment, path, resume=begun, title=name)
+    """Train one variant as `tacit train` would, or go on with it."""
+    from tacit.cli.requests import Request
+    from tacit.cli.train import train_one
+
+    train_one(Request(path, experiment, name, resume=begun), engine=None)
 
 
 # dSER and dMIA: changes in percent of SGD's, as in Table 1.  The last two columns are no
