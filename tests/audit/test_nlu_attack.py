@@ -55,7 +55,7 @@ def coverage(rounds, draw, truth):
 
 def test_where_members_do_not_differ_the_interval_covers_one_half_at_its_rate():
     def draw(stream):
-        return by_loss(*stream.exponential(size=(2, 200)), rates=())
+        return by_loss(*stream.exponential(size=(2, 200)))
 
     right, wrong = coverage(200, draw, 0.5)
     assert 0.9 < right < 0.995  # 95%, give or take three standard errors
@@ -138,7 +138,7 @@ def test_members_that_are_less_sure_are_reported_as_such():
 
 
 def test_the_shadow_attack_covers_one_half_where_members_do_not_differ():
-    trained = ShadowAttack().train([shadow()])
+    trained = ShadowAttack.train([shadow()])
 
     def draw(seed):
         sides = [each.target for each in target(0.0, seed, 150)]
@@ -168,7 +168,7 @@ def test_a_target_that_is_less_sure_of_everything_is_met_by_rescaling():
 
 
 def test_neither_order_nor_names_of_utterances_change_a_score():
-    trained = ShadowAttack().train([shadow()])
+    trained = ShadowAttack.train([shadow()])
     asked = confident(50, 0.5, np.random.default_rng(2))
     order = np.random.default_rng(3).permutation(50)
     np.testing.assert_allclose(
@@ -176,7 +176,7 @@ def test_neither_order_nor_names_of_utterances_change_a_score():
     )
     one = shadow()
     turned = Shadow("turned", one.members.only(range(299, -1, -1)), one.non_members)
-    again = ShadowAttack().train([turned])
+    again = ShadowAttack.train([turned])
     assert (again.scores(asked) == trained.scores(asked)).all()
 
 
@@ -312,13 +312,13 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
     [
         (lambda: Shadow("atis", *shadow_sides(5, 0)), "shadow atis has no non-members"),
         (lambda: Shadow("atis", *shadow_sides(0, 5)), "shadow atis has no members"),
-        (lambda: ShadowAttack().train([]), "no shadow model"),
+        (lambda: ShadowAttack.train([]), "no shadow model"),
         (
             lambda: attack_utterances(*target(0), shadows=[Shadow("atis", *shadow_sides(5, 5))]),
             "10 utterances, fewer than the 12 features",
         ),
         (  # as many members as non-members are learnt from
-            lambda: ShadowAttack().train([Shadow("atis", *shadow_sides(300, 3))]),
+            lambda: ShadowAttack.train([Shadow("atis", *shadow_sides(300, 3))]),
             "6 utterances, fewer than the 12 features",
         ),
         (lambda: by_loss([math.nan] * 4, [1.0] * 3), "unknown labels 4 and 0.*"),

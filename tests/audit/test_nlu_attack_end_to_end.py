@@ -86,14 +86,6 @@ class BagOfWords(nn.Module):
         return Scored(by_intent.exp().numpy(), tuple(tokens), np.array(likelihood))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def corpora():
     """Two with no intent in common: the attacker's, and the target's with some to spare."""

@@ -191,6 +191,13 @@ def test_canaries_are_looked_for_whatever_the_experiment_says(tacit, leaky, tmp_
     assert code != 0  # found, or the changed experiment is refused: never passed over
 
 
+@pytest.mark.parametrize("option", ["--shadow", "--reference"])
+def test_what_only_fits_intents_and_slots_is_refused(tacit, leaky, option):
+    refused = tacit.refused(leaky, option, leaky)
+    assert f"{option} does not fit" in refused
+    assert "which is a language model; leave it out" in refused
+
+
 def test_membership_is_internal(tacit, private):
     found = tacit.json(private, *QUICK, "--membership", "--texts", "training")
     low, high = found["membership_auc"]["interval"]

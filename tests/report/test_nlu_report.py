@@ -296,7 +296,7 @@ def test_an_attack_on_an_earlier_model_is_warned_of(attacked, tmp_path):
 def test_an_internal_report_without_an_attack_says_how_to_make_one(run_of):
     facts = facts_at(run_of("private"), internal=True)
     assert facts["membership"] is None
-    assert "tacit nlu attack RUN" in Page(render(facts)).text["not-attacked"]
+    assert "tacit audit RUN" in Page(render(facts)).text["not-attacked"]
 
 
 def test_no_folder_of_the_machine_is_told_and_the_same_run_gives_the_same_facts(run, folder):

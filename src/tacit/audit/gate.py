@@ -1,23 +1,32 @@
-"""Conditions on an audit's figures under which a release must not happen: a gate for CI."""
+"""Conditions on an audit's figures under which a release must not happen: a gate for CI.
+
+The figures are those of `Findings.figures` for a language model, and of
+`NluAttackResult.gate_figures` for a model of intents and slots.  A gate on a figure that the audit
+did not measure raises, since passing it would say that the figure is low.
+"""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+Figures = Mapping[str, Any]
+
 _GATE = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
-_GATES: dict[str, Callable[[dict[str, Any]], float | None]] = {
-    "memorized": lambda found: _most(found, "memorized"),
-    "memorized_rs": lambda found: _most(found, "memorized_rs"),
-    "memorized_bs": lambda found: _most(found, "memorized_bs"),
-    "exposure": lambda found: max(
-        (row["exposure"] for row in _all_rows(found) if row["exposure"] is not None), default=None
+_COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_GATES: dict[str, Callable[[Figures], float | None]] = {
+    "memorized": lambda figures: _memorized(figures, "memorized_rs", "memorized_bs"),
+    "memorized_rs": lambda figures: _memorized(figures, "memorized_rs"),
+    "memorized_bs": lambda figures: _memorized(figures, "memorized_bs"),
+    "exposure": lambda figures: max(
+        (row["exposure"] for row in _rows(figures) if row["exposure"] is not None), default=None
     ),
-    "membership_auc": lambda found: (found.get("membership_auc") or {}).get("value"),
+    "membership_auc": lambda figures: (figures.get("membership_auc") or {}).get("value"),
     # Of all tries at the run: a weaker one must not open a gate that an earlier one closed.
-    "empirical_epsilon": lambda found: (found["empirical_epsilon"] or {}).get(
+    "empirical_epsilon": lambda figures: (figures.get("empirical_epsilon") or {}).get(
         "highest_lower_bound"
     ),
 }
@@ -33,44 +42,37 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
+        """A gate from text such as "memorized>0"; `ValueError` if it is none."""
         matched = _GATE.fullmatch(text)
-        names = ", ".join(_GATES)
         if matched is None or matched[1] not in _GATES:
             raise ValueError(
                 f"--fail-if {text!r} must be a figure, a comparison and a number, such as"
-                f' "memorized>0"; the figures are {names}'
+                f' "memorized>0"; the figures are {", ".join(_GATES)}'
             )
         try:
             return cls(matched[1], matched[2], float(matched[3]))
         except ValueError:
             raise ValueError(f"--fail-if {text!r} ends with no number: {matched[3]!r}") from None
 
-    def fails(self, figures: dict[str, Any]) -> bool:
-        """Whether it holds; a figure that the audit does not have is refused, not passed."""
+    def fails(self, figures: Figures) -> bool:
+        """Whether the condition holds; a figure that the audit does not have is refused."""
         value = _GATES[self.name](figures)
         if value is None:
             raise ValueError(
                 f"--fail-if {self}: this audit has no figure {self.name}; run what measures it"
             )
-        compare: dict[str, Callable[[float], bool]] = {
-            ">": lambda x: x > self.limit,
-            ">=": lambda x: x >= self.limit,
-            "<": lambda x: x < self.limit,
-            "<=": lambda x: x <= self.limit,
-        }
-        return compare[self.comparison](value)
+        return bool(_COMPARISONS[self.comparison](value, self.limit))
 
     def __str__(self) -> str:
         return f"{self.name}{self.comparison}{self.limit:g}"
 
 
-def _all_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*found["rows"], *(found["phrases"] or [])]
+def _rows(figures: Figures) -> list[dict[str, Any]]:
+    """All canaries and phrases that were looked for."""
+    return [*figures.get("rows", ()), *(figures.get("phrases") or ())]
 
 
-def _most(found: dict[str, Any], name: str) -> float | None:
-    rows = _all_rows(found)
-    if not rows:
-        return None
-    methods = ["memorized_rs", "memorized_bs"] if name == "memorized" else [name]
-    return float(sum(any(row[method] for method in methods) for row in rows))
+def _memorized(figures: Figures, *methods: str) -> float | None:
+    """How many came out by at least one of the methods; None if nothing was looked for."""
+    rows = _rows(figures)
+    return float(sum(any(row[method] for method in methods) for row in rows)) if rows else None

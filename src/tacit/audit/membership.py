@@ -49,7 +49,7 @@ from tacit.audit.users import (
 from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
 
-RATES = (0.01, 0.001)
+RATES = (0.01, 0.001)  # false-positive rates at which the true-positive rate is stated
 POPULATION_SHARE = 0.25  # of the non-members, where no population is given
 
 
@@ -180,7 +180,6 @@ def measure(
     non_members: Floats,
     *,
     confidence: float,
-    rates: Sequence[float] = RATES,
     units: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None,
 ) -> AttackResult:
     """ROC, AUC and true-positive rates of an attack's scores.
@@ -196,7 +195,7 @@ def measure(
             for scores, each in zip((members, non_members), units, strict=True)
         )
     reached: dict[float, TprAtFpr | str] = {}
-    for rate in rates:
+    for rate in RATES:
         reason = why_refused(len(outside), rate)
         reached[rate] = reason or tpr_at(inside, outside, rate, confidence=confidence)
     return AttackResult(
@@ -245,7 +244,6 @@ def attack_users(
     population: UserTexts | None = None,
     texts: str = FRESH,
     confidence: float = 0.95,
-    rates: Sequence[float] = RATES,
 ) -> MembershipResult:
     """Attack every user and count how often each attack is right.
 
@@ -279,7 +277,7 @@ def attack_users(
         if attack.needs_population and compared is None:
             outside, compared = _set_aside(outside)
         scores = (attack.scores(side, compared) for side in (evidence["members"], outside))
-        results.append(measure(attack.name, *scores, confidence=confidence, rates=rates))
+        results.append(measure(attack.name, *scores, confidence=confidence))
     return MembershipResult(
         texts, len(members), len(non_members), len(needed), confidence, tuple(results)
     )

@@ -26,7 +26,7 @@ from tacit.audit.nlu_attack import (
 )
 from tacit.audit.nlu_shadow import Shadow
 from tacit.audit.roc import auc
-from tacit.privacy import durable
+from tacit.privacy import checks, durable
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.attack_roles import AttackRoles, attack_roles
 from tacit.tasks.nlu.data import Utterance
@@ -94,7 +94,12 @@ def attack_run(
     confidence: float = 0.95,
     scoring: Scoring | None = None,
 ) -> NluAttackResult:
-    """Attack the model of a run, and keep the result in its private folder."""
+    """Attack the model of a run, and keep the result in its private folder.
+
+    `scoring` may be shared between attacks on several runs.  Raises `ValueError` if a shadow was
+    trained on the run's own data, or the references are not the parts of its test utterances.
+    """
+    checks.open_unit("confidence", confidence)  # a mistake in it is found before any work
     scoring = scoring or Scoring()
     target = NluRun.open(run)
     others = [NluRun.open(path) for path in references]

@@ -39,7 +39,7 @@ All of it is computed from members' text: internal (design rule 5), for `private
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,6 @@ import numpy.typing as npt
 
 from tacit.audit.membership import (
     POPULATION_SHARE,
-    RATES,
     AttackResult,
     Evidence,
     Rmia,
@@ -199,6 +198,7 @@ class NluAttackResult:
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             "internal": True,
             "stated": {
@@ -210,18 +210,9 @@ class NluAttackResult:
                 }
                 for name, each in self.stated.items()
             },
-            "members": self.members,
-            "non_members": self.non_members,
-            "unit": self.unit,
+            **{name: value for name, value in own.items() if name != "figures"},
             "shadows": list(self.shadows),
-            "references": self.references,
-            "population": self.population,
-            "a": self.a,
-            "gamma": self.gamma,
-            "seed": self.seed,
-            "confidence": self.confidence,
             "attacks": [each.as_row() for each in self.figures],
-            "absent": dict(self.absent),
         }
 
 
@@ -245,11 +236,9 @@ def attack_utterances(
     shadows: Sequence[Shadow] = (),
     population: AskedUtterances | None = None,
     seen_by_references: Sequence[Utterance] = (),
-    shadow_attack: ShadowAttack | None = None,
     rmia: Rmia | None = None,
     seed: int = 0,
     confidence: float = 0.95,
-    rates: Sequence[float] = RATES,
 ) -> NluAttackResult:
     """Run every attack for which there is what it needs: shadows, references.
 
@@ -270,7 +259,7 @@ def attack_utterances(
         population = population or _set_aside(non_members)
         methods.insert(0, _rmia(rmia, sides, population, seen_by_references))
     if shadows:
-        methods = [*_shadow(shadow_attack or ShadowAttack(), shadows, sides), *methods]
+        methods = [*_shadow(shadows, sides), *methods]
     figures: list[AttackFigure] = []
     absent: dict[str, str] = {}
     duplicates = {
@@ -284,7 +273,7 @@ def attack_utterances(
             excluded, chosen = _chosen(sides, {**also, **method.left_out}, seed)
             if all(map(len, chosen)):
                 asked = members.only(chosen[0]), non_members.only(chosen[1])
-                figures.append(_figure(method, asked, which, excluded, confidence, rates))
+                figures.append(_figure(method, asked, which, excluded, confidence))
             elif which == KEPT:
                 raise ValueError(_none_left(method.name, sides, excluded))
             else:
@@ -306,8 +295,8 @@ def attack_utterances(
     )
 
 
-def _shadow(attack: ShadowAttack, shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
-    trained = attack.train(shadows)
+def _shadow(shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
+    trained = ShadowAttack.train(shadows)
     rescaled = trained.rescaled(*(side.target for side in sides))
     return [
         _Method(SHADOW, lambda asked: trained.scores(asked.target), {}),
@@ -381,17 +370,11 @@ def _figure(
     duplicates: str,
     excluded: Mapping[str, tuple[int, int]],
     confidence: float,
-    rates: Sequence[float],
 ) -> AttackFigure:
     inside, outside = (method.scores(side) for side in asked)
     units = [np.array([unit(each) for each in side.utterances]) for side in asked]
     result = measure(
-        method.name,
-        inside,
-        outside,
-        confidence=confidence,
-        rates=rates,
-        units=(units[0], units[1]),
+        method.name, inside, outside, confidence=confidence, units=(units[0], units[1])
     )
     counts = len(set(units[0].tolist())), len(set(units[1].tolist()))
     return AttackFigure(result, duplicates, counts, excluded)

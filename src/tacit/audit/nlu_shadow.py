@@ -39,15 +39,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.privacy import checks
+from tacit.federated.cohort import one_thread
 from tacit.tasks.nlu.scored import Floats, Scored
+
+# How the classifier is fitted: the same for every target.
+_LEARNING_RATE = 0.01
+_WEIGHT_DECAY = 0.01
+_PATIENCE = 50  # steps without a lesser held-out loss, after which it stops
+_HELD_OUT = 0.25  # of each side
 
 _NEAREST = 1e-6  # to 0 and 1, of a probability on the scale of log-odds
 
@@ -69,38 +75,25 @@ class Shadow:
                 )
 
 
-@dataclass(frozen=True)
-class SortedScores:
-    """How many of the sorted scores: the likeliest intents, the least and the most sure tokens."""
+def sorted_scores(scored: Scored, *, intents: int = 3, least: int = 5, most: int = 2) -> Floats:
+    """[n, features]: what the classifier sees; a row is a function of its utterance alone.
 
-    intents: int = 3
-    least: int = 5
-    most: int = 2
-
-    def __post_init__(self) -> None:
-        checks.whole("intents", self.intents, at_least=1)
-        checks.whole("least", self.least, at_least=1)
-        checks.whole("most", self.most)
-
-    def features(self, scored: Scored) -> Floats:
-        """[n, features]; a row is a function of its utterance alone.
-
-        In order: the intents, their entropy, the least sure tokens, the most sure tokens, the mean
-        over the tokens.
-        """
-        tokens = np.ones((len(scored), self.least + self.most))
-        means = np.empty(len(scored))
-        for row, each in enumerate(scored.tokens):
-            ordered = np.sort(each)
-            low, high = ordered[: self.least], ordered[::-1][: self.most]
-            tokens[row, : len(low)] = low
-            tokens[row, self.least : self.least + len(high)] = high
-            means[row] = each.mean()
-        likeliest = np.sort(scored.intents, axis=1)[:, ::-1][:, : self.intents]
-        likeliest = np.pad(likeliest, ((0, 0), (0, self.intents - likeliest.shape[1])))
-        return np.column_stack(
-            [_log_odds(likeliest), _entropy(scored.intents), _log_odds(tokens), _log_odds(means)]
-        )
+    In order: the likeliest `intents`, the entropy of all, the `least` and the `most` sure tokens,
+    and the mean over the tokens.
+    """
+    tokens = np.ones((len(scored), least + most))
+    means = np.empty(len(scored))
+    for row, each in enumerate(scored.tokens):
+        ordered = np.sort(each)
+        low, high = ordered[:least], ordered[::-1][:most]
+        tokens[row, : len(low)] = low
+        tokens[row, least : least + len(high)] = high
+        means[row] = each.mean()
+    likeliest = np.sort(scored.intents, axis=1)[:, ::-1][:, :intents]
+    likeliest = np.pad(likeliest, ((0, 0), (0, intents - likeliest.shape[1])))
+    return np.column_stack(
+        [_log_odds(likeliest), _entropy(scored.intents), _log_odds(tokens), _log_odds(means)]
+    )
 
 
 def _entropy(intents: Floats) -> Floats:
@@ -116,28 +109,6 @@ def _log_odds(probabilities: Floats) -> Floats:
     return odds
 
 
-@dataclass(frozen=True)
-class ClassifierSettings:
-    """How the classifier is fitted; the same for every target."""
-
-    hidden: int = 16
-    learning_rate: float = 0.01
-    weight_decay: float = 0.01
-    steps: int = 500
-    patience: int = 50  # steps without a lesser held-out loss, after which it stops
-    held_out: float = 0.25
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks.whole("hidden", self.hidden)
-        checks.whole("steps", self.steps, at_least=1)
-        checks.whole("patience", self.patience, at_least=1)
-        checks.whole("seed", self.seed)
-        checks.positive("learning_rate", self.learning_rate)
-        checks.non_negative("weight_decay", self.weight_decay)
-        checks.open_unit("held_out", self.held_out)
-
-
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """x -> log-odds of being a member, up to a constant: (x - mean) / scale through the layers."""
@@ -149,11 +120,22 @@ class Classifier:
     held_out_loss: float  # log 2 is that of a coin
 
     @classmethod
-    def fit(cls, members: Floats, non_members: Floats, settings: ClassifierSettings) -> Classifier:
-        """Learn from features of members and of non-members, [n, features] each."""
+    def fit(
+        cls,
+        members: Floats,
+        non_members: Floats,
+        *,
+        hidden: int = 16,
+        steps: int = 500,
+        seed: int = 0,
+    ) -> Classifier:
+        """Learn from features of members and of non-members, [n, features] each.
+
+        `hidden` is the number of rectified units, and 0 is logistic regression.
+        """
         _check_rows(members, non_members)
-        stream = np.random.default_rng(settings.seed)
-        sides = [_divided(side, settings.held_out, stream) for side in (members, non_members)]
+        stream = np.random.default_rng(seed)
+        sides = [_divided(side, stream) for side in (members, non_members)]
         mean, scale = _standardisation(np.concatenate([learnt for learnt, _ in sides]))
 
         def ready(part: int) -> tuple[Tensor, Tensor]:
@@ -161,7 +143,9 @@ class Classifier:
             labels = [torch.full((len(side),), 1.0 - number) for number, side in enumerate(rows)]
             return torch.cat(rows), torch.cat(labels).double()
 
-        layers, step, loss = _descend(ready(0), ready(1), settings)
+        parameters = _initial(members.shape[1], hidden, seed)
+        with one_thread():  # products this small only wait for each other on several
+            layers, step, loss = _descend(parameters, ready(0), ready(1), steps)
         return cls(mean, scale, layers, step, loss)
 
     def scores(self, features: Floats) -> Floats:
@@ -174,46 +158,38 @@ class Classifier:
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedShadowAttack:
-    """A classifier with the features that it was trained on."""
+class ShadowAttack:
+    """A classifier of sorted scores, ready to be used on any model."""
 
-    sorted_scores: SortedScores
     classifier: Classifier
 
-    def scores(self, scored: Scored) -> Floats:
-        """[n]: higher for likelier members; that of an utterance depends on it alone."""
-        return self.classifier.scores(self.sorted_scores.features(scored))
-
-    def rescaled(self, *pool: Scored) -> TrainedShadowAttack:
-        """The same, standardised by utterances of the target, members or not."""
-        rows = np.concatenate([self.sorted_scores.features(each) for each in pool])
-        mean, scale = _standardisation(rows)
-        return replace(self, classifier=replace(self.classifier, mean=mean, scale=scale))
-
-
-@dataclass(frozen=True)
-class ShadowAttack:
-    """Which features, and how the classifier is fitted."""
-
-    sorted_scores: SortedScores = field(default_factory=SortedScores)
-    classifier: ClassifierSettings = field(default_factory=ClassifierSettings)
-
-    def train(self, shadows: Sequence[Shadow]) -> TrainedShadowAttack:
+    @classmethod
+    def train(cls, shadows: Sequence[Shadow]) -> ShadowAttack:
         """Learn from one or several shadows, each with as many members as non-members."""
         if not shadows:
             raise ValueError("there is no shadow model to learn from; give at least one")
-        drawn = [self._balanced(shadow) for shadow in shadows]
+        drawn = [_balanced(shadow) for shadow in shadows]
         members, non_members = (np.concatenate(side) for side in zip(*drawn, strict=True))
-        classifier = Classifier.fit(members, non_members, self.classifier)
-        return TrainedShadowAttack(self.sorted_scores, classifier)
+        return cls(Classifier.fit(members, non_members))
 
-    def _balanced(self, shadow: Shadow) -> tuple[Floats, Floats]:
-        sides = [self.sorted_scores.features(side) for side in (shadow.members, shadow.non_members)]
-        count = min(map(len, sides))
-        stream = np.random.default_rng(self.classifier.seed)
-        # Sorted first, so that the order in which the utterances came plays no part.
-        drawn = [side[np.lexsort(side.T)][stream.permutation(len(side))[:count]] for side in sides]
-        return drawn[0], drawn[1]
+    def scores(self, scored: Scored) -> Floats:
+        """[n]: higher for likelier members; that of an utterance depends on it alone."""
+        return self.classifier.scores(sorted_scores(scored))
+
+    def rescaled(self, *pool: Scored) -> ShadowAttack:
+        """The same, standardised by utterances of the target, members or not."""
+        mean, scale = _standardisation(np.concatenate([sorted_scores(each) for each in pool]))
+        return ShadowAttack(replace(self.classifier, mean=mean, scale=scale))
+
+
+def _balanced(shadow: Shadow) -> tuple[Floats, Floats]:
+    """Features of as many members as non-members, drawn from a stream of their own."""
+    sides = [sorted_scores(side) for side in (shadow.members, shadow.non_members)]
+    count = min(map(len, sides))
+    stream = np.random.default_rng(0)
+    # Sorted first, so that the order in which the utterances came plays no part.
+    drawn = [side[np.lexsort(side.T)][stream.permutation(len(side))[:count]] for side in sides]
+    return drawn[0], drawn[1]
 
 
 def _standardisation(rows: Floats) -> tuple[Floats, Floats]:
@@ -223,21 +199,21 @@ def _standardisation(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _descend(
-    train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], settings: ClassifierSettings
+    parameters: list[Tensor],
+    train: tuple[Tensor, Tensor],
+    held_out: tuple[Tensor, Tensor],
+    steps: int,
 ) -> tuple[tuple[tuple[Floats, Floats], ...], int, float]:
     """The layers with the least held-out loss, at which step, and that loss."""
-    parameters = _initial(train[0].shape[1], settings)
-    optimizer = torch.optim.AdamW(
-        parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimizer = torch.optim.AdamW(parameters, lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
     best, best_step, best_loss = [each.detach().clone() for each in parameters], 0, math.inf
-    for step in range(settings.steps + 1):
+    for step in range(steps + 1):
         with torch.no_grad():
             loss = float(_loss(parameters, held_out))
         if loss < best_loss:
             best = [each.detach().clone() for each in parameters]
             best_step, best_loss = step, loss
-        if step - best_step >= settings.patience:
+        if step - best_step >= _PATIENCE:
             break
         optimizer.zero_grad()
         _loss(parameters, train).backward()  # type: ignore[no-untyped-call]
@@ -246,10 +222,10 @@ def _descend(
     return tuple(zip(arrays[::2], arrays[1::2], strict=True)), best_step, best_loss
 
 
-def _initial(features: int, settings: ClassifierSettings) -> list[Tensor]:
+def _initial(features: int, hidden: int, seed: int) -> list[Tensor]:
     """Weights and biases in turn; weights uniform within 1 / sqrt(inputs), biases 0."""
-    generator = torch.Generator().manual_seed(settings.seed)
-    sizes = [features, *([settings.hidden] if settings.hidden else []), 1]
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [features, *([hidden] if hidden else []), 1]
     parameters: list[Tensor] = []
     for inputs, outputs in pairwise(sizes):
         weight = torch.empty(inputs, outputs, dtype=torch.float64)
@@ -270,10 +246,10 @@ def _loss(parameters: list[Tensor], rows: tuple[Tensor, Tensor]) -> Tensor:
     return (each[labels > 0].mean() + each[labels == 0].mean()) / 2
 
 
-def _divided(rows: Floats, share: float, stream: np.random.Generator) -> tuple[Floats, Floats]:
+def _divided(rows: Floats, stream: np.random.Generator) -> tuple[Floats, Floats]:
     """Rows to learn from and rows held out, at least one of each."""
     ordered = rows[np.lexsort(rows.T)]
-    held_out = min(max(round(share * len(rows)), 1), len(rows) - 1)
+    held_out = min(max(round(_HELD_OUT * len(rows)), 1), len(rows) - 1)
     drawn = ordered[stream.permutation(len(rows))]
     return drawn[held_out:], drawn[:held_out]
 

@@ -1,18 +1,23 @@
-"""`tacit audit`: try to get out of a model what must not be in it."""
+"""`tacit audit`: try to get out of a model what must not be in it.
+
+The run decides what can be looked for.  A language model is searched for canaries and phrases, and
+its users may be attacked; a model of intents and slots is attacked utterance by utterance.  An
+option that does not fit the run is refused.
+"""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, ModelArgument, typed_options
+from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
@@ -24,14 +29,33 @@ Examples:
 `tacit audit runs/private --phrases secrets.txt --fail-if "memorized>0"`
 
 `tacit audit runs/private --membership --references 1 --json`
+
+`tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
 """
 FAILED = 1  # the exit code of a gate that does not open
 
+_LANGUAGE_ONLY = (
+    "--phrases",
+    "--samples",
+    "--ranks",
+    "--beam-width",
+    "--controls",
+    "--membership",
+    "--references",
+    "--texts",
+    "--max-users",
+)
+_NLU_ONLY = ("--shadow", "--reference")
+
+Row = dict[str, Any]
+
 
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a folder with a model.")],
+    context: typer.Context,
+    run: ModelArgument,
+    *,
     phrases: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(metavar="FILE", help="Also look for these phrases, one to a line."),
     ] = None,
     samples: Annotated[int, typer.Option(help="Random suffixes to compare with.")] = 2_000_000,
@@ -48,10 +72,26 @@ def audit(
     ] = 0,
     texts: Annotated[str, typer.Option(help="Of the members: fresh, training or all.")] = "fresh",
     max_users: Annotated[int, typer.Option(help="On either side of a membership attack.")] = 1000,
+    shadow: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Intents and slots: a run on another corpus, which the attack learns from;"
+            " repeatable.",
+        ),
+    ] = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Intents and slots: a run with data.reference, on utterances like these;"
+            " repeatable.",
+        ),
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of bounds and intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of random suffixes and controls.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn at random.")] = 0,
     fail_if: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             metavar="CONDITION",
             help='Exit with 1 if it holds, such as "memorized>0"; may be repeated.',
@@ -66,48 +106,75 @@ def audit(
     """Look for planted canaries and phrases in a model, and measure what its users give away.
 
     Findings about canaries and the verdicts on phrases go to RUN/audit.json; all else about
-    phrases, and what is computed from people's text, to RUN/private/audit.json.
+    phrases, and what is computed from people's text, to RUN/private.
+
+    Of a model of intents and slots: how well the training utterances can be told from others.
     """
-    from tacit.audit.extraction import Extraction
     from tacit.audit.gate import Gate
-    from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
-    from tacit.runs.stored_model import StoredModel
+    from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    settings = AuditSettings(
-        Extraction(samples=samples, ranks=ranks, beam_width=beam_width, top=min(5, beam_width)),
-        controls=controls,
-        phrases=() if phrases is None else read_phrases(phrases),
-        membership=membership or references > 0,
-        references=references,
-        texts=texts,
-        max_users=max_users,
-        confidence=confidence,
-        seed=seed,
-    )
-    stored = StoredModel.open(run)
+    directory = RunDirectory(run)
+    is_nlu = directory.experiment_file.is_file() and directory.experiment().task == "nlu"
+    for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
+        if option in typed_options(context):
+            kind = "a model of intents and slots" if is_nlu else "a language model"
+            raise ValueError(f"{option} does not fit {run}, which is {kind}; leave it out")
+    render: Callable[[Console, Row], None]
     with bar("audit") as show:
-        found = audit_model(
-            stored, settings, lambda what, done, of: show(what, done, of, f"{done:,} of {of:,}")
-        )
-    if stored.run is not None:
-        save(stored.run, found)
-    failed = [str(gate) for gate in gates if gate.fails(found.figures())]
-    # JSON is for files and other programs, and what is no terminal may be a log that many can read.
-    for_the_owner = internal or (not as_json and sys.stdout.isatty())
-    figures = found.figures(with_phrases=for_the_owner)
-    if as_json:
-        json.dump(figures | {"failed": failed}, sys.stdout, indent=2, allow_nan=False)
-        print()
-    else:
-        print_findings(Console(), figures)
+
+        def tell(what: str, done: int, of: int) -> None:
+            show(what, done, of, f"{done:,} of {of:,}")
+
+        if is_nlu:
+            from tacit.audit.nlu import Scoring, attack_run
+
+            result = attack_run(
+                run,
+                shadows=shadow or [],
+                references=reference or [],
+                seed=seed,
+                confidence=confidence,
+                scoring=Scoring(tell),
+            )
+            measured, row = result.gate_figures(), {"run": str(run), **result.as_row()}
+            render = print_nlu_attacks
+        else:
+            from tacit.audit.extraction import Extraction
+            from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
+            from tacit.runs.stored_model import StoredModel
+
+            settings = AuditSettings(
+                Extraction(
+                    samples=samples, ranks=ranks, beam_width=beam_width, top=min(5, beam_width)
+                ),
+                controls=controls,
+                phrases=() if phrases is None else read_phrases(phrases),
+                membership=membership or references > 0,
+                references=references,
+                texts=texts,
+                max_users=max_users,
+                confidence=confidence,
+                seed=seed,
+            )
+            stored = StoredModel.open(run)
+            findings = audit_model(stored, settings, tell)
+            if stored.run is not None:
+                save(stored.run, findings)
+            measured = findings.figures()
+            # JSON is for files and other programs, and what is no terminal may be a log that many
+            # can read.
+            for_the_owner = internal or (not as_json and sys.stdout.isatty())
+            row, render = findings.figures(with_phrases=for_the_owner), print_findings
+    failed = [str(gate) for gate in gates if gate.fails(measured)]
+    emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
     if failed:
-        print(f"tacit: the audit fails: {', '.join(failed)}", file=sys.stderr)
+        note(f"the audit fails: {', '.join(failed)}")
         raise typer.Exit(FAILED)
 
 
-def print_findings(console: Console, figures: dict[str, Any]) -> None:
-    """For people: a table of the cells, and a sentence for everything else."""
+def print_findings(console: Console, figures: Row) -> None:
+    """The audit of a language model: a table of the cells, and a sentence for all else."""
     if figures["rows"]:
         console.print(cells_table(figures["rows"]))
         console.print(_canary_sentence(figures))
@@ -120,66 +187,91 @@ def print_findings(console: Console, figures: dict[str, Any]) -> None:
     if figures["empirical_epsilon"]:
         console.print(_epsilon_sentence(figures))
     if "membership" in figures:
-        console.print(_membership_table(figures["membership"]))
+        measured = figures["membership"]
+        title = f"membership of {measured['members']} users against {measured['non_members']}"
+        console.print(_attacks_table(f"{title} strangers", measured["attacks"]))
         console.print(
             "Computed from people's text: internal, not for publication (private/audit.json)."
         )
 
 
+def print_nlu_attacks(console: Console, row: Row) -> None:
+    """The attacks on a model of intents and slots."""
+    stated = {(each["attack"], each["duplicates"]): name for name, each in row["stated"].items()}
+    attacks = []
+    for attack in row["attacks"]:
+        name = f"{attack['name']}, duplicates {attack['duplicates']}"
+        mark = stated.get((attack["name"], attack["duplicates"]))
+        attacks.append(attack | {"name": f"{name} ({mark})" if mark else name})
+    title = f"membership of {row['members']} utterances against {row['non_members']} others"
+    console.print(_attacks_table(title, attacks))
+    console.print(
+        "0.5 is a coin; as many members as non-members.  Internal: computed from the training"
+        " utterances, and kept in the run's private folder."
+    )
+    if not row["shadows"]:
+        console.print("The paper's attack needs a model of another corpus: --shadow RUN")
+
+
 def cells_table(rows: list[dict[str, Any]]) -> Table:
     """Canaries by cell: how widely they were shared, and how many came out."""
-    table = Table(box=SIMPLE_HEAD, title="canaries memorized, by cell", title_justify="left")
-    columns = ["sharers expected", "p_e", "canaries", "sharers", "copies", "RS", "BS", "exposure"]
-    for name in columns:
-        table.add_column(name, justify="right")
+    headings = ("sharers expected", "p_e", "canaries", "sharers", "copies", "RS", "BS", "exposure")
     cells: dict[tuple[float, float], list[dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault((row["expected_sharers"], row["example_prob"]), []).append(row)
-    for (sharers, prob), mine in cells.items():
-        exposures = [row["exposure"] for row in mine if row["exposure"] is not None]
-        table.add_row(
-            f"{sharers:g}",
-            f"{prob:.0%}",
-            str(len(mine)),
-            _mean([row["sharers"] for row in mine]),
-            _mean([row["copies"] for row in mine]),
-            str(sum(row["memorized_rs"] for row in mine)),
-            str(sum(row["memorized_bs"] for row in mine)),
-            f"{sum(exposures) / len(exposures):.1f}" if exposures else "-",
-        )
-    return table
+    return table(
+        *(f">{heading}" for heading in headings),
+        rows=[
+            (
+                f"{sharers:g}",
+                f"{prob:.0%}",
+                str(len(cell)),
+                _mean([row["sharers"] for row in cell]),
+                _mean([row["copies"] for row in cell]),
+                str(sum(row["memorized_rs"] for row in cell)),
+                str(sum(row["memorized_bs"] for row in cell)),
+                _mean([row["exposure"] for row in cell if row["exposure"] is not None]),
+            )
+            for (sharers, prob), cell in cells.items()
+        ],
+        title="canaries memorized, by cell",
+        compact=True,
+    )
 
 
-def _mean(values: list[int]) -> str:
-    return f"{sum(values) / len(values):.1f}"
+def _mean(values: Sequence[float]) -> str:
+    return f"{sum(values) / len(values):.1f}" if values else "-"
 
 
 def _canary_sentence(figures: dict[str, Any]) -> str:
-    said = (
+    sentence = (
         f"Of {figures['canaries']} canaries, {figures['memorized_rs']} are memorized by Random"
         f" Sampling and {figures['memorized_bs']} by Beam Search."
     )
     if controls := figures["controls"]:
-        said += (
+        sentence += (
             f"  Of {controls['count']} controls that were never planted:"
             f" {controls['memorized_rs']} and {controls['memorized_bs']}."
         )
-    return said
+    return sentence
 
 
 def _phrase_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=SIMPLE_HEAD, title="phrases", title_justify="left")
-    for name in ("phrase", "log-perplexity", "RS", "BS", "exposure"):
-        table.add_column(name, justify="left" if name == "phrase" else "right")
-    for row in rows:
-        table.add_row(
-            row["text"],
-            _tenths(row.get("log_perplexity")),
-            "memorized" if row["memorized_rs"] else "no",
-            "memorized" if row["memorized_bs"] else "no",
-            _tenths(row.get("exposure")),
-        )
-    return table
+    return table(
+        *("phrase", ">log-perplexity", ">RS", ">BS", ">exposure"),
+        rows=[
+            (
+                row["text"],
+                _tenths(row.get("log_perplexity")),
+                "memorized" if row["memorized_rs"] else "no",
+                "memorized" if row["memorized_bs"] else "no",
+                _tenths(row.get("exposure")),
+            )
+            for row in rows
+        ],
+        title="phrases",
+        compact=True,
+    )
 
 
 def _tenths(value: float | None) -> str:
@@ -187,17 +279,15 @@ def _tenths(value: float | None) -> str:
 
 
 def _epsilon_sentence(figures: dict[str, Any]) -> str:
-    found = figures["empirical_epsilon"]
-    accounted = figures["accounted_epsilon"]
-    estimate = found["estimate"]
-    said = (
-        f"Empirical epsilon from {found['canaries']} canary clients: at least"
-        f" {found['lower_bound']:.3g} with {100 * found['confidence']:.6g}% confidence (so many can"
-        f" show {found['ceiling']:.3g} at most; try {found['try_number']} at this run, and all of"
-        f" its tries hold together with {100 * found['confidence_asked']:.6g}%)"
+    shown, accounted = figures["empirical_epsilon"], figures["accounted_epsilon"]
+    sentence = (
+        f"Empirical epsilon from {shown['canaries']} canary clients: at least"
+        f" {shown['lower_bound']:.3g} with {100 * shown['confidence']:.6g}% confidence (that many"
+        f" can show at most {shown['ceiling']:.3g}; try {shown['try_number']} at this run, and all"
+        f" of its tries hold together with {100 * shown['confidence_asked']:.6g}%)"
     )
-    if estimate is not None:
-        said += f", estimated {format_epsilon(estimate)}"
+    if shown["estimate"] is not None:
+        sentence += f", estimated {format_epsilon(shown['estimate'])}"
     claim = "Accounted: no guarantee."
     if accounted is not None:
         claim = (
@@ -206,19 +296,16 @@ def _epsilon_sentence(figures: dict[str, Any]) -> str:
         )
     if figures["synthetic_users"]:
         claim += "  Its users are synthetic: this says nothing about people."
-    return "  ".join([f"{said}.", claim, *found["warnings"]])
+    return "  ".join([f"{sentence}.", claim, *shown["warnings"]])
 
 
-def _membership_table(found: dict[str, Any]) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=f"membership of {found['members']} users against {found['non_members']} strangers",
-        title_justify="left",
-    )
-    for name in ("attack", "AUC", "interval", "TPR at 1% FPR", "TPR at 0.1% FPR"):
-        table.add_column(name, justify="left" if name == "attack" else "right")
-    for attack in found["attacks"]:
+def _attacks_table(title: str, attacks: Sequence[dict[str, Any]]) -> Table:
+    rows = []
+    for attack in attacks:
         low, high = attack["auc_interval"]
         rates = ["-" if rate["tpr"] is None else f"{rate['tpr']:.1%}" for rate in attack["tpr_at"]]
-        table.add_row(attack["name"], f"{attack['auc']:.3f}", f"{low:.3f}-{high:.3f}", *rates)
-    return table
+        members = f"{attack['members']:,}"
+        area = f"{attack['auc']:.3f}"
+        rows.append((attack["name"], members, area, f"{low:.3f}-{high:.3f}", *rates))
+    headings = ("attack", ">members", ">AUC", ">interval", ">TPR at 1% FPR", ">TPR at 0.1% FPR")
+    return table(*headings, rows=rows, title=title, compact=True)

@@ -17,10 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import Seed
+from tacit.cli.options import (
+    Seed,
+    flag,
+    text,
+)
 from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import bar, tracked
 from tacit.privacy.claims import format_delta, format_epsilon
@@ -48,12 +51,10 @@ PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Each demo makes a folder of its own in DIR.")
-    ] = Path("demo"),
+    out: Annotated[Path, text("DIR", "Each demo makes a folder of its own in DIR.")] = Path("demo"),
     seed: Seed = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A smoke test of seconds: its figures say nothing.")
+        bool, flag("--quick", "A smoke test of seconds: its figures say nothing.")
     ] = False,
 ) -> None:
     """Train models without privacy and one with it, on 1,171 people's chat; then attack them.
@@ -271,9 +272,9 @@ def _print_figures(
         title=f"An LSTM of {size:,} parameters on the chat of {users} test users",
         compact=True,
     )
-    for (name, text), metrics in measured.items():
+    for (name, trained_on), metrics in measured.items():
         figures = f"{metrics.accuracy_top1:.1%}", f"{metrics.perplexity:,.0f}"
-        shown.add_row(name, text, *figures, style="bold" if name == LABELS[PRIVATE] else None)
+        shown.add_row(name, trained_on, *figures, style="bold" if name == LABELS[PRIVATE] else None)
     console.print(shown)
     unigram, *_, last = measured.values()
     wins = last.accuracy_top1 > unigram.accuracy_top1
