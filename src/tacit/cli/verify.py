@@ -19,7 +19,7 @@ from tacit.cli.options import (
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from tacit.verification import Findings
+    from tacit.verification.verifying import Findings
 
 EXAMPLES = """
 Examples:
