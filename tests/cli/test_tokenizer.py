@@ -16,6 +16,7 @@ from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
+from tacit.tasks.task import State
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -291,7 +292,8 @@ def only_eos(run: Path, to: Path) -> Path:
         model.embedding.weight[:, 0] = -1.0
         model.embedding.weight[there.tokenizer.eos, 0] = 1.0
     last = checkpoints.read()
-    checkpoints.write(weights.to_bytes(model), last)
+    state = State(weights.to_bytes(model), last.arrays, last.facts)
+    checkpoints.write(last.leg, state, last.head)
     return to
 
 
@@ -331,7 +333,7 @@ def test_a_run_without_a_model_is_refused_and_one_that_is_not_finished_is_used(
     shutil.copytree(bpe_run, begun)
     (begun / "result.json").unlink()
     assert tacit.json("sample", begun, *FEW)["texts"] > 0
-    for path in (begun / "checkpoints").glob("*.state.safetensors"):
+    for path in (begun / "checkpoints").glob("state-*.safetensors"):
         path.unlink()
     assert "has no checkpoint" in tacit.refused("sample", begun)
     assert "has no checkpoint" in tacit.refused("train", tmp_path / "out", "--from", begun)

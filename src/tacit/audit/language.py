@@ -196,15 +196,7 @@ def audit_canaries(
     results = extract(tokens, "looking for canaries")
     controls = None
     if settings.controls:
-        drawn = draw_phrases(
-            settings.controls,
-            len(tokens[0]),
-            tokenizer,
-            settings.seed,
-            frequencies,
-            purpose="controls",
-        )
-        drawn = [phrase for phrase in drawn if phrase not in set(tokens)]
+        drawn = draw_controls(settings.controls, tokens, tokenizer, settings.seed, frequencies)
         others = extract(drawn, "looking for controls, which were never planted")
         controls = {"count": len(others)} | _counts(others)
     return {
@@ -217,6 +209,23 @@ def audit_canaries(
             one.as_row() | _result_row(result) for one, result in zip(planted, results, strict=True)
         ],
     }
+
+
+def draw_controls(
+    count: int,
+    canaries: Sequence[tuple[int, ...]],
+    tokenizer: Tokenizer,
+    seed: int,
+    frequencies: Frequencies | None = None,
+) -> list[tuple[int, ...]]:
+    """Phrases drawn like the canaries, none of which was planted: at most `count` of them.
+
+    A method that calls a control memorized would call anything memorized.
+    """
+    words = len(canaries[0])
+    drawn = draw_phrases(count, words, tokenizer, seed, frequencies, purpose="controls")
+    planted = set(canaries)
+    return [phrase for phrase in drawn if phrase not in planted]
 
 
 def _was_planted(run: LanguageRun) -> bool:

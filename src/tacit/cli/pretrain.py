@@ -8,7 +8,6 @@ log, curve and figures: what differs is in one class for each.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
@@ -24,8 +23,8 @@ from tacit.cli.progress import Show, bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
-    from tacit.public.masked import MaskedScore, MaskedSettings
-    from tacit.public.steps import Outcome, Progress, Settings, Watching
+    from tacit.public.masked import MaskedScore
+    from tacit.public.steps import Outcome, Progress, Watching
     from tacit.public.text import PublicText
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -62,7 +61,7 @@ def pretrain(
     out: Annotated[Path, text_option("DIR", "The directory to make.")],
     model: Annotated[
         str | None,
-        text_option("NAME", "lstm, cifg, gru, ... or package.module:factory. [default: lstm]"),
+        text_option("NAME", "lstm, cifg, gru, ... or package.module:factory.  [default: lstm]"),
     ] = None,
     model_option: Annotated[
         list[str] | None, text_option("NAME=VALUE", "A size of the model, such as cells=128.")
@@ -76,7 +75,7 @@ def pretrain(
     vocab: Annotated[int, whole_option("N", "Tokens of a new tokenizer.")] = 10_000,
     epochs: Annotated[float, number_option("X", "Passes over the text.")] = 1.0,
     minutes: Annotated[float | None, number_option("X", "Train no longer than this.")] = None,
-    optimizer: Annotated[str | None, text_option("NAME", "adam or sgd. [default: adam]")] = None,
+    optimizer: Annotated[str | None, text_option("NAME", "adam or sgd.  [default: adam]")] = None,
     lr: Annotated[
         float | None, number_option("X", "The largest learning rate.  [default: 5e-3, or 1e-3]")
     ] = None,
@@ -132,7 +131,7 @@ def pretrain(
         for name, why in _NOT_MASKED.items():
             if typed[name] is not None:
                 raise ValueError(f"--mlm does not go with {why}")
-        job: _Pretraining = _MaskedPieces(settings, options, vocab, measure_tokens)
+        job: _NextWord | _MaskedPieces = _MaskedPieces(settings, options, vocab, measure_tokens)
     else:
         words = (tokenizer or "word", vocab)
         job = _NextWord(settings, model or "lstm", options, words, measure_tokens)
@@ -146,7 +145,7 @@ def pretrain(
 
 
 def _carry_out(
-    job: _Pretraining, texts: list[str], folder: Path, show: Show
+    job: _NextWord | _MaskedPieces, texts: list[str], folder: Path, show: Show
 ) -> tuple[dict[str, Any], Mapping[str, Metrics | MaskedScore]]:
     """Read, train and measure; fill the folder, and return the facts and figures of it all."""
     from tacit.cli.figures import perplexity_curve
@@ -193,21 +192,22 @@ def _carry_out(
 
 def _render(
     console: Console,
-    job: _Pretraining,
+    job: _NextWord | _MaskedPieces,
     facts: dict[str, Any],
     scores: Mapping[str, Metrics | MaskedScore],
     out: Path,
 ) -> None:
+    """A table of the model beside its baselines, and sentences about the training."""
     labels = {"model": f"{job.label} ({facts['parameters']:,})"}
     rows = [
         (
             labels.get(name, name),
             perplexity(score.perplexity),
-            *(percent(score.as_row()[column]) for column in job.columns),
+            *(percent(score.as_row()[column]) for column, _ in job.columns),
         )
         for name, score in scores.items()
     ]
-    headings = (f">{heading}" for heading in job.columns.values())
+    headings = (f">{heading}" for _, heading in job.columns)
     title = job.title(scores["model"])
     console.print(table("predictor", ">perplexity", *headings, rows=rows, title=title))
     if facts["why_void"]:
@@ -223,65 +223,36 @@ def _render(
     )
 
 
-class _Pretraining(ABC):
-    """What differs between the two trainings.  Options are checked before any text is read."""
+def _facts(
+    job: _NextWord | _MaskedPieces, parameters: int, vocabulary: int, provenance: str
+) -> dict[str, Any]:
+    """What is known before the training, as the log, --json and origin.json say it."""
+    from tacit.tokenizers.provenance import why_void
 
-    label: str  # of the model
-    unit: str  # of text
-    columns: Mapping[str, str]  # figures besides perplexity, and their headings
-    files: str
-    settings: Settings
+    return {
+        "model": job.label,
+        "parameters": parameters,
+        "vocabulary": vocabulary,
+        "provenance": provenance,
+        "why_void": why_void(provenance),
+        "texts": job.public.names,
+        "authors": job.public.authors,
+        "held_out_authors": job.public.held_out_authors,
+        "settings": asdict(job.settings),
+    }
+
+
+class _NextWord:
+    """A language model, compared with bigrams and unigrams of the training text.
+
+    Options are checked when it is made, before any text is read.
+    """
+
     public: PublicText
 
-    @abstractmethod
-    def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
-        """Read the text, learn what cuts it into tokens, make the model, and return the facts."""
-
-    @abstractmethod
-    def train(self, **watching: Unpack[Watching]) -> Outcome:
-        """Train the model in place."""
-
-    @abstractmethod
-    def measure(self) -> Mapping[str, Any]:
-        """The model's figures on a sample of the held-out text."""
-
-    @abstractmethod
-    def scores(self) -> Mapping[str, Metrics | MaskedScore]:
-        """The figures of the model and of the baselines on all held-out text."""
-
-    @abstractmethod
-    def title(self, score: Any) -> str:
-        """What the figures are of."""
-
-    @abstractmethod
-    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Write the model and what cuts text into its tokens."""
-
-    def facts(self, parameters: int, vocabulary: int, provenance: str) -> dict[str, Any]:
-        from tacit.tokenizers.provenance import why_void
-
-        return {
-            "model": self.label,
-            "parameters": parameters,
-            "vocabulary": vocabulary,
-            "provenance": provenance,
-            "why_void": why_void(provenance),
-            "texts": self.public.names,
-            "authors": self.public.authors,
-            "held_out_authors": self.public.held_out_authors,
-            "settings": asdict(self.settings),
-        }
-
-
-class _NextWord(_Pretraining):
-    """A language model, compared with bigrams and unigrams of the training text."""
-
     unit = "tokens"
-    columns = {  # noqa: RUF012
-        "accuracy_top1": "top 1",
-        "accuracy_top3": "top 3",
-        "accuracy_top5": "top 5",
-    }
+    # Figures besides perplexity, and their headings.
+    columns = (("accuracy_top1", "top 1"), ("accuracy_top3", "top 3"), ("accuracy_top5", "top 5"))
     files = "model.safetensors, tokenizer.json"
 
     def __init__(
@@ -298,6 +269,7 @@ class _NextWord(_Pretraining):
         self.asked_tokenizer, self.measure_tokens = tokenizer, measure_tokens
 
     def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
+        """Read the text, learn what cuts it into tokens, make the model, and return the facts."""
         from tacit.models import registry
         from tacit.models.base import parameter_count
         from tacit.public.text import read_public_text
@@ -308,10 +280,11 @@ class _NextWord(_Pretraining):
         self.model = registry.build(self.label, words.vocab_size, seed=seed, **self.options)
         self.texts = words.encode_batch(self.public.train)
         self.held_out = words.encode_batch(self.public.held_out)
-        facts = self.facts(parameter_count(self.model), words.vocab_size, words.provenance)
+        facts = _facts(self, parameter_count(self.model), words.vocab_size, words.provenance)
         return facts | {"tokenizer": words.kind}
 
     def train(self, **watching: Unpack[Watching]) -> Outcome:
+        """Train the model in place."""
         from tacit.public import pretrain as training
 
         bos = self.tokenizer.bos
@@ -328,9 +301,11 @@ class _NextWord(_Pretraining):
         return [self.held_out[index] for index in order[:enough]]
 
     def measure(self) -> Mapping[str, Any]:
+        """The model's figures on a sample of the held-out text."""
         return self._evaluate(self.model, self._sample).as_row()
 
     def scores(self) -> Mapping[str, Metrics]:
+        """The figures of the model and of the baselines on all held-out text."""
         from tacit.evaluation.baselines import Bigram
 
         bigram = Bigram.fit(self.texts, self.tokenizer.vocab_size, bos=self.tokenizer.bos)
@@ -342,12 +317,14 @@ class _NextWord(_Pretraining):
 
         return evaluate(predictor, texts, bos=self.tokenizer.bos, unk=self.tokenizer.unk)
 
-    def title(self, score: Metrics) -> str:
+    def title(self, score: Any) -> str:
+        """What the figures are of."""
         authors = self.public.held_out_authors
         source = f"{authors:,} held-out authors" if authors else "held-out text"
         return f"{score.targets:,} tokens of {source}, {score.unknown_rate:.1%} of them unknown"
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Write the model and what cuts text into its tokens."""
         from tacit.models import weights
 
         identities = self.public.identities
@@ -355,14 +332,18 @@ class _NextWord(_Pretraining):
         self.tokenizer.save(folder / "tokenizer.json")
 
 
-class _MaskedPieces(_Pretraining):
-    """A BERT, compared with the frequencies of pieces in the training text."""
+class _MaskedPieces:
+    """A BERT, compared with the frequencies of pieces in the training text.
+
+    Options are checked when it is made, before any text is read.
+    """
+
+    public: PublicText
 
     label = "BERT"
     unit = "pieces"
-    columns = {"accuracy": "right"}  # noqa: RUF012
+    columns = (("accuracy", "right"),)
     files = "a BERT in HuggingFace's layout, origin.json, which says on which text"
-    settings: MaskedSettings
 
     def __init__(
         self, settings: dict[str, Any], options: dict[str, Any], pieces: int, measure_tokens: int
@@ -391,6 +372,7 @@ class _MaskedPieces(_Pretraining):
             )
 
     def prepare(self, texts: list[str], show: Show) -> dict[str, Any]:
+        """Read the text, learn what cuts it into tokens, make the model, and return the facts."""
         from tacit.models.bert import BertSizes
         from tacit.public.masked import MaskedModel
         from tacit.public.masking import Masking, Sequences
@@ -416,22 +398,27 @@ class _MaskedPieces(_Pretraining):
         self.masking = Masking(vocabulary)
         self.sample = self.masking.hide_all(self.held_out.some(self.measure_tokens, seed))
         parameters = sum(values.numel() for values in self.model.network.parameters())
-        return self.facts(parameters, len(vocabulary), origin)
+        return _facts(self, parameters, len(vocabulary), origin)
 
     def train(self, **watching: Unpack[Watching]) -> Outcome:
+        """Train the model in place."""
         return self.model.train(self.sequences, self.settings, **watching)
 
     def measure(self) -> Mapping[str, Any]:
+        """The model's figures on a sample of the held-out text."""
         return self.model.score(self.sample).as_row()
 
     def scores(self) -> Mapping[str, MaskedScore]:
+        """The figures of the model and of the baseline on the same hidden pieces."""
         hidden = self.masking.hide_all(self.held_out.some(_HELD_OUT_PIECES, 0))
         return {"model": self.model.score(hidden), "unigram": self.model.score_unigram(hidden)}
 
-    def title(self, score: MaskedScore) -> str:
+    def title(self, score: Any) -> str:
+        """What the figures are of."""
         return f"{score.targets:,} masked pieces of held-out text"
 
     def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        """Write the model and what cuts text into its tokens."""
         self.model.save(folder, facts)
 
 

@@ -188,9 +188,8 @@ def train(
                 learnt = learn.partition_selection(people, selection, terms, kind, size)
         learnt.save(out)
     # As it was written, with as much of a run's ledger as it came from.
-    learnt = LearntTokenizer.load(out)
-    cost = _cost(learnt)
-    emit(_row(out, learnt, cost), as_json, lambda console: _render(console, out, learnt, cost))
+    row = _row(out, LearntTokenizer.load(out))
+    emit(row, as_json, lambda console: _render(console, row))
 
 
 @app.command("sample")
@@ -251,7 +250,7 @@ def swap(
     run: Annotated[Path, text_option("DIR", "The new run directory.")],
     tokenizer: Annotated[
         Path | None,
-        text_option("FOLDER", "Swap to this one. [default: learn one from what the model says]"),
+        text_option("FOLDER", "Swap to this one.  [default: learn one from what the model says]"),
     ] = None,
     rounds: Annotated[
         int | None, whole_option("T", "Rounds in all.  [default: those of the run]")
@@ -379,14 +378,36 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
-def _cost(learnt: LearntTokenizer) -> dict[str, Any] | None:
-    """What the people behind a tokenizer have paid, by the tightest accountant that may say so."""
+def _row(out: Path, learnt: LearntTokenizer) -> dict[str, Any]:
+    """What --json prints: the tokenizer, whose text it tells about, and what they have paid.
+
+    Their epsilon is by the tightest accountant that is sound for what was released.
+    """
     from tacit.privacy.guarantee import Guarantee, finite
 
-    if learnt.history is None:
-        return None
-    header, guarantee = learnt.history.header, Guarantee.of(learnt.history.ledger)
-    return {
+    tokenizer, history = learnt.tokenizer, learnt.history
+    row = {
+        "out": str(out),
+        "kind": tokenizer.kind,
+        "size": tokenizer.vocab_size,
+        "provenance": tokenizer.provenance,
+        "words": len(learnt.words or ()),
+        "voids_guarantee": learnt.why_void,
+        "origin": None,
+        "released_before": None,
+    }
+    if history is None:
+        return row
+    header, guarantee = history.header, Guarantee.of(history.ledger)
+    row["origin"] = {
+        "how": history.how,
+        "tokenizer": history.tokenizer,
+        "people": header.people or None,
+        "part": header.part,
+        "simulation": header.simulation,
+        "head": history.ledger.head.to_json(),
+    }
+    row["released_before"] = {
         "epsilon": finite(guarantee.value),
         "delta": header.delta,
         "unit": header.unit,
@@ -395,48 +416,23 @@ def _cost(learnt: LearntTokenizer) -> dict[str, Any] | None:
         "accountant": guarantee.accountant,
         "excluded": list(guarantee.excluded),
     }
+    return row
 
 
-def _row(out: Path, learnt: LearntTokenizer, cost: dict[str, Any] | None) -> dict[str, Any]:
-    """What --json prints: the tokenizer, whose text it tells about, and what they have paid."""
-    tokenizer, history = learnt.tokenizer, learnt.history
-    origin = history and {
-        "how": history.how,
-        "tokenizer": history.tokenizer,
-        "people": history.header.people or None,
-        "part": history.header.part,
-        "simulation": history.header.simulation,
-        "head": history.ledger.head.to_json(),
-    }
-    return {
-        "out": str(out),
-        "kind": tokenizer.kind,
-        "size": tokenizer.vocab_size,
-        "provenance": tokenizer.provenance,
-        "words": len(learnt.words or ()),
-        "voids_guarantee": learnt.why_void,
-        "origin": origin,
-        "released_before": cost,
-    }
-
-
-def _render(
-    console: Console, out: Path, learnt: LearntTokenizer, cost: dict[str, Any] | None
-) -> None:
-    tokenizer, history = learnt.tokenizer, learnt.history
-    console.print(
-        f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens: {tokenizer.provenance}"
-    )
-    if learnt.why_void:
-        console.print(f"It voids every guarantee: {learnt.why_void}.")
-    elif history is not None and cost is not None:
-        part, unit = history.header.part, cost["unit"]
-        more = "nothing more" if tokenizer.provenance.startswith("post") else "that much"
-        simulation = "  A simulation, not for release." if history.header.simulation else ""
+def _render(console: Console, row: dict[str, Any]) -> None:
+    """Say what was made, what it means for a guarantee, and what to do next with it."""
+    console.print(f"{row['kind']} tokenizer of {row['size']:,} tokens: {row['provenance']}")
+    cost, origin = row["released_before"], row["origin"]
+    if row["voids_guarantee"]:
+        console.print(f"It voids every guarantee: {row['voids_guarantee']}.")
+    elif cost is not None:
+        unit, part = cost["unit"], f" (part {origin['part']})" if origin["part"] else ""
+        more = "nothing more" if row["provenance"].startswith("post") else "that much"
+        simulation = "  A simulation, not for release." if origin["simulation"] else ""
         console.print(
-            f"Its users{f' (part {part})' if part else ''} have paid epsilon"
-            f" {written_epsilon(cost['epsilon'])} at delta {format_delta(cost['delta'])}"
-            f" ({unit}-level, {cost['adjacency']}, {cost['population']:,} {unit}s declared public,"
-            f" by {cost['accountant']}); the tokenizer costs {more}.{simulation}"
+            f"Its users{part} have paid epsilon {written_epsilon(cost['epsilon'])} at delta"
+            f" {format_delta(cost['delta'])} ({unit}-level, {cost['adjacency']},"
+            f" {cost['population']:,} {unit}s declared public, by {cost['accountant']}); the"
+            f" tokenizer costs {more}.{simulation}"
         )
-    console.print(f"next:  tacit train RECIPE --set tokenizer.source={shlex.quote(str(out))}")
+    console.print(f"next:  tacit train RECIPE --set tokenizer.source={shlex.quote(row['out'])}")
