@@ -28,8 +28,6 @@ Examples:
 `tacit ledger runs/first --plot epsilon.png`
 """
 
-POINTS = 24  # on a curve of epsilon
-
 
 def ledger(
     run: Annotated[
@@ -71,13 +69,8 @@ def _plot(release: OpenRelease, path: Path) -> None:
     from tacit.report.claim import epsilon_over_releases
 
     book = release.ledger
-    with bar("epsilon over releases") as show:
-        curves = epsilon_over_releases(
-            release.guarantee(),
-            book,
-            POINTS,
-            lambda what, done, total: show(what, done, total, f"{done} of {total}"),
-        )
+    with bar("epsilon over releases"):
+        curves = epsilon_over_releases(release.guarantee(), book)
     if curves is None:
         raise ValueError(f"--plot has nothing to draw: {book.path} has no epsilon above 0")
     budget = book.header.budget

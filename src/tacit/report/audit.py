@@ -254,18 +254,16 @@ def _cell(sharers: float, example_prob: float, rows: Sequence[_Canary]) -> dict[
 
 def audit_charts(facts: Facts) -> dict[str, Facts | None]:
     """The charts of an audit by name; one that has nothing to show is None or left out."""
+    audit, membership = facts["audit"], facts.get("membership")
     charts: dict[str, Facts | None] = {}
-    audit = facts["audit"]
-    if audit is not None and audit["cells"]:
+    if membership:
+        charts["roc"] = roc_chart("Membership attacks on users", membership["attacks"])
+    if audit and audit["cells"]:
         charts["heat_rs"] = _heat(audit["cells"], "memorized_rs", "Random Sampling")
         charts["heat_bs"] = _heat(audit["cells"], "memorized_bs", "Beam Search")
         charts["exposure"] = _exposures(audit["rows"])
-    if audit is not None and audit["empirical_epsilon"]:
-        charts["empirical_epsilon"] = _levels(
-            audit["empirical_epsilon"], audit["accounted_epsilon"]
-        )
-    if facts.get("membership"):
-        charts["roc"] = roc_chart("Membership attacks on users", facts["membership"]["attacks"])
+    if audit and (shown := audit["empirical_epsilon"]):
+        charts["empirical_epsilon"] = _levels(shown, audit["accounted_epsilon"])
     return charts
 
 

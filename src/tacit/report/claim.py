@@ -20,6 +20,8 @@ from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.projection import Projection
 
+_POINTS = 12  # on a curve of epsilon
+
 Tell = Callable[[str, int, int], None]
 """(what is being computed, how far it is, of how much): a thousand rounds take seconds."""
 
@@ -78,7 +80,7 @@ def ledger_facts(ledger: Ledger) -> dict[str, Any]:
 
 
 def epsilon_over_releases(
-    guarantee: Guarantee, ledger: Ledger, points: int = 12, tell: Tell | None = None
+    guarantee: Guarantee, ledger: Ledger, tell: Tell | None = None
 ) -> dict[str, Any] | None:
     """Epsilon after some of the releases, by every accountant that is sound for all of them.
 
@@ -90,7 +92,7 @@ def epsilon_over_releases(
     if guarantee.reasons or not costly:
         return None
     releases = [ReleaseGroup(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
-    counts = sorted({round(float(x)) for x in np.linspace(1, len(releases), points)})
+    counts = sorted({round(float(x)) for x in np.linspace(1, len(releases), _POINTS)})
     curves: dict[str, list[float | None]] = {name: [] for name in guarantee.epsilon}
     for number, count in enumerate(counts):
         if tell is not None:

@@ -18,10 +18,9 @@ from importlib import metadata
 from typing import Any
 
 from tacit import __version__
-from tacit.config.experiment import Experiment
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.projection import Projection
-from tacit.report import nlu, results
+from tacit.report import results
 from tacit.report.claim import (
     Tell,
     claim_facts,
@@ -32,10 +31,9 @@ from tacit.report.claim import (
 from tacit.report.language import LanguageReport
 from tacit.report.nlu import NluReport
 from tacit.report.warnings import claim_warnings, note, run_warnings
-from tacit.runs import export
 from tacit.runs.directory import RunDirectory
+from tacit.runs.export import without_folders
 from tacit.runs.run import LanguageRun, Run
-from tacit.tasks.nlu.experiment import NluExperiment
 
 KIND = "tacit report"  # how report.json is told from other files
 TASKS: dict[str, Any] = {"language": LanguageReport, "nlu": NluReport}
@@ -118,16 +116,9 @@ def gather(
             "python": platform.python_version(),
             **{name: metadata.version(name) for name in _VERSIONS},
         },
-        "experiment": experiment_text(experiment),
+        "experiment": without_folders(experiment).to_toml(),
         "files": _file_facts(run.directory),
     }
-
-
-def experiment_text(experiment: Experiment | NluExperiment) -> str:
-    """Every setting as TOML, with whole paths shortened to the names at their ends."""
-    if isinstance(experiment, NluExperiment):
-        return nlu.without_folders(experiment).to_toml()
-    return export.without_folders(experiment).to_toml()
 
 
 def _file_facts(directory: RunDirectory) -> list[dict[str, Any]]:

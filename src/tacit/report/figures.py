@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tacit.privacy.claims import format_delta
 
 Facts = Mapping[str, Any]  # a section of report.json
@@ -163,23 +165,27 @@ def histogram(
     values = [value for stack in stacks.values() for value in stack]
     if not values:
         return None
-    step = math.ceil(max(1.0, *values) / _MOST_BARS)
-    totals = [0] * (math.floor(max(1.0, *values) / step) + 1)
-    bars = []
-    for number, stack in enumerate(stacks.values()):
-        indices = [max(0, math.floor(value / step)) for value in stack]
-        for index in sorted(set(indices)):
-            bottom = totals[index]
-            totals[index] += indices.count(index)
-            edges = {"low": step * index, "high": step * (index + 1)}
-            bars.append({"stack": number, "bottom": bottom, "top": totals[index], **edges})
+    most = max(1.0, *values)
+    step = math.ceil(most / _MOST_BARS)
+    edges = [step * index for index in range(math.floor(most / step) + 2)]
+    counts = np.array([np.histogram(np.maximum(each, 0), edges)[0] for each in stacks.values()])
+    tops = counts.cumsum(axis=0)
+    bars = [
+        {
+            "stack": stack,
+            "low": edges[index],
+            "high": edges[index + 1],
+            "bottom": tops[stack, index] - counts[stack, index],
+            "top": tops[stack, index],
+        }
+        for stack, index in np.argwhere(counts).tolist()
+    ]
     about = ", ".join(
-        f"{total} from {short(step * index)} to {short(step * (index + 1))} {unit}"
-        for index, total in enumerate(totals)
+        f"{total} from {short(low)} to {short(high)} {unit}"
+        for total, low, high in zip(tops[-1], edges, edges[1:], strict=False)
         if total
     )
-    x = Axis(labels[0], 0.0, float(step * len(totals)))
-    y = Axis(labels[1], 0.0, float(max(5, *totals)))
+    x, y = Axis(labels[0], 0.0, edges[-1]), Axis(labels[1], 0.0, max(5.0, *tops[-1].tolist()))
     data = {"x": x, "y": y, "bars": bars, "names": list(stacks)}
     return _chart("bars", title, about, 243 + 17 * len(stacks), data)
 

@@ -20,7 +20,7 @@ from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
 from tacit.runs.run import NluRun
-from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.experiment import PRIVATE
 from tacit.tasks.nlu.metrics import by_intent, total
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
@@ -107,12 +107,12 @@ class NluReport:
 
     def about(self) -> dict[str, Any]:
         """The data and the model."""
-        experiment, stored = without_folders(self._run.experiment), self._stored
+        experiment, stored = self._run.experiment, self._stored
         return {
-            "data": experiment.data.source,
+            "data": without_folder(experiment.data.source),
             "split": experiment.data.split,
             "reference": experiment.data.reference,
-            "pretrained": experiment.model.pretrained or None,
+            "pretrained": without_folder(experiment.model.pretrained) or None,
             "parameters": sum(values.numel() for values in stored.model.parameters()),
             "vocabulary": without_folder(stored.encoder.provenance),
             "intents": len(stored.labels.intents),
@@ -143,16 +143,12 @@ class NluReport:
     def charts(facts: Facts) -> dict[str, Facts | None]:
         """The charts of the training and of the attack by name."""
         rows, attack = facts["metrics"], facts.get("membership")
+        error_rate, rest = "Semantic error rate on valid", "Intents and slots on valid"
+        attacks = attack["attacks"] if attack else ()
         return {
-            "errors": shares_chart(
-                "Semantic error rate on valid", "SER in %", "epochs", rows, _ERRORS
-            ),
-            "successes": shares_chart(
-                "Intents and slots on valid", "in %", "epochs", rows, _SUCCESSES
-            ),
-            "roc": roc_chart("Membership attacks on utterances", attack["attacks"])
-            if attack
-            else None,
+            "errors": shares_chart(error_rate, "SER in %", "epochs", rows, _ERRORS),
+            "successes": shares_chart(rest, "in %", "epochs", rows, _SUCCESSES),
+            "roc": roc_chart("Membership attacks on utterances", attacks),
         }
 
     def _released(self) -> dict[str, Any]:
@@ -212,18 +208,3 @@ class NluReport:
             for intent, row in rows.items()
         ]
         return {**whole, "by_intent": shown}
-
-
-def without_folders(experiment: NluExperiment) -> NluExperiment:
-    """The experiment with whole paths shortened to the names at their ends.
-
-    Whole paths tell about a machine and its owner.
-    """
-    model = experiment.model
-    return experiment.changed(
-        data={"source": without_folder(experiment.data.source)},
-        model={
-            name: without_folder(getattr(model, name))
-            for name in ("vocabulary", "vectors", "pretrained")
-        },
-    )

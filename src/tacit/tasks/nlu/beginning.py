@@ -53,7 +53,7 @@ def begin(experiment: NluExperiment, utterances: Utterances, key: RunKey) -> Beg
     return Beginning(
         experiment=experiment,
         declared=declared,
-        state=State(model_files.to_bytes(stored)),
+        state=State(model_files.to_bytes(stored), facts={"experiment": experiment.fingerprint}),
         releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
         first_events=_first_events(experiment, utterances),
         write=_FirstScaling(experiment, utterances, stored, key).write,
@@ -78,7 +78,9 @@ def branch(
         experiment=experiment,
         declared=dataclasses.replace(declared, public_inputs=inputs),
         state=State(
-            parent.last.model_file.read_bytes(), parent.last.arrays if same_optimizer else {}
+            parent.last.model_file.read_bytes(),
+            parent.last.arrays if same_optimizer else {},
+            {"experiment": experiment.fingerprint},
         ),
         inherited=parent.inherited,
         write=lambda folder: scaling.write(folder, factors),

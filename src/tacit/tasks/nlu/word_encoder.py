@@ -57,6 +57,10 @@ class WordEncoder:
             [(twice, _)] = Counter(self.words).most_common(1)
             raise ValueError(f"words must differ from each other, got {twice!r} twice")
 
+    @property
+    def in_words(self) -> str:
+        return f"a vocabulary of {len(self.words):,} words"
+
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> WordEncoder:
         """The words of a word-level tokenizer: public, or learnt privately."""
