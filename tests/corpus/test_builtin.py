@@ -15,17 +15,6 @@ from tacit.corpus.store import Corpus
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def chitchat(cache, monkeypatch):
-    monkeypatch.setenv("TACIT_CACHE", str(cache))
-    return load_corpus("chitchat")
-
-
 def test_chitchat_has_the_people_and_words_that_it_is_known_for(chitchat):
     info = chitchat.info()
     assert info["users"] == 1315
@@ -163,8 +152,7 @@ def test_an_ingested_synthetic_corpus_has_the_same_texts_and_splits(tmp_path):
     assert corpus.info()["test_users"] == made.info()["test_users"]
 
 
-def test_a_built_in_corpus_in_the_cache_carries_no_ledger_of_its_people():
+def test_a_built_in_corpus_in_the_cache_carries_no_ledger_of_its_people(chitchat):
     """The cache is one for all installations of a user: tests and demos must not meet in it."""
-    corpus = load_corpus("chitchat")
-    leave_copy(corpus)
-    assert not (corpus.path / "people").exists()
+    leave_copy(chitchat)
+    assert not (chitchat.path / "people").exists()

@@ -155,7 +155,11 @@ def test_a_damaged_register_is_one_sentence_and_never_ignored():
 
 def test_processes_at_once_find_one_group():
     installation.secret()
-    code = "from tests.corpus.test_people import ids, recognise;print(recognise(ids(0, 99)).people)"
+    code = (  # without the people's ledger, whose accountants take seconds to import
+        "from tacit.corpus import installation, people, sketches;"
+        "ids = sketches.Sketch.of([b'%d' % i for i in range(99)], installation.secret());"
+        "print(people.recognise([ids]).people)"
+    )
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit.corpus import people, sketches
-from tacit.corpus.builtin import chitchat_records, load_corpus
+from tacit.corpus.builtin import load_corpus
 from tacit.corpus.ingest import ingest, ingest_records
 from tacit.corpus.public_inputs import refuse_private
 from tacit.corpus.sketches import LineSketch, LineSketchMaker, count_found
@@ -163,12 +163,6 @@ def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):
     refuse_private("the text", None, (text for text in texts), corpus)
     assert size / (time.process_time() - start) > 10
     assert sketches.LINES_KEPT == 4096
-
-
-@pytest.fixture(scope="module")
-def chitchat(tmp_path_factory):
-    records = chitchat_records()
-    return ingest_records(records.items(), tmp_path_factory.mktemp("chitchat") / "out")
 
 
 def test_public_texts_pass_against_real_chat(chitchat):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.corpus.hashing import Permutation, derived
 from tacit.corpus.source import UserSource
 from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
-from tacit.corpus.views import IID, Replaced, Subset, held_out, kept
+from tacit.corpus.views import IID, Subset, held_out, kept
 
 
 class Plain(UserSource):
@@ -105,15 +105,6 @@ def test_a_subset_outside_of_the_source_is_refused():
     with pytest.raises(ValueError, match="whole numbers"):
         Subset(source, [0.5])
     assert Subset(source, range(0, 2, 2)).text_counts().tolist() == [1]
-
-
-def test_records_can_be_replaced():
-    source = Plain([["a", "b"], ["c"]])
-    view = Replaced(source, lambda i, texts: [*texts[:-1], "canary"] if i else texts, "one canary")
-    assert [view.texts(i) for i in range(2)] == [["a", "b"], ["canary"]]
-    assert view.user_id(1) == source.user_id(1)
-    other = Replaced(source, lambda i, texts: texts, "another")
-    assert len({view.fingerprint, other.fingerprint, source.fingerprint}) == 3
 
 
 def test_a_source_without_marks_has_no_held_out_texts():

@@ -1,4 +1,4 @@
-"""Other ways to look at a source: some users, some texts, other texts, or shuffled records.
+"""Other ways to look at a source: some users, some of their texts, or shuffled records.
 
 Every view is itself a `UserSource`.  It holds indices at most, and reads text only when a user is
 asked for, so a view of ten million users costs no more than their indices.
@@ -7,7 +7,7 @@ asked for, so a view of ten million users costs no more than their indices.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -146,27 +146,6 @@ def held_out(source: UserSource) -> UserSource:
 def kept(source: UserSource) -> UserSource:
     """The same users without their held-out texts; some may have none."""
     return _TextSplit(source, False)
-
-
-class Replaced(View):
-    """Each user's texts as a function of its index and its texts: canaries go in this way.
-
-    `replace` must give the same answer every time, and `label` must name it completely: caches
-    tell two replacements apart by the label alone.
-    """
-
-    def __init__(
-        self, source: UserSource, replace: Callable[[int, list[str]], list[str]], label: str
-    ) -> None:
-        super().__init__(source)
-        self._replace, self._label = replace, label
-
-    def texts(self, index: int) -> list[str]:
-        return self._replace(index, self._source.texts(index))
-
-    @property
-    def fingerprint(self) -> str:
-        return derived("replaced", self._source.fingerprint, self._label)
 
 
 class IID(View):

@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, UserSource
-from tacit.corpus.views import Replaced
+from tacit.corpus.views import View
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Charge, Ledger
@@ -97,12 +97,19 @@ class Planting:
         return key.stream(branch="planting", round=0, attempt=0, purpose=purpose)
 
 
-class _PlantedUsers(Replaced):
+class _PlantedUsers(View):
     """Source view with canaries; users without one bypass the replacement."""
 
     def __init__(self, users: UserSource, planting: Planting) -> None:
-        super().__init__(users, partial(planting.replace, users), planting.label)
+        super().__init__(users)
         self._planting = planting
+
+    def texts(self, index: int) -> list[str]:
+        return self._planting.replace(self._source, index, self._source.texts(index))
+
+    @property
+    def fingerprint(self) -> str:
+        return derived("replaced", self._source.fingerprint, self._planting.label)
 
     def text(self, index: int, position: int) -> str:
         if self._planting.shared_by(self.user_id(index)):
