@@ -18,7 +18,7 @@ from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization
 from tacit.runs.bundle import Bundle
-from tacit.runs.export import FILES, without_folders
+from tacit.runs.export import without_folders
 from tacit.runs.run import Run
 from tacit.runs.start import create
 from tacit.runs.stored_model import StoredModel
@@ -26,6 +26,8 @@ from tacit.tokenizers import learn
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.train import step, train
 from tests.runs.small import WORDS, experiment, make_folder, texts_of
+
+FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def unfinished(small, tmp_path):
     session = create(experiment(small, seed=None), path)
     step(session)
     step(session)
-    session.ledger.close()
+    session.close()
     return path
 
 

@@ -1,4 +1,4 @@
-"""`tacit nlu`: train, go on, evaluate, audit; a mistake is one sentence and no files."""
+"""Intents and slots by the commands of both tasks; a mistake is one sentence and no files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.cli import nlu_train
+from tacit.cli.requests import requests
 from tacit.runs.run import NluRun
 from tacit.runs.session import Session
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -20,7 +20,7 @@ from tests.tasks.nlu.writing import ROWS, json_lines, write, write_folder
 
 @pytest.fixture
 def tacit(command):
-    return command("nlu")
+    return command("")
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,9 @@ def test_a_training_prints_its_claim_and_says_the_same_as_json(tacit, recipe, fi
 
 def test_options_and_settings_reach_the_experiment(tacit, recipe, tmp_path):
     said = tacit.says(
-        *("train", recipe, "--run", tmp_path / "run", "--method", "edp-sgd-paper", "--epochs", 1),
-        *("--set", "noise.scaling=first-gradient", "--set", "noise.clip_norm=2", "--keep-key"),
+        *("train", recipe, "--run", tmp_path / "run", "--epochs", 1, "--keep-key"),
+        *("--set", "training.method=edp-sgd-paper", "--set", "noise.scaling=first-gradient"),
+        *("--set", "noise.clip_norm=2"),
     )
     experiment = NluRun.open(tmp_path / "run").experiment
     assert (experiment.noise.clip_norm, experiment.training.epochs) == (2.0, 1)
@@ -81,22 +82,19 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
 ):
     run, save = tmp_path / "run", Session.save
 
-    def interrupted(self):
-        save(self)
-        if self.epoch == 2:
+    def interrupted(self, attempt):
+        save(self, attempt)
+        if self.leg == 2:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "save", interrupted)
         code, _, err = tacit("train", recipe, "--run", run, "--quiet")
     assert code == 130
-    assert (
-        f"interrupted after epoch 2; nothing is lost: tacit nlu train --resume --run {run}" in err
-    )
+    assert f"interrupted after epoch 2; nothing is lost: tacit train --resume --run {run}" in err
     assert not (run / "result.json").exists()
-    assert "leave the settings out" in tacit.refused(
-        "train", "--resume", "--run", run, "--epochs", 5
-    )
+    other = tacit.refused("train", "--resume", "--run", run, "--epochs", 5)
+    assert "holds another experiment: training.epochs is 3 there and 5 here" in other
     found = tacit.json("train", "--resume", "--run", run, "--quiet")
     assert found["epochs"] == 3
     assert weights(run) == weights(finished)
@@ -117,7 +115,7 @@ def test_evaluation_adds_up_by_intent(tacit, finished, folder):
     assert found["semantic_error_rate"] == kept["semantic_error_rate"]
     assert sum(row["utterances"] for row in found["by_intent"].values()) == found["utterances"]
     other = write(folder / "other.jsonl", json_lines())
-    assert tacit.json("evaluate", finished, "--data", other)["utterances"] == len(ROWS)
+    assert tacit.json("evaluate", finished, "--corpus", other)["utterances"] == len(ROWS)
     assert "must be test or valid, got 'train'" in tacit.refused(
         "evaluate", finished, "--part", "train"
     )
@@ -144,14 +142,31 @@ def test_an_audit_is_kept_in_the_private_folder(command, finished, tmp_path):
         assert f"{options[0]} does not fit" in tacit.refused(run, *options)
 
 
-def test_recipes_are_listed_and_printed(tacit):
-    rows = {row["name"]: row for row in tacit.json("recipes")}
+def test_recipes_of_intents_and_slots_are_listed_and_printed(tacit):
+    rows = {row["name"]: row for row in tacit.json("recipes", "list") if row["task"] == "nlu"}
     assert "generated" in rows
     assert all(row["says"] for row in rows.values())
-    code, out, _ = tacit("recipes", "generated")
+    code, out, _ = tacit("recipes", "show", "generated")
     assert code == 0
     assert "[training]" in out
-    assert "nowhere" in tacit.refused("recipes", "nowhere")
+    assert "did you mean 'dupuy2021-clc'" in tacit.refused("recipes", "show", "dupuy2021-cl")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "RECIPE", "--rounds", "3"], "--rounds, --engine and --device are for language"),
+        (["train", "RECIPE", "--engine", "vectorized"], "are for language models"),
+        (["train", "mcmahan2018", "--epochs", "3"], "--epochs is for intent and slot models"),
+        (["evaluate", "RUN", "--baselines"], "--baselines are for language models"),
+        (["evaluate", "RUN", "--part", "train"], "must be test or valid, got 'train'"),
+    ],
+)
+def test_options_of_the_other_task_are_refused(tacit, recipe, finished, tmp_path, words, message):
+    known = {"RECIPE": recipe, "RUN": finished}
+    run = ["--run", tmp_path / "run"] if words[0] == "train" else []
+    assert message in tacit.refused(*(known.get(word, word) for word in words), *run)
+    assert list(tmp_path.iterdir()) == []
 
 
 WRONG = {
@@ -165,7 +180,7 @@ WRONG = {
 def test_a_wrong_utterance_is_named_by_file_and_line(tacit, recipe, tmp_path, name):
     row, message = WRONG[name]
     data = write(tmp_path / "set.jsonl", json_lines([ROWS[0], row, ROWS[2]]))
-    said = tacit.refused("train", recipe, "--data", data, "--run", tmp_path / "run")
+    said = tacit.refused("train", recipe, "--corpus", data, "--run", tmp_path / "run")
     assert f"line 2 of '{data}'" in said
     assert message in said
     assert [path.name for path in tmp_path.iterdir()] == ["set.jsonl"]
@@ -175,7 +190,7 @@ def test_an_intent_of_test_alone_is_refused(tacit, recipe, tmp_path):
     for part in ("train", "valid"):
         write_folder(tmp_path / "set" / part, [ROWS[0]])
     write_folder(tmp_path / "set" / "test", ROWS)
-    wanted = ("train", recipe, "--data", tmp_path / "set", "--run", tmp_path / "run")
+    wanted = ("train", recipe, "--corpus", tmp_path / "set", "--run", tmp_path / "run")
     said = tacit.refused(*wanted, "--set", "data.unseen_intents=refuse")
     assert "no utterance of train has the intent 'ask' (utterance 2 of test)" in said
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
@@ -187,8 +202,8 @@ def test_an_intent_of_test_alone_is_refused(tacit, recipe, tmp_path):
         (["--workers", "20"], "training.batch_size must be at least training.workers"),
         (["--set", "noise.clipnorm=3"], "did you mean 'noise.clip_norm'?"),
         (["--set", "noise.clip_norm=nan"], "noise.clip_norm cannot be"),
-        (["--method", "magic"], "training.method cannot be 'magic'"),
-        (["--data", "nowhere"], "there is no set 'nowhere'"),
+        (["--set", "training.method=magic"], "training.method cannot be 'magic'"),
+        (["--corpus", "nowhere"], "there is no set 'nowhere'"),
         (["--delta", "0.5"], "privacy.delta must be below 1/population"),
         (["--variant", "a"], "has no variant 'a'"),
         (["--set", "model.vocabulary=oracle"], "the model's guarantee would be void"),
@@ -225,10 +240,10 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
     other = tmp_path / "other"
     other.mkdir()
     (other / "experiment.toml").write_text("")
-    for words in (["train", "--resume", "--run", other], ["evaluate", other]):
-        assert "holds the run of a language model" in tacit.refused(*words)
+    assert "has no checkpoint" in tacit.refused("train", "--resume", "--run", other)
+    assert "holds no model" in tacit.refused("evaluate", other)
     assert "holds a run already" in tacit.refused("train", recipe, "--run", other)
-    assert "there is no run at" in tacit.refused("evaluate", tmp_path / "missing")
+    assert "there is no run and no model at" in tacit.refused("evaluate", tmp_path / "missing")
     assert [path.name for path in other.iterdir()] == ["experiment.toml"]
 
 
@@ -248,13 +263,18 @@ def test_a_report_of_such_a_run_is_written_by_the_same_command(command, finished
 def test_noise_that_is_set_and_a_target_that_solves_for_it_contradict_each_other(tacit, tmp_path):
     both = ("--set", "noise.noise_multiplier=5", "--target-epsilon", 3)
     said = tacit.refused("train", "generated", "--run", tmp_path / "run", *both)
-    assert "privacy.target_epsilon solves for the noise, and noise.noise_multiplier sets it" in said
+    assert "solves for the noise, and --set noise.noise_multiplier sets it; leave one out" in said
 
 
-def test_noise_that_is_set_takes_the_place_of_a_recipe_s_target():
-    asked = nlu_train.wanted(None, [], None)
-    assert asked.privacy.target_epsilon is not None
-    found = nlu_train.wanted(None, ["noise.noise_multiplier=5"], None)
-    assert (found.noise.noise_multiplier, found.privacy.target_epsilon) == (5.0, None)
-    found = nlu_train.wanted(None, ["privacy.target_epsilon=3"], None)
-    assert (found.noise.noise_multiplier, found.privacy.target_epsilon) == (None, 3.0)
+@pytest.mark.parametrize(
+    ("settings", "noise", "target"),
+    [
+        ([], None, 8.0),
+        (["noise.noise_multiplier=5"], 5.0, None),
+        (["privacy.target_epsilon=3"], None, 3.0),
+    ],
+)
+def test_noise_that_is_set_takes_the_place_of_a_recipe_s_target(tmp_path, settings, noise, target):
+    [request] = requests("generated", tmp_path / "run", settings)
+    asked = request.experiment
+    assert (asked.noise.noise_multiplier, asked.privacy.target_epsilon) == (noise, target)

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tacit.cli.main import main
-from tacit.config import recipes
+from tacit.tasks import recipes
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -30,8 +30,8 @@ def test_the_list_names_every_recipe_and_what_it_stands_for(capsys, monkeypatch)
     assert max(map(len, text.splitlines())) <= 80
     assert all(f" {name} " in text for name in recipes.names())
     rows = json.loads(printed(capsys, "list", "--json"))
-    assert [row["name"] for row in rows] == recipes.names()
-    assert all(set(row) == {"name", "paper", "section", "says", "variants"} for row in rows)
+    assert {row["name"]: row["task"] for row in rows} == recipes.names()
+    assert all(set(row) == {"name", "task", "paper", "section", "says", "variants"} for row in rows)
     assert all(row["says"] for row in rows)
     by_name = {row["name"]: row["variants"] for row in rows}
     assert by_name["mcmahan2018"] == []
@@ -45,7 +45,7 @@ def test_show_begins_with_paper_section_and_figure(capsys):
     assert "\n# where: section 3, Figure 1" in text
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", list(recipes.names()))
 def test_what_is_shown_is_a_recipe_with_the_same_experiments(capsys, tmp_path, name):
     file = tmp_path / f"{name}.toml"
     file.write_text(printed(capsys, "show", name))

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, CorpusArgument, number
+from tacit.cli.options import (
+    AsJson,
+    CorpusArgument,
+    argument,
+    real,
+    text,
+)
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import tracked
 from tacit.privacy.claims import format_delta, format_epsilon
@@ -33,10 +39,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-Part = Annotated[str, typer.Option(metavar="NAME", help="Which users: all, train or test.")]
-Texts = Annotated[
-    str, typer.Option(metavar="NAME", help="Which of their texts: all, kept or held-out.")
-]
+Part = Annotated[str, text("NAME", "Which users: all, train or test.")]
+Texts = Annotated[str, text("NAME", "Which of their texts: all, kept or held-out.")]
 
 
 @app.command("info")
@@ -84,8 +88,8 @@ def head(
     def render(console: Console) -> None:
         for row in rows:
             console.print(f"user {row['user']}", soft_wrap=True)
-            for text in row["texts"]:
-                console.print(f"  {text}", soft_wrap=True)
+            for line in row["texts"]:
+                console.print(f"  {line}", soft_wrap=True)
 
     emit(rows, as_json, render)
 
@@ -93,9 +97,7 @@ def head(
 @app.command("export")
 def export(
     corpus: CorpusArgument,
-    out: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Where to: .jsonl or .jsonl.gz; must not exist.")
-    ],
+    out: Annotated[Path, argument("FILE", "Where to: .jsonl or .jsonl.gz; must not exist.")],
     part: Part = "all",
     texts: Texts = "all",
     as_json: AsJson = False,
@@ -134,25 +136,12 @@ def export(
 @app.command("budget")
 def budget(
     corpus: Annotated[
-        str,
-        typer.Argument(
-            metavar="CORPUS", help="A corpus directory, chitchat, or a set of utterances."
-        ),
+        str, argument("CORPUS", "A corpus directory, chitchat, or a set of utterances.")
     ],
-    epsilon: Annotated[
-        float | None,
-        typer.Option(parser=number, metavar="E", help="The most that all runs together may cost."),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(parser=number, metavar="D", help="The delta that epsilon is for."),
-    ] = None,
-    unit: Annotated[
-        str, typer.Option(metavar="NAME", help="Whom it protects: a user, or a record.")
-    ] = "user",
-    adjacency: Annotated[
-        str, typer.Option(metavar="NAME", help="add/remove-one or replace-one.")
-    ] = "add/remove-one",
+    epsilon: Annotated[float | None, real("E", "The most that all runs together may cost.")] = None,
+    delta: Annotated[float | None, real("D", "The delta that epsilon is for.")] = None,
+    unit: Annotated[str, text("NAME", "Whom it protects: a user, or a record.")] = "user",
+    adjacency: Annotated[str, text("NAME", "add/remove-one or replace-one.")] = "add/remove-one",
     as_json: AsJson = False,
 ) -> None:
     """What all runs on the same people may cost together, have cost, and leave.

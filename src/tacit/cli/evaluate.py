@@ -1,18 +1,27 @@
-"""`tacit evaluate`: how well a model predicts the words of people it has never seen.
+"""`tacit evaluate`: how well a model does on the text of people it has never seen.
 
 Test users are disjoint from training users and the same every time, so that figures of two rounds,
-or of two runs on a corpus, compare.  `measure` and `fit_baselines` are what `tacit demo` uses too.
+or of two runs on a corpus, compare.  Of an intent and slot model the test part is measured.  The
+utterances it was trained on cannot be asked for: what a model makes of those is private.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
+from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, Round, whole_number
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    count,
+    flag,
+    text,
+)
 from tacit.cli.output import emit, percent, perplexity, table
 from tacit.cli.progress import bar, tracked
 
@@ -32,6 +41,8 @@ Examples:
 `tacit evaluate runs/first --round 40 --baselines`
 
 `tacit evaluate pretrained --corpus chitchat --json`
+
+`tacit evaluate runs/intents --corpus other.jsonl`
 """
 
 TOKENS = 75_000
@@ -45,34 +56,39 @@ def evaluate(
     run: ModelArgument,
     round: Round = None,
     corpus: Annotated[
-        str | None,
-        typer.Option(metavar="CORPUS", help="Whose test users.  [default: the run's own corpus]"),
+        str | None, text("CORPUS", "Whose test users. [default: the run's own corpus]")
     ] = None,
     tokens: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help=f"Tokens to measure on.  [default: the run's, else {TOKENS:,}]",
-        ),
+        int | None, count("N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]")
     ] = None,
     head_words: Annotated[
-        bool,
-        typer.Option("--head-words", help="How often common words are among the top 10."),
+        bool, flag("--head-words", "How often common words are among the top 10.")
     ] = False,
     baselines: Annotated[
         bool,
-        typer.Option(
-            "--baselines", help="Unigram and bigram models of the training users, without privacy."
-        ),
+        flag("--baselines", "Unigram and bigram models of the training users, without privacy."),
     ] = False,
+    part: Annotated[
+        str, text("NAME", "Of an intent and slot model's own data: test or valid.")
+    ] = "test",
     as_json: AsJson = False,
 ) -> None:
-    """Accuracy and perplexity on the text of test users, whom no training has seen.
+    """Measure a model on the text of test users, whom no training has seen.
 
-    The same texts every time, and the same as during training: figures of two rounds or two runs
-    on a corpus compare.
+    Accuracy and perplexity of a language model; semantic error rate, intents and slots of an intent
+    and slot model.  The texts are the same every time, and the same as during training: figures of
+    two rounds or two runs on a corpus compare.
     """
+    if is_nlu_run(run):
+        if round is not None or tokens is not None or head_words or baselines:
+            raise ValueError(
+                f"{run} is an intent and slot model: --round, --tokens, --head-words and"
+                " --baselines are for language models"
+            )
+        _evaluate_nlu(run, corpus, part, as_json)
+        return
+    if part != "test":
+        raise ValueError("--part is for intent and slot models; a language model has test users")
     from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
@@ -104,12 +120,8 @@ def measure(
     from tacit.evaluation.accuracy import evaluate as evaluated
 
     total = Metrics()
-
-    def add(part: Sequence[Sequence[int]]) -> None:
-        nonlocal total
+    for part in tracked(_pieces(sequences), f"measuring {name}"):
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
-
-    _piecewise(sequences, f"measuring {name}", add)
     return total
 
 
@@ -135,17 +147,10 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     return {"unigram": bigram.unigram, "bigram": bigram}
 
 
-def _piecewise(
-    sequences: Sequence[Sequence[int]],
-    title: str,
-    work: Callable[[Sequence[Sequence[int]]], None],
-) -> None:
-    """Work through the texts with a bar; what is measured is a sum over texts."""
+def _pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
+    """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
     size = max(200, -(-len(sequences) // _PIECES))
-    with bar(title) as show:
-        for start in range(0, len(sequences), size):
-            show(title, start, len(sequences), f"{start:,} of {len(sequences):,} texts")
-            work(sequences[start : start + size])
+    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
 def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
@@ -160,13 +165,10 @@ def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict
     if not heads:
         raise ValueError(f"--head-words needs 10 words at least, and there are {len(frequent)}")
     total = {head: [0] * 11 for head in heads}
-
-    def add(part: Sequence[Sequence[int]]) -> None:
+    for part in tracked(_pieces(sequences), "counting head words"):
         more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
         for head, counts in more.items():
             total[head] = [a + int(b) for a, b in zip(total[head], counts, strict=True)]
-
-    _piecewise(sequences, "counting head words", add)
     return total
 
 
@@ -227,3 +229,77 @@ def _print(
                 ],
             )
         )
+
+
+def is_nlu_run(path: Path) -> bool:
+    """Whether a folder is the run of an intent and slot model."""
+    from tacit.runs.directory import RunDirectory
+
+    directory = RunDirectory(path)
+    return directory.experiment_file.is_file() and directory.experiment().task == "nlu"
+
+
+def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:
+    """Semantic error rate, intent accuracy and slot F1, in all and by intent."""
+    from tacit.runs.run import NluRun
+    from tacit.tasks.nlu.layouts import load_nlu
+    from tacit.tasks.nlu.metrics import by_intent, total
+    from tacit.tasks.nlu.predictions import predict
+
+    if part not in ("test", "valid"):
+        raise ValueError(f"--part must be test or valid, got {part!r}")
+    opened = NluRun.open(run)
+    if data is None:
+        utterances = getattr(opened.data(), part)
+    else:
+        other = load_nlu(data, unseen_intents="keep")
+        utterances = (*other.train, *other.valid, *other.test)
+    if not utterances:
+        raise ValueError(f"{data or opened.experiment.data.source} has no utterance in {part}")
+    stored = opened.stored()
+    with bar("evaluating") as show:
+        answers = predict(
+            stored.model,
+            stored.encoder,
+            stored.labels,
+            utterances,
+            progress=lambda done, of: show("evaluating", done, of, f"{done:,} utterances"),
+        )
+    measured = by_intent(utterances, answers)
+    intents = {name: metrics.as_row() for name, metrics in measured.items()}
+    whole = total(measured.values()).as_row()
+    what = f"on {part if data is None else data}"
+
+    def render(console: Console) -> None:
+        console.print(nlu_table(whole, what))
+        console.print(
+            table(
+                *("intent", ">utterances", ">SER", ">intent right", ">slot F1"),
+                rows=[
+                    (
+                        name,
+                        f"{row['utterances']:,}",
+                        percent(row["semantic_error_rate"]),
+                        percent(row["intent_accuracy"]),
+                        percent(row["slot_f1"]),
+                    )
+                    for name, row in intents.items()
+                ],
+            )
+        )
+
+    emit({"run": str(run), "part": what, **whole, "by_intent": intents}, as_json, render)
+
+
+def nlu_table(metrics: Mapping[str, Any], heading: str) -> Table:
+    """The metrics of an intent and slot model, a figure per line."""
+    names = {
+        "semantic error rate": "semantic_error_rate",
+        "intent accuracy": "intent_accuracy",
+        "slot F1": "slot_f1",
+        "slot precision": "slot_precision",
+        "slot recall": "slot_recall",
+        "all of it right": "exact_match",
+    }
+    rows = [(label, percent(metrics[name])) for label, name in names.items()]
+    return table(heading, ">", rows=[("utterances", f"{metrics['utterances']:,}"), *rows])

@@ -11,83 +11,64 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, whole_number
+from tacit.cli.options import (
+    AsJson,
+    argument,
+    count,
+    flag,
+    text,
+)
 from tacit.cli.output import emit
 from tacit.cli.progress import Show, bar
 
 
 def ingest(
     inputs: Annotated[
-        list[str],
-        typer.Argument(metavar="INPUT", help="Files, a folder, a quoted glob, or a built-in."),
+        list[str], argument("INPUT", "Files, a folder, a quoted glob, or a built-in.")
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="The corpus directory to make; must not exist.")
-    ],
+    out: Annotated[Path, text("FOLDER", "The corpus directory to make; must not exist.")],
     user_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Who wrote it.  [default: user, author, sender, ...]"),
+        str | None, text("NAME", "Who wrote it. [default: user, author, sender, ...]")
     ] = None,
     text_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What was written.  [default: text, body, message, ...]"),
+        str | None, text("NAME", "What was written. [default: text, body, message, ...]")
     ] = None,
     order_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="What a user's texts are ordered by, such as a time stamp."
-        ),
+        str | None, text("NAME", "What a user's texts are ordered by, such as a time stamp.")
     ] = None,
     format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="csv, tsv, jsonl, parquet or text.  [default: by file name]"
-        ),
+        str | None, text("NAME", "csv, tsv, jsonl, parquet or text. [default: by file name]")
     ] = None,
     no_quotes: Annotated[
-        bool, typer.Option("--no-quotes", help="In CSV and TSV, quotes are part of the text.")
+        bool, flag("--no-quotes", "In CSV and TSV, quotes are part of the text.")
     ] = False,
     whole_files: Annotated[
-        bool, typer.Option("--whole-files", help="A text file is one text, not one per line.")
+        bool, flag("--whole-files", "A text file is one text, not one per line.")
     ] = False,
     skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Leave out rows without a user or a text.")
+        bool, flag("--skip-bad-rows", "Leave out rows without a user or a text.")
     ] = False,
     test_fraction: Annotated[
-        float, typer.Option(metavar="F", help="Users kept for testing, by hash of the user id.")
+        float, text("F", "Users kept for testing, by hash of the user id.")
     ] = 0.1,
     held_out_fraction: Annotated[
-        float, typer.Option(metavar="F", help="Texts of each user held out, by hash of the text.")
+        float, text("F", "Texts of each user held out, by hash of the text.")
     ] = 0.1,
-    min_texts: Annotated[
-        int, typer.Option(metavar="N", help="Leave out users with fewer texts.")
-    ] = 1,
-    max_texts: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Keep a user's first N texts."),
-    ] = None,
-    min_words: Annotated[
-        int, typer.Option(metavar="N", help="Leave out users with fewer words.")
-    ] = 0,
-    max_words: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Keep a user's first N words."),
-    ] = None,
+    min_texts: Annotated[int, text("N", "Leave out users with fewer texts.")] = 1,
+    max_texts: Annotated[int | None, count("N", "Keep a user's first N texts.")] = None,
+    min_words: Annotated[int, text("N", "Leave out users with fewer words.")] = 0,
+    max_words: Annotated[int | None, count("N", "Keep a user's first N words.")] = None,
     salt: Annotated[
-        str | None,
-        typer.Option(metavar="HEX", help="32 digits that user ids are hashed with.  [random]"),
+        str | None, text("HEX", "32 digits that user ids are hashed with. [random]")
     ] = None,
     new_people: Annotated[
         bool,
-        typer.Option(
-            "--new-people", help="These are not the people whose text was ingested under their ids."
-        ),
+        flag("--new-people", "These are not the people whose text was ingested under their ids."),
     ] = False,
     memory_limit: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory to sort in; the rest goes to disk.")
+        str, text("SIZE", "Memory to sort in; the rest goes to disk.")
     ] = "1GiB",
     as_json: AsJson = False,
 ) -> None:

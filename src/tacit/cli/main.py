@@ -30,7 +30,6 @@ from tacit.cli import (
     ingest,
     ledger,
     model,
-    nlu,
     plan,
     predict,
     recipes,
@@ -88,7 +87,6 @@ app.add_typer(corpus.app, name="corpus", rich_help_panel=_BESIDE)
 app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=_BESIDE)
 app.add_typer(model.app, name="model", rich_help_panel=_BESIDE)
 app.add_typer(recipes.app, name="recipes", rich_help_panel=_BESIDE)
-app.add_typer(nlu.app, name="nlu", rich_help_panel=_BESIDE)
 for _plugin in entry_points(group="tacit.commands"):
     try:
         app.add_typer(_plugin.load(), name=_plugin.name, rich_help_panel=_BESIDE)

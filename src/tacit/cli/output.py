@@ -87,12 +87,17 @@ def epsilon(value: float | None) -> str:
 @contextmanager
 def new_directory(out: Path) -> Iterator[Path]:
     """Yield a folder to fill.  It becomes `out` at the end, or is removed if anything fails."""
+    check_new_directory(out)
+    with durable.whole_folder(out) as folder:
+        yield folder
+
+
+def check_new_directory(out: Path) -> None:
+    """Refuse an `--out` that exists, or whose parent does not."""
     if out.exists():
         raise ValueError(f"--out {str(out)!r} exists already: choose a directory that does not")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
-    with durable.whole_folder(out) as folder:
-        yield folder
 
 
 def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

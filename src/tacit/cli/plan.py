@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, Delta, experiment, number, whole_number
+from tacit.cli.options import (
+    AsJson,
+    Delta,
+    count,
+    experiment,
+    flag,
+    real,
+    text,
+)
 from tacit.cli.output import emit, epsilon, table
-from tacit.privacy.claims import format_epsilon
+from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.mechanisms.planning import Answer
@@ -33,57 +41,30 @@ cohort=100,sigma=0.003,clip=15`
 
 
 def plan(
-    population: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number, metavar="K", help="Users in all: a declared, public number."
-        ),
-    ],
-    cohort: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="C", help="Users per round, on average."),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="T", help="Rounds of training."),
-    ] = None,
+    population: Annotated[int, count("K", "Users in all: a declared, public number.")],
+    cohort: Annotated[int | None, count("C", "Users per round, on average.")] = None,
+    rounds: Annotated[int | None, count("T", "Rounds of training.")] = None,
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(
-            parser=number, metavar="Z", help="z: noise over the sensitivity under add/remove-one."
-        ),
+        float | None, real("Z", "z: noise over the sensitivity under add/remove-one.")
     ] = None,
     target_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            parser=number,
-            metavar="EPSILON",
-            help="Solve for the noise, rounds or cohort that is left out.",
-        ),
+        float | None, real("EPSILON", "Solve for the noise, rounds or cohort that is left out.")
     ] = None,
     delta: Delta = None,
     accountant: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="pld, rdp, moments, zcdp, or all.  [default: the tightest sound one]",
-        ),
+        text("NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"),
     ] = None,
     sampling: Annotated[
-        str, typer.Option(metavar="NAME", help="poisson, truncated (Poisson, capped), or fixed.")
+        str, text("NAME", "poisson, truncated (Poisson, capped), or fixed.")
     ] = "poisson",
     estimator: Annotated[
-        str, typer.Option(metavar="NAME", help="Denominator of the average: fixed or clipped.")
+        str, text("NAME", "Denominator of the average: fixed or clipped.")
     ] = "fixed",
     max_cohort: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number, metavar="N", help="Cap of a truncated cohort.  [default: derived]"
-        ),
+        int | None, count("N", "Cap of a truncated cohort. [default: derived]")
     ] = None,
-    unit: Annotated[
-        str, typer.Option(metavar="NAME", help="What is protected: user or record.")
-    ] = "user",
+    unit: Annotated[str, text("NAME", "What is protected: user or record.")] = "user",
     from_experiment: Annotated[
         Any,
         typer.Option(
@@ -93,12 +74,11 @@ def plan(
         ),
     ] = None,
     precise: Annotated[
-        bool, typer.Option("--precise", help="The finest grid for pld: slower, 0.001% tight.")
+        bool, flag("--precise", "The finest grid for pld: slower, 0.001% tight.")
     ] = False,
     as_json: AsJson = False,
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw epsilon over rounds: .png, .svg or .pdf."),
+        Path | None, text("FILE", "Draw epsilon over rounds: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Compute the epsilon of a training before it is run, or what it takes to meet an epsilon.
@@ -193,5 +173,5 @@ def _meaning(row: dict[str, Any]) -> str:
     return (
         f"In words: any test for whether a given {row['unit']} took part, even by somebody who"
         " knows everybody else's data, has a true positive rate of at most"
-        f" {factor} x its false positive rate + {row['delta']:g}."
+        f" {factor} x its false positive rate + {format_delta(row['delta'])}."
     )

@@ -11,10 +11,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, ModelArgument, Round, whole_number
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    argument,
+    count,
+)
 from tacit.cli.output import emit, percent, table
 
 if TYPE_CHECKING:
@@ -34,12 +39,9 @@ Examples:
 def predict(
     run: ModelArgument,
     text: Annotated[
-        str | None,
-        typer.Argument(metavar="[TEXT]", help="What was typed.  Without it: lines from the input."),
+        str | None, argument("[TEXT]", "What was typed. Without it: lines from the input.")
     ] = None,
-    top: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="How many suggestions.")
-    ] = 3,
+    top: Annotated[int, count("N", "How many suggestions.")] = 3,
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,9 +4,10 @@ On a terminal that is a bar.  Elsewhere it is a line every few seconds, because 
 ends in a log.
 
 Logs are kept and shared, and how many users take part in a round is private.  A terminal is for
-the operator's eyes only and shows users per second.  A log tells of whole rounds alone, and of time
-in two digits: how long a single round took would tell how many took part in it.  Which rounds get a
-line follows from the figures in the lines before, so that the choice of rounds tells nothing more.
+the operator's eyes only and shows users per second.  A log tells of whole legs alone (rounds of a
+language model, epochs of intents and slots), and of time in two digits: how long a single round
+took would tell how many took part in it.  Which rounds get a line follows from the figures in the
+lines before, so that the choice of rounds tells nothing more.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ What follows a line break in the last argument stands in a line of its own, belo
 """
 
 SECONDS = 10.0  # between two lines of a log
-FEWEST_ROUNDS = 3  # that a rate in a log is averaged over, where nothing else asks for a line
+FEWEST_LEGS = 3  # that a rate in a log is averaged over, where nothing else asks for a line
 
 
 @contextmanager
@@ -110,14 +111,15 @@ def _lines(console: Console, title: str) -> Show:
     return show
 
 
-class UserRate:
-    """Users per second while users are computed, without noise, checkpoints and evaluation."""
+class Rate:
+    """Users, or steps, per second, without the time for noise, checkpoints and evaluation."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._unit = unit
         self._before: float | None = None
-        self._counted = 0  # users of the present cohort that are in the sum already
-        self._users = 0
+        self._counted = 0  # of the present leg
+        self._total = 0
         self._busy = 0.0  # seconds
 
     def note(self, now: TrainingProgress) -> None:
@@ -125,60 +127,65 @@ class UserRate:
         if self._before is not None and now.done:
             self._busy += moment - self._before
         more = now.done - self._counted
-        self._users += more if more > 0 else now.done
+        self._total += more if more > 0 else now.done
         self._counted, self._before = now.done, moment
 
     def __str__(self) -> str:
         """Such as "35.2 users/s"; empty before anything is known."""
         if self._busy <= 0:
             return ""
-        rate = self._users / self._busy
-        return f"{rate:,.3g} users/s" if rate < 1000 else f"{rate:,.0f} users/s"
+        rate = self._total / self._busy
+        return f"{rate:,.3g} {self._unit}/s" if rate < 1000 else f"{rate:,.0f} {self._unit}/s"
 
 
-class RoundPace:
-    """How fast rounds go by, for logs: whole rounds are all that it looks at."""
+class LegPace:
+    """How fast legs go by, for logs: whole legs, such as rounds, are all that it looks at."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, leg: str = "round", clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began: tuple[float, int] | None = None  # when, and after how many rounds
+        self._name = leg
+        self._began: tuple[float, int] | None = None  # when, and after how many legs
         self._seconds = 0.0
         self._left = 0
-        self.done = 0  # rounds since it began
+        self.done = 0  # legs since it began
 
-    def note(self, round: int, rounds: int) -> None:
-        """Take in that `round` of `rounds` are done; between two rounds nothing changes."""
+    def note(self, leg: int, legs: int) -> None:
+        """Take in that `leg` of `legs` are done; between two legs nothing changes."""
         if self._began is None:
-            self._began = self._clock(), round
-        elif round - self._began[1] != self.done:
+            self._began = self._clock(), leg
+        elif leg - self._began[1] != self.done:
             self._seconds = self._clock() - self._began[0]
-            self.done = round - self._began[1]
-        self._left = rounds - round
+            self.done = leg - self._began[1]
+        self._left = legs - leg
 
     @property
-    def seconds_per_round(self) -> float:
-        """In two digits; 0 before the first round is done."""
+    def seconds_each(self) -> float:
+        """In two digits; 0 before the first leg is done."""
         return _two_digits(self._seconds / self.done) if self.done > 0 else 0.0
 
     def __str__(self) -> str:
-        """Such as "12 rounds/min, about 0:03:20 left"; empty before the first round is done."""
+        """Such as "12 rounds/min, about 0:03:20 left"; empty before the first leg is done."""
         if self.done <= 0 or self._seconds <= 0:
             return ""
         each = self._seconds / self.done
-        rate = f"{_two_digits(60 / each):,g} rounds/min"
+        rate = f"{_two_digits(60 / each):,g} {self._name}s/min"
         return ", ".join(filter(None, (rate, _time_left(each * self._left))))
 
 
 class Display:
-    """The progress of one training: what it prepares, its rounds, and its held-out figures."""
+    """The progress of one training: what it prepares, its legs, and its held-out figures.
 
-    def __init__(self, title: str = "", *, quiet: bool = False) -> None:
+    `leg` is what the training counts in: "round", or "epoch" of intents and slots.
+    """
+
+    def __init__(self, title: str = "", *, leg: str = "round", quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._title = f"{title}: " if title else ""
         self._quiet = quiet
-        self._users, self._pace = UserRate(), RoundPace()
+        self._leg = leg
+        self._rate, self._pace = Rate("users" if leg == "round" else "steps"), LegPace(leg)
         self._prepared: set[str] = set()
-        self._next_line = 0  # the round after which a log gets a line, evaluated or not
+        self._next_line = 0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1
         self._stack = ExitStack()
         self._show: Show | None = None  # moves the bar; without a terminal there is none
@@ -200,29 +207,29 @@ class Display:
         self._prepared.add(what)
 
     def observe(self, now: TrainingProgress) -> None:
-        """Training: which round it is at, and the last figures."""
+        """Training: which leg it is at, and the last figures."""
         self._pace.note(now.leg, now.legs)
         row = now.metrics
         if self._show is not None:
-            self._users.note(now)
+            self._rate.note(now)
             share = now.done / now.of if now.of else 0.0
-            state = f"round {now.leg:,} of {now.legs:,}, {self._users}".rstrip(", ")
+            state = f"{self._leg} {now.leg:,} of {now.legs:,}, {self._rate}".rstrip(", ")
             if row is not None:
-                state += f"\nheld out, after round {row['round']:,}: {_figures(row)}"
+                state += f"\nheld out, after {self._leg} {row[self._leg]:,}: {_figures(row)}"
             self._show(f"{self._title}training", now.leg + share, now.legs, state)
         elif now.leg != self._last_line:
-            evaluated = row is not None and row["round"] == now.leg
+            evaluated = row is not None and row[self._leg] == now.leg
             if evaluated or self._is_due(now.leg):
                 self._line(now, row if evaluated else None)
 
-    def _is_due(self, round: int) -> bool:
-        return self._pace.done >= FEWEST_ROUNDS and round >= self._next_line
+    def _is_due(self, leg: int) -> bool:
+        return self._pace.done >= FEWEST_LEGS and leg >= self._next_line
 
     def _line(self, now: TrainingProgress, row: dict[str, Any] | None) -> None:
         parts = filter(None, (_figures(row) if row is not None else "", str(self._pace)))
-        self._say(f"round {now.leg:,} of {now.legs:,}: {'; '.join(parts)}")
+        self._say(f"{self._leg} {now.leg:,} of {now.legs:,}: {'; '.join(parts)}")
         self._last_line = now.leg
-        each = self._pace.seconds_per_round
+        each = self._pace.seconds_each
         self._next_line = now.leg + (max(1, math.ceil(SECONDS / each)) if each > 0 else 1)
 
     def _say(self, line: str) -> None:
@@ -233,7 +240,7 @@ class Display:
 class TensorBoard:
     """Writes the held-out metrics of a training into DIR/tensorboard, and nothing private."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, leg: str) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -241,21 +248,21 @@ class TensorBoard:
                 "--tensorboard needs the package tensorboard: pip install 'tacit-dp[tensorboard]'"
             ) from None
         self._make: Any = SummaryWriter
-        self._folder = run / "tensorboard"
+        self._folder, self._leg = run / "tensorboard", leg
         self._writer: Any = None  # made with the first row, when the run directory exists
         self._last = -1
 
     def observe(self, now: TrainingProgress) -> None:
         """Only held-out metrics are in a row; cohorts and users are never written."""
         row = now.metrics
-        if row is None or row["round"] <= self._last:
+        if row is None or row[self._leg] <= self._last:
             return
+        self._last = row[self._leg]
         if self._writer is None:  # after a resume, what was measured past the checkpoint goes
-            self._writer = self._make(str(self._folder), purge_step=row["round"])
-        self._last = row["round"]
+            self._writer = self._make(str(self._folder), purge_step=self._last)
         for name, value in row.items():
-            if name != "round" and value is not None:
-                self._writer.add_scalar(f"held_out/{name}", value, row["round"])
+            if name != self._leg and value is not None:
+                self._writer.add_scalar(f"held_out/{name}", value, self._last)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -263,7 +270,12 @@ class TensorBoard:
 
 
 def _figures(row: dict[str, Any]) -> str:
-    """A row of metrics.jsonl: smoothed accuracy, perplexity, and epsilon so far."""
+    """A row of metrics.jsonl in few words: what was measured on held-out text, epsilon so far."""
+    if "semantic_error_rate" in row:
+        return (
+            f"semantic error rate {percent(row['semantic_error_rate'])}, intent accuracy"
+            f" {percent(row['intent_accuracy'])}"
+        )
     return (
         f"top-1 {percent(row['accuracy_top1_smoothed'])},"
         f" perplexity {perplexity(row['perplexity'])}, epsilon {epsilon(row['epsilon'])}"

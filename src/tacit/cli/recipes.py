@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import (
+    AsJson,
+    argument,
+    flag,
+)
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from tacit.config.experiment import Experiment
     from tacit.config.recipes import Recipe
 
 app = typer.Typer(
@@ -25,15 +28,16 @@ app = typer.Typer(
 @app.command("list")
 def list_recipes(as_json: AsJson = False) -> None:
     """All recipes, and what each stands for."""
-    from tacit.config import recipes
+    from tacit.tasks import recipes
 
-    rows = [_facts(recipes.load(name)) for name in recipes.names()]
+    rows = [_facts(recipes.load(name), task) for name, task in recipes.names().items()]
 
     def render(console: Console) -> None:
-        shown = table(*("recipe", ">variants", "what it stands for"))
+        shown = table(*("recipe", "task", ">variants", "what it stands for"))
         shown.columns[0].no_wrap = True
         for row in rows:
-            shown.add_row(row["name"], str(len(row["variants"]) or "-"), row["says"])
+            variants = str(len(row["variants"]) or "-")
+            shown.add_row(row["name"], row["task"], variants, row["says"])
         console.print(shown)
         console.print(
             "tacit recipes show NAME prints all values of one;"
@@ -45,9 +49,9 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A recipe, or a .toml file.")],
+    name: Annotated[str, argument("NAME", "A recipe, or a .toml file.")],
     source: Annotated[
-        bool, typer.Option("--source", help="The file as written, without what it extends.")
+        bool, flag("--source", "The file as written, without what it extends.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,10 +59,10 @@ def show(
 
     What is printed is a recipe itself: save it, change it, and give it to tacit train.
     """
-    from tacit.config import recipes
+    from tacit.tasks import recipes
 
     recipe = recipes.load(name)
-    facts = _facts(recipe)
+    facts = _facts(recipe, recipes.task_of_recipe(name))
     experiments = [
         {"variant": variant or None, "experiment": experiment.model_dump(mode="json")}
         for variant, experiment in recipe.experiments.items()
@@ -79,6 +83,6 @@ def show(
     emit(facts | text, as_json, render)
 
 
-def _facts(recipe: Recipe[Experiment]) -> dict[str, Any]:
+def _facts(recipe: Recipe[Any], task: str) -> dict[str, Any]:
     about = next(iter(recipe.experiments.values())).about
-    return {"name": recipe.name, **about.model_dump(), "variants": recipe.variants}
+    return {"name": recipe.name, "task": task, **about.model_dump(), "variants": recipe.variants}

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.config import recipes
 from tacit.config.experiment import Experiment
 from tacit.config.sections import by_dotted_key
 from tacit.runs.directory import RunDirectory
+from tacit.tasks import AnyExperiment, recipes
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.plan import with_one_noise
 
 Value = int | float | str | bool | None
 
-_NOISE = ("plan.noise_multiplier", "plan.noise_stddev")
+_NOISE = ("plan.noise_multiplier", "plan.noise_stddev", "noise.noise_multiplier")
 _TARGET = "privacy.target_epsilon"
-_INHERITED = ("corpus", "tokenizer", "model")  # what a branch has from its parent
-# Filled in when a run begins, so that they are no part of what was asked for.
-_RESOLVED = ("name", "corpus.identity", "plan.population_is_counted")
+_INHERITED = ("corpus", "tokenizer", "model", "data")  # what a branch has from its parent
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,17 @@ class Request:
     """One training: what `tacit.train.train` is called with."""
 
     run: Path
-    experiment: Experiment | None  # None: the one that the run, or its parent, holds
+    experiment: AnyExperiment | None  # None: the one that the run holds
     variant: str = ""
     resume: bool = False
     branch_from: tuple[Path, int] | None = None
     is_finished: bool = False  # nothing is left to do
+
+    @property
+    def leg_name(self) -> str:
+        """What the training counts in: rounds of a language model, epochs of intents and slots."""
+        experiment = self.experiment or RunDirectory.open(self.run).experiment()
+        return experiment.leg_name
 
 
 def all_settings(settings: Sequence[str] | None, options: Mapping[str, Value]) -> list[str]:
@@ -61,6 +67,15 @@ def parse_parent(text: str) -> tuple[Path, int]:
     if not (at and run and round.isdecimal()):
         raise ValueError(f"--from must be RUN@ROUND, such as runs/first@20, got {text!r}")
     return Path(run), int(round)
+
+
+def task_asked_for(recipe: str | None, run: Path, parent: tuple[Path, int] | None) -> str:
+    """The task of the recipe, or of the run that is resumed or branched from."""
+    if recipe is not None:
+        return recipes.task_of_recipe(recipe)
+    directory = RunDirectory(run if parent is None else parent[0])
+    is_run = directory.experiment_file.is_file()  # if not, `requests` refuses it
+    return directory.experiment().task if is_run else "language"
 
 
 def requests(
@@ -102,7 +117,7 @@ def requests(
         return [_resumption(run, settings)]
     loaded = recipes.load(recipe, settings, variant)
     if variant is not None or not loaded.variants:
-        experiment = _without_target(loaded.only(variant), settings)
+        experiment = _with_one_noise(loaded.only(variant), settings)
         if resume:
             _refuse_another(experiment, RunDirectory.open(run))
         return [Request(run, experiment, resume=resume)]
@@ -112,7 +127,7 @@ def requests(
             " directory in it; name another directory, or one --variant"
         )
     every = [
-        _of_variant(run / name, name, _without_target(experiment, settings), resume)
+        _of_variant(run / name, name, _with_one_noise(experiment, settings), resume)
         for name, experiment in loaded.experiments.items()
     ]
     _check_cohorts(every)
@@ -149,7 +164,7 @@ def _branch(
     inherited = origin.experiment()
     for setting in settings:
         key = _key(setting)
-        repeats = setting == f"corpus.source={json.dumps(inherited.source)}"
+        repeats = setting == f"{key}={json.dumps(inherited.source)}"
         if key.partition(".")[0] in _INHERITED and not repeats:
             raise ValueError(
                 f"a branch has its parent's corpus, tokenizer and model, so {key} cannot be"
@@ -157,14 +172,13 @@ def _branch(
             )
     if recipe is not None:
         loaded = recipes.load(recipe, settings, variant).only(variant)
-        experiment = _without_target(loaded, settings)
+        experiment = _with_one_noise(loaded, settings)
     else:
         # The noise was solved for over all of the parent's rounds; the branch goes on with it.
         experiment = recipes.load(str(origin.experiment_file), settings).only()
         if not _sets(settings, (_TARGET,)):
             experiment = experiment.changed(privacy={"target_epsilon": None})
-    kept = {name: getattr(inherited, name).model_dump() for name in _INHERITED}
-    return Request(run, experiment.changed(**kept), branch_from=parent)
+    return Request(run, experiment, branch_from=parent)
 
 
 def _resumption(run: Path, settings: Sequence[str]) -> Request:
@@ -177,10 +191,10 @@ def _resumption(run: Path, settings: Sequence[str]) -> Request:
     if not settings:
         return Request(run, None, resume=True)
     experiment = recipes.load(str(directory.experiment_file), settings).only()
-    return Request(run, _without_target(experiment, settings), resume=True)
+    return Request(run, _with_one_noise(experiment, settings), resume=True)
 
 
-def _of_variant(run: Path, name: str, experiment: Experiment, resume: bool) -> Request:
+def _of_variant(run: Path, name: str, experiment: AnyExperiment, resume: bool) -> Request:
     """With `resume`, finished variants are skipped, those begun go on, and the others begin."""
     if not resume:
         RunDirectory.check_free(run)
@@ -192,8 +206,10 @@ def _of_variant(run: Path, name: str, experiment: Experiment, resume: bool) -> R
     return Request(run, experiment, name, resume=True, is_finished=is_finished)
 
 
-def _without_target(experiment: Experiment, settings: Sequence[str]) -> Experiment:
+def _with_one_noise(experiment: AnyExperiment, settings: Sequence[str]) -> AnyExperiment:
     """Noise that is set takes the place of a recipe's target epsilon, which would override it."""
+    if isinstance(experiment, NluExperiment):
+        return with_one_noise(experiment, settings)
     if _sets(settings, _NOISE) and not _sets(settings, (_TARGET,)):
         return experiment.changed(privacy={"target_epsilon": None})
     return experiment
@@ -202,7 +218,7 @@ def _without_target(experiment: Experiment, settings: Sequence[str]) -> Experime
 def _refuse_phases(recipe: str, variant: str | None) -> None:
     """A number of rounds does not say which phase is to be longer or shorter."""
     for experiment in recipes.load(recipe, (), variant).experiments.values():
-        if experiment.phases:
+        if isinstance(experiment, Experiment) and experiment.phases:
             each = " and ".join(str(phase.rounds) for phase in experiment.phases)
             raise ValueError(
                 f"rounds cannot be set for {experiment.name}, whose phases have {each} rounds;"
@@ -210,12 +226,14 @@ def _refuse_phases(recipe: str, variant: str | None) -> None:
             )
 
 
-def _refuse_another(asked: Experiment, directory: RunDirectory) -> None:
+def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     """Refuse to go on with a run unless it was started with every value that is asked for."""
     old = dict(by_dotted_key(directory.experiment().model_dump()))
     solved = _NOISE if asked.privacy.target_epsilon is not None else ()
     for key, value in by_dotted_key(asked.model_dump()):
-        is_free = value is None or key in (*_RESOLVED, *solved) or key.startswith("about.")
+        # What is unset or counted is filled in when a run begins; names and words may differ.
+        is_filled_in = value in (None, "", ()) or key.endswith("_is_counted") or key in solved
+        is_free = is_filled_in or key == "name" or key.startswith("about.")
         if not is_free and old.get(key) != value:
             raise ValueError(
                 f"{directory.path} holds another experiment: {key} is {old.get(key)!r} there and"
@@ -232,8 +250,8 @@ def _check_cohorts(every: Sequence[Request]) -> None:
     corpora: dict[str, UserCorpus] = {}
     for request in every:
         experiment = request.experiment
-        if experiment is None or request.resume:
-            continue  # it has its users already
+        if not isinstance(experiment, Experiment) or request.resume:
+            continue  # it has no cohorts, or its users already
         source = experiment.corpus.source
         if source not in corpora:
             corpora[source] = load_corpus(source)

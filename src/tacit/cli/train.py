@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.evaluate import nlu_table
 from tacit.cli.options import (
     AsJson,
     BudgetEpsilon,
@@ -29,7 +29,10 @@ from tacit.cli.options import (
     TargetEpsilon,
     Variant,
     Workers,
-    whole_number,
+    argument,
+    count,
+    flag,
+    text,
 )
 from tacit.cli.output import Interrupted, emit, epsilon, percent, perplexity, table
 from tacit.cli.progress import Display, TensorBoard
@@ -50,8 +53,11 @@ Examples:
 `tacit train --resume --run runs/first`
 
 `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
+
+`tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
 """
 
+_TOP = (1, 3, 5)
 Result = dict[str, Any]
 """What result.json holds."""
 
@@ -59,87 +65,91 @@ Result = dict[str, Any]
 def train(
     recipe: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RECIPE",
-            help="A name from tacit recipes list, or a .toml file; not needed with --resume and"
-            " --from.",
-            show_default=False,
+        argument(
+            "RECIPE",
+            "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
         ),
     ] = None,
     *,
     run: RunOption,
     corpus: Annotated[
         str | None,
-        typer.Option(
-            metavar="C", help="A corpus directory, or chitchat.  [default: that of the recipe]"
-        ),
+        text("C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"),
     ] = None,
     resume: Resume = False,
     from_run: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="RUN@ROUND", help="Start from another run's model, and its cost."
-        ),
+        str | None, text("RUN@ROUND", "Start from another run's model, and its cost.", "--from")
     ] = None,
     variant: Variant = None,
     settings: Settings = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="T", help="Rounds of training, in all."),
-    ] = None,
+    rounds: Annotated[int | None, count("T", "Rounds of training, in all.")] = None,
+    epochs: Annotated[int | None, count("T", "Epochs, of an intent and slot model.")] = None,
     target_epsilon: TargetEpsilon = None,
     budget_epsilon: BudgetEpsilon = None,
     delta: Delta = None,
     population: Annotated[
         int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="K",
-            help="Users in all, declared public.  [default: the corpus's training users]",
-        ),
+        count("K", "Users (or utterances) in all, declared public. [default: those of the corpus]"),
     ] = None,
     seed: Seed = None,
     workers: Workers = None,
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="Where users' updates are computed: cpu, cuda, mps.")
+        str, text("NAME", "Where users' updates are computed: cpu, cuda, mps.")
     ] = "cpu",
     engine: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="processes: a user at a time in each; vectorized: many users at once, for"
-            " accelerators.  [default: what the device is good at]",
-            show_default=False,
+        text(
+            "NAME",
+            "processes: a user at a time in each; vectorized: many users at once, for"
+            " accelerators. [default: what the device is good at]",
         ),
     ] = "",
     keep_key: KeepKey = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Held-out metrics in DIR/tensorboard as well.")
+        bool, flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well.")
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on people's text, and say what that cost them.
 
-    DIR gets the model after each evaluation, the ledger, held-out metrics and the experiment with
-    every value filled in.  A run that was stopped at any moment goes on with --resume and ends
-    with the same weights.
+    A language model, or a model of intents and slots: the recipe says which.  DIR gets the model
+    after each evaluation, the ledger, held-out metrics and the experiment with every value filled
+    in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
     """
-    from tacit.cli.requests import all_settings, holds_runs, parse_parent, requests
+    from tacit.cli.requests import (
+        all_settings,
+        holds_runs,
+        parse_parent,
+        requests,
+        task_asked_for,
+    )
     from tacit.engines.launch import Launch
 
-    place = Launch.of_this_process()
-    if place.rank > 0:  # torchrun has started this command several times
+    launch = Launch.of_this_process()
+    if launch.rank > 0:  # torchrun has started this command several times
         from tacit.engines.torchrun import serve_rank_0
 
         serve_rank_0()
-    is_repeated = place.restarts and from_run is None and holds_runs(run)  # by torchrun
+    parent = parse_parent(from_run) if from_run is not None else None
+    is_repeated = launch.restarts and parent is None and holds_runs(run)  # by torchrun
+    is_nlu = task_asked_for(recipe, run, parent) == "nlu"
+    if is_nlu and (rounds is not None or engine or device != "cpu"):
+        raise ValueError(
+            "--rounds, --engine and --device are for language models: an intent and slot model"
+            " trains for --epochs, on the cpu"
+        )
+    if epochs is not None and not is_nlu:
+        raise ValueError("--epochs is for intent and slot models; a language model has --rounds")
+    plan = "noise" if is_nlu else "plan"
     options: dict[str, int | float | str | bool | None] = {
-        "corpus.source": corpus,
+        "data.source" if is_nlu else "corpus.source": corpus,
         "rounds": rounds,
+        "training.epochs": epochs,
+        "training.workers": workers if is_nlu else None,
         "seed": seed,
-        "plan.population": population,
-        "plan.population_is_counted": None if population is None else False,
+        f"{plan}.population": population,
+        f"{plan}.population_is_counted": None if population is None else False,
         "privacy.delta": delta,
         "privacy.target_epsilon": target_epsilon,
         "privacy.budget_epsilon": budget_epsilon,
@@ -150,10 +160,10 @@ def train(
         all_settings(settings, options),
         variant=variant,
         resume=bool(resume or is_repeated),
-        parent=parse_parent(from_run) if from_run is not None else None,
+        parent=parent,
     )
-    computing = choose_engine(engine, workers, device)
-    boards = [TensorBoard(request.run) for request in asked if tensorboard]
+    computing = None if is_nlu else choose_engine(engine, workers, device)
+    boards = [TensorBoard(each.run, each.leg_name) for each in asked if tensorboard]
     carry_out(asked, computing, boards, keep_key=keep_key, quiet=quiet, as_json=as_json)
 
 
@@ -192,7 +202,7 @@ def choose_engine(name: str, workers: int | None, device: str) -> EngineChoice:
 
 def carry_out(
     asked: Sequence[Request],
-    engine: EngineChoice,
+    engine: EngineChoice | None,
     boards: Sequence[TensorBoard | None] = (),
     *,
     keep_key: bool = False,
@@ -218,7 +228,7 @@ def carry_out(
 
 def train_one(
     request: Request,
-    engine: EngineChoice,
+    engine: EngineChoice | None,
     board: TensorBoard | None = None,
     *,
     keep_key: bool = False,
@@ -229,7 +239,7 @@ def train_one(
     from tacit.train import train as run_training
 
     if not request.is_finished:
-        with Display(request.variant, quiet=quiet) as display:
+        with Display(request.variant, leg=request.leg_name, quiet=quiet) as display:
 
             def observe(now: Progress) -> None:
                 display.observe(now)
@@ -253,15 +263,16 @@ def _how_to_go_on(request: Request, several: bool) -> str:
     """After Ctrl-C: what was kept, and the command that goes on with it."""
     from tacit.runs.directory import RunDirectory
 
-    rounds = RunDirectory(request.run).checkpoints.legs()
-    if not rounds and not several:
-        return "interrupted before the first round; nothing was released and nothing is left behind"
+    legs = RunDirectory(request.run).checkpoints.legs()
+    if not legs and not several:
+        return "interrupted before anything was released; nothing is left behind"
     words = ["train", "--resume", "--run", str(request.run)]
     if several:
         words = [*(word for word in sys.argv[1:] if word != "--resume"), "--resume"]
     command = shlex.join(["tacit", *words])
     of = f" of {request.variant}" if several else ""
-    return f"interrupted after round {(rounds or [0])[-1]}{of}; nothing is lost: {command}"
+    leg = f"{request.leg_name} {(legs or [0])[-1]}"
+    return f"interrupted after {leg}{of}; nothing is lost: {command}"
 
 
 def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]) -> None:
@@ -272,32 +283,41 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
         names_by_sentences.setdefault(_sentences(result), []).append(request.variant)
     for sentences, names in names_by_sentences.items():
         console.print(f"{', '.join(names)}: {sentences}" if several else sentences)
+    for result in results:
+        for figure in result.get("as_printed") or ():  # by the paper's own reckoning
+            console.print(f"- epsilon {figure['shown']}: {figure['meaning']}")
     run = asked[0].run.parent if several else asked[0].run
     path = shlex.quote(str(run))
     console.print(f"The {'runs are' if several else 'run is'} in {path}")
-    commands = [f"tacit compare {path}"] if several else [f'tacit predict {path} "see you"']
-    if not several and _is_for_release(results[0]):
-        commands.append(f"tacit export {path}")
+    commands = [f"tacit compare {path}"] if several else _next_commands(results[0], path)
     for lead, command in zip(("next:  ", "       "), commands, strict=False):
         console.print(lead + command, soft_wrap=True)
 
 
-def _is_for_release(result: Result) -> bool:
-    return not result["simulation"] and result["epsilon"][result["accountant"]] is not None
+def _next_commands(result: Result, path: str) -> Iterator[str]:
+    if result["task"] == "nlu":
+        yield f"tacit audit {path}"
+        return
+    yield f'tacit predict {path} "see you"'
+    if not result["simulation"] and result["epsilon"][result["accountant"]] is not None:
+        yield f"tacit export {path}"
 
 
 def _table(result: Result) -> Table:
     """One run: a figure per line."""
-    shown = table(
-        "held out, on test users" if result.get("tokens") else "figure",
-        ">",
-        rows=[
-            ("rounds", f"{result['rounds']:,}"),
-            *((f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}"))) for k in (1, 3, 5)),
-            ("perplexity", perplexity(result.get("perplexity"))),
-            ("perplexity per word", perplexity(result.get("perplexity_per_word"))),
-        ],
-    )
+    if result["task"] == "nlu":
+        shown = nlu_table(result["test"], "on test")
+    else:
+        shown = table(
+            "held out, on test users" if result.get("tokens") else "figure",
+            ">",
+            rows=[
+                ("rounds", f"{result['rounds']:,}"),
+                *((f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}"))) for k in _TOP),
+                ("perplexity", perplexity(result.get("perplexity"))),
+                ("perplexity per word", perplexity(result.get("perplexity_per_word"))),
+            ],
+        )
     shown.add_section()
     for name, value in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
@@ -307,20 +327,22 @@ def _table(result: Result) -> Table:
 
 def _variants_table(asked: Sequence[Request], results: Sequence[Result]) -> Table:
     """Several runs: one per line, with epsilon by the accountant that its claim names."""
-    return table(
-        *("variant", ">rounds", ">top-1", ">top-3", ">top-5", ">perplexity", ">epsilon", ">delta"),
-        rows=[
-            (
-                request.variant,
-                f"{result['rounds']:,}",
-                *(percent(result.get(f"accuracy_top{k}")) for k in (1, 3, 5)),
-                perplexity(result.get("perplexity")),
-                epsilon(result["epsilon"][result["accountant"]]),
-                format_delta(result["delta"]),
-            )
-            for request, result in zip(asked, results, strict=True)
-        ],
-    )
+    is_nlu = results[0]["task"] == "nlu"
+    columns = {"variant": [request.variant for request in asked]}
+    if is_nlu:
+        tests = [result["test"] for result in results]
+        columns[">epochs"] = [f"{result['epochs']:,}" for result in results]
+        columns[">SER"] = [percent(test["semantic_error_rate"]) for test in tests]
+        columns[">intents"] = [percent(test["intent_accuracy"]) for test in tests]
+        columns[">slot F1"] = [percent(test["slot_f1"]) for test in tests]
+    else:
+        columns[">rounds"] = [f"{result['rounds']:,}" for result in results]
+        for k in _TOP:
+            columns[f">top-{k}"] = [percent(result.get(f"accuracy_top{k}")) for result in results]
+        columns[">perplexity"] = [perplexity(result.get("perplexity")) for result in results]
+    columns[">epsilon"] = [epsilon(result["epsilon"][result["accountant"]]) for result in results]
+    columns[">delta"] = [format_delta(result["delta"]) for result in results]
+    return table(*columns, rows=zip(*columns.values(), strict=True))
 
 
 def _sentences(result: Result) -> str:

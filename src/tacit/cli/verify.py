@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import (
+    AsJson,
+    argument,
+)
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
-    from tacit.verification import Findings
+    from tacit.verification.verifying import Findings
 
 EXAMPLES = """
 Examples:
@@ -29,12 +32,7 @@ DIFFERS = 1  # the exit code
 
 
 def verify(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A run directory or an exported bundle.", show_default=False
-        ),
-    ],
+    path: Annotated[Path, argument("PATH", "A run directory or an exported bundle.")],
     as_json: AsJson = False,
 ) -> None:
     """Verify a run or a bundle by itself: chain, charges, epsilon, every word of the claim.

@@ -10,14 +10,14 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.bundle import Bundle, is_bundle
 from tacit.runs.directory import RunDirectory
-from tacit.runs.run import LanguageRun
+from tacit.runs.run import Run
 
 
 @dataclass(frozen=True)
 class OpenRelease:
     """What is held against what, and what follows."""
 
-    source: LanguageRun | Bundle
+    source: Run | Bundle
     ledger: Ledger
     checked_against: str  # what says how long the ledger has to be
     is_complete: bool | None  # None where nobody says
@@ -37,6 +37,6 @@ def open_release(path: Path | str) -> OpenRelease:
         raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
     last = RunDirectory.open(path).checkpoints.read()
     Ledger.read(path / "ledger.jsonl", last.head)  # before anything else can be found wrong
-    run = LanguageRun.open(path)
+    run = Run.open(path)
     against = f"the checkpoint of {run.experiment.leg_name} {run.leg}"
     return OpenRelease(run, run.ledger, against, run.is_complete)

@@ -136,10 +136,13 @@ def _attempts(evidence: Evidence) -> Iterator[str]:
             )
         attempts[entry.round] = max(entry.attempt, attempts.get(entry.round, 0))
     rounds = sorted(attempts)
-    # Where an epoch is one charge, its number is that of its first step.
-    step = rounds[1] if evidence.epoch_charges == 1 and len(rounds) > 1 else 1
+    first, step = evidence.header.first_round * (evidence.epoch_charges or 1), 1
+    if evidence.epoch_charges == 1 and len(rounds) > 1:
+        # Where an epoch is one charge, its number is that of its first step.
+        step = rounds[1] - rounds[0]
+        first *= step
     for index, round in enumerate(rounds):
-        if round != evidence.header.first_round + index * step:
+        if round != first + index * step:
             yield f"{file}: no charge of the {counted} before {counted} {round}"
             return
 

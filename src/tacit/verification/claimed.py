@@ -26,9 +26,12 @@ from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts,
 from tacit.report.facts import KIND
 from tacit.report.page import render
 from tacit.report.warnings import claim_warnings
+from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
-from tacit.runs.export import Facts, card, without_folders
+from tacit.runs.export import without_folders
 from tacit.runs.run import NluRun
+from tacit.tasks import AnyExperiment
+from tacit.tasks.nlu import model_files
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Check, Evidence, Remark, read_object
@@ -178,7 +181,6 @@ def _card(evidence: Evidence) -> Iterator[str]:
     if not evidence.is_bundle or not file.is_file():
         return  # the digests of the bundle's files report one that is missing
     experiment, facts = evidence.experiment, _card_facts(evidence)
-    assert isinstance(experiment, Experiment)
     text = file.read_text(encoding="utf-8")
     why_not = evidence.guarantee.why_not_for_release
     if why_not and not text.startswith(f"{_WARNING}{why_not}.**\n"):
@@ -197,10 +199,12 @@ def _card(evidence: Evidence) -> Iterator[str]:
         yield f"{file} has a section {name!r} that no card has"
 
 
-def _card_privacy(file: Path, text: str, experiment: Experiment, facts: Facts) -> Iterator[str]:
+def _card_privacy(
+    file: Path, text: str, experiment: AnyExperiment, facts: CardFacts
+) -> Iterator[str]:
     """The claim, its figures and what was declared public, word for word; then known remarks."""
 
-    def paragraphs(of: Facts) -> list[str]:
+    def paragraphs(of: CardFacts) -> list[str]:
         return _sections(card(experiment, of, None))[_PRIVACY].split("\n\n")
 
     stated, expected = text.split("\n\n"), paragraphs(facts)
@@ -219,20 +223,25 @@ def _card_privacy(file: Path, text: str, experiment: Experiment, facts: Facts) -
         yield f"{file} says more about privacy than a card does: {line}"
 
 
-def _card_facts(evidence: Evidence) -> Facts:
+def _card_facts(evidence: Evidence) -> CardFacts:
     """What the card is made of, with nothing measured, nothing left to do and no key."""
     ledger, experiment = evidence.ledger, evidence.experiment
-    words = Tokenizer.load(evidence.directory.tokenizer_file)
-    count = 0 if evidence.is_own_model else sum(evidence.layers())
-    assert isinstance(experiment, Experiment)
-    return Facts(
-        round=evidence.bundle.round,
+    if isinstance(experiment, Experiment):
+        words = Tokenizer.load(evidence.directory.tokenizer_file)
+        count = 0 if evidence.is_own_model else sum(evidence.layers())
+        vocabulary = f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}"
+    else:
+        stored = model_files.load(evidence.model_file)
+        count = sum(parameter.numel() for parameter in stored.model.parameters())
+        vocabulary = f"{stored.encoder.in_words}, {stored.encoder.provenance}"
+    return CardFacts(
+        leg=evidence.bundle.round,
         is_complete=True,
         key_exists=False,
         guarantee=evidence.guarantee,
         head=Head(len(ledger.entries) - 1, ledger.hashes[-2]),
         model=f"{experiment.model.name} with {count:,} parameters",
-        tokenizer=f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}",
+        vocabulary=vocabulary,
         metrics=None,
     )
 

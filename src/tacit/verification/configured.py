@@ -111,7 +111,8 @@ def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Even
     is_printed = training.method == "edp-sgd-paper"
     scaling = scaling_file.read(evidence.path) if is_printed else LayerScaling.none((1,))
     method = method_of(experiment, scaling, training.batch_size)
-    epochs = (range(epoch, epoch + 1) for epoch in range(training.epochs))
+    first = evidence.header.first_round
+    epochs = (range(epoch, epoch + 1) for epoch in range(first, training.epochs))
     by_epoch = [event for epoch in epochs for _, event in method.charges(epoch)]
     starts = sorted({entry.round for entry in evidence.charged})
     return dict(zip(starts, by_epoch, strict=False))

@@ -51,6 +51,10 @@ def _trained_on(evidence: Evidence) -> Iterator[str]:
 def _tokenizers(evidence: Evidence) -> Iterator[str]:
     """Each tokenizer is in the ledger, and each checkpoint in one that is."""
     if isinstance(evidence.experiment, NluExperiment):
+        for one in evidence.checkpoints:
+            if one.facts.get("experiment") != evidence.experiment.fingerprint:
+                file = evidence.directory.checkpoints.state_file(one.leg)
+                yield f"{file} is the checkpoint of another experiment"
         return
     recorded = {entry.plan_hash for entry in evidence.tokenizer_entries}
     current = evidence.directory.tokenizer_file

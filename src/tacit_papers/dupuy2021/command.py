@@ -1,4 +1,8 @@
-"""`tacit papers nlu`: ways of training side by side, with their attacks and their times."""
+"""`tacit papers nlu`: ways of training side by side, with their attacks and their times.
+
+The command trains each variant of a recipe as `tacit train` would, so that every row of the table
+is a run of its own with its ledger and its guarantee.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.nlu_train import carried_out
 from tacit.cli.options import AsJson, whole_number
 from tacit.cli.output import emit, table
 from tacit.cli.progress import bar
@@ -31,7 +34,7 @@ Examples:
 
 def compare(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A name from tacit nlu recipes, or a file.")
+        str, typer.Argument(metavar="RECIPE", help="A name from tacit recipes list, or a file.")
     ] = "dupuy2021-generated",
     *,
     data: Annotated[
@@ -123,8 +126,11 @@ def compare(
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
-    """Train one variant as `tacit nlu train` would, or go on with it."""
-    carried_out(experiment, path, resume=begun, title=name)
+    """Train one variant as `tacit train` would, or go on with it."""
+    from tacit.cli.requests import Request
+    from tacit.cli.train import train_one
+
+    train_one(Request(path, experiment, name, resume=begun), engine=None)
 
 
 # dSER and dMIA: changes in percent of SGD's, as in Table 1.  The last two columns are no
@@ -145,7 +151,11 @@ _HEADINGS = (
 
 
 def _cells(rows: Sequence[MethodRow]) -> list[list[str]]:
-    """What is shown of each row, in the order of the headings; changes are relative to SGD."""
+    """What is shown of each row, in the order of the headings.
+
+    Changes are relative to the first variant that is trained by plain SGD; without one they are
+    left out.
+    """
     from tacit_papers.dupuy2021.comparison import baseline, relative
 
     base = baseline(rows)

@@ -1,4 +1,4 @@
-"""The recipes of `tacit nlu`: all of them can be read, and say what the paper says."""
+"""The recipes of intents and slots: all of them can be read, and say what the paper says."""
 
 import pytest
 

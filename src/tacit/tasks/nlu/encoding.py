@@ -87,6 +87,10 @@ class Encoder(Protocol):
     def provenance(self) -> str:
         """Where its vocabulary comes from: see `tacit.tokenizers.provenance`."""
 
+    @property
+    def in_words(self) -> str:
+        """What it is and how large, such as "a vocabulary of 10,000 words"."""
+
     def prepare(self, utterances: Sequence[Sequence[str]]) -> Prepared:
         """The tokens of utterances, looked up."""
 

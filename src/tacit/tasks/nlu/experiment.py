@@ -1,4 +1,4 @@
-"""A training of an intent and slot model, as one TOML file: `tacit nlu train` reads it.
+"""A training of an intent and slot model, as one TOML file: `tacit train` reads it.
 
     [data]                     # what was said, and how it is split
     source = "generated"

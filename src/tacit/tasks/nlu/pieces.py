@@ -54,6 +54,10 @@ class PieceEncoder:
         """Where its vocabulary comes from: see `tacit.tokenizers.provenance`."""
         return self.vocabulary.provenance
 
+    @property
+    def in_words(self) -> str:
+        return f"a vocabulary of {len(self.vocabulary):,} pieces of words"
+
     def prepare(self, utterances: Sequence[Sequence[str]]) -> PreparedPieces:
         """Each different token is cut once."""
         tokens = list(dict.fromkeys(token for each in utterances for token in each))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +22,9 @@ from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Encoder, Integers, Labels, Prepared, Ragged
 from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, total
+from tacit.tasks.nlu.model_files import StoredModel
 from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.slots import slots
 
 Progress = Callable[[int, int], None]  # utterances done, of how many
 
@@ -52,6 +55,31 @@ def predict(
                 named = tuple(labels.tags[tag] for tag in row)
                 answers[int(place)] = Prediction(named, labels.intents[intent])
     return [answers[place] for place in range(len(utterances))]
+
+
+@dataclass(frozen=True)
+class Text:
+    """What somebody says, without labels."""
+
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Understood:
+    """The intent of an utterance, and its slots as (type, words)."""
+
+    intent: str
+    slots: tuple[tuple[str, str], ...]
+
+
+def understand(stored: StoredModel, text: str) -> Understood:
+    """What a model makes of an utterance, whose tokens are separated by spaces."""
+    tokens = tuple(text.split())
+    if not tokens:
+        raise ValueError("there is nothing to understand in an empty utterance")
+    [answer] = predict(stored.model, stored.encoder, stored.labels, [Text(tokens)])
+    named = ((slot.type, " ".join(tokens[slot.start : slot.end])) for slot in slots(answer.tags))
+    return Understood(answer.intent, tuple(named))
 
 
 def evaluate(

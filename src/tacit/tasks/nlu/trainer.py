@@ -153,7 +153,8 @@ class NluTrainer:
             raise ValueError(
                 f"the training diverged in epoch {leg}: {error}; lower the learning rate"
             ) from error
-        return State(model, self._stepper.state())
+        facts = {"experiment": self._experiment.fingerprint}
+        return State(model, self._stepper.state(), facts)
 
     def evaluate(
         self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool

@@ -1,0 +1,64 @@
+"""The recipes of all tasks under one roof: a name or a file is enough to find the right one.
+
+Each task has a shelf of its own (`tacit.config.recipes.Shelf`).  A file says its task by the key
+`task`, or by what it extends; without either it is of a language model.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit.config.recipes import TRAINING, Recipe, Shelf
+from tacit.config.sections import read_toml
+from tacit.tasks.nlu.experiment import RECIPES
+
+SHELVES: dict[str, Shelf[Any]] = {"language": TRAINING, "nlu": RECIPES}
+
+
+def names() -> dict[str, str]:
+    """The task of every recipe that comes with tacit, by the recipe's name."""
+    return {name: task for task, shelf in SHELVES.items() for name in shelf.names()}
+
+
+def task_of_recipe(recipe: str, below: tuple[str, ...] = ()) -> str:
+    """The task that a recipe is for, by its name or the path of its file.
+
+    Raises:
+        ValueError: if there is no such file, or it names a task that does not exist.
+    """
+    if not recipe.endswith(".toml"):
+        for task, shelf in SHELVES.items():
+            try:
+                shelf.source(recipe)
+            except ValueError:
+                continue
+            return task
+        known = names()  # loading it will say that there is none, and which one was meant
+        near = difflib.get_close_matches(recipe, known, n=1, cutoff=0.4)
+        return known[near[0]] if near else "language"
+    tables = read_toml(TRAINING.source(recipe), recipe)
+    if "task" in tables:
+        if tables["task"] not in SHELVES:
+            raise ValueError(
+                f"{recipe}: task must be one of {', '.join(SHELVES)}, got {tables['task']!r}"
+            )
+        return str(tables["task"])
+    parents = tables.get("extends") or []
+    parent = parents if isinstance(parents, str) else parents[0] if parents else None
+    if not isinstance(parent, str) or recipe in below:
+        return "language"  # what is wrong with it is said when it is loaded
+    beside = str(Path(recipe).parent / parent) if parent.endswith(".toml") else parent
+    return task_of_recipe(beside, (*below, recipe))
+
+
+def load(recipe: str, settings: Sequence[str] = (), variant: str | None = None) -> Recipe[Any]:
+    """A recipe of any task, by name or from a file, with `key=value` settings on top of it."""
+    return SHELVES[task_of_recipe(recipe)].load(recipe, settings, variant)
+
+
+def source(recipe: str) -> str:
+    """The text of a recipe of any task, as it was written."""
+    return SHELVES[task_of_recipe(recipe)].source(recipe)
