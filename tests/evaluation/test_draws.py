@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.evaluation.decoder import Output, TiedHead
-from tacit.evaluation.draws import LOG2_E, Choice, draw, keep_first_choices
+from tacit.evaluation.draws import LOG2_E, Choice, _keep_first_choices, draw
 from tacit.evaluation.scores import top_k
 from tacit.models.layers import TiedEmbedding
 
@@ -63,7 +63,7 @@ def test_the_first_choices_are_those_of_the_ranking_ties_included(row, k):
     # A second row without ties, since rows with and without are treated apart.
     logits = torch.tensor([row, [float(-token) for token in range(len(row))]])
     cut = logits.clone()
-    keep_first_choices(cut, k)
+    _keep_first_choices(cut, k)
     kept = torch.zeros_like(logits, dtype=torch.bool).scatter(1, top_k(logits, k), True)
     assert torch.equal(cut, logits.masked_fill(~kept, -math.inf))
 

@@ -168,21 +168,6 @@ def compared_runs(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -
     )
 
 
-def perplexity_over_rounds(
-    path: Path,
-    runs: Mapping[str, Sequence[Mapping[str, Any]]],
-    levels: Mapping[str, float],
-    title: str,
-) -> None:
-    """Perplexity on test users, run by run; models that are not trained are level lines."""
-    curves = {
-        name: [(row["round"], row["perplexity"]) for row in rows if row["perplexity"] is not None]
-        for name, rows in runs.items()
-    }
-    label = "perplexity on test users"
-    draw(path, Panel("rounds", label, curves, _with_values(levels), title, log_y=True))
-
-
 def perplexity_curve(
     path: Path,
     tokens: Sequence[int],

@@ -52,12 +52,12 @@ class Choice:
             # Of equal logits the first: numpy promises so, torch does not.
             return torch.from_numpy(logits.numpy().argmax(1))
         if self.top_k is not None:
-            keep_first_choices(logits, self.top_k)
+            _keep_first_choices(logits, self.top_k)
         # The maximum goes first: a small temperature must not make infinities of all.
         return draw(logits.sub_(largest).mul_(LOG2_E / temperature).exp2_(), uniform)
 
 
-def keep_first_choices(logits: Tensor, k: int) -> None:
+def _keep_first_choices(logits: Tensor, k: int) -> None:
     """Set all but the k first choices of each row to -inf, in place.
 
     Of equal logits the smaller id is first.  numpy finds the k-th largest value of a row in a fifth

@@ -165,7 +165,7 @@ class PldAccountant(Accountant):
 RENYI_ORDERS: NDArray[np.float64] = np.asarray(library.DEFAULT_RDP_ORDERS, dtype=np.float64)
 
 
-class RdpAccountant(Accountant):
+class _RdpAccountant(Accountant):
     """dp-accounting's RDP curves, orders and improved conversion."""
 
     name = "rdp"
@@ -246,7 +246,7 @@ def _log_moments_of_response(epsilon: float, moments: NDArray[np.float64]) -> ND
 _MOMENTS: NDArray[np.float64] = np.arange(1, 33, dtype=np.float64)
 
 
-class MomentsAccountant(Accountant):
+class _MomentsAccountant(Accountant):
     """Integer moments lambda = 1..32 with the classic conversion.
 
     Moments alpha(lambda) of rounds add, and
@@ -301,7 +301,7 @@ def _log_moments(event: Event) -> NDArray[np.float64]:
     raise ValueError(f"the moments of {event!r} are not known")
 
 
-class ZcdpAccountant(Accountant):
+class _ZcdpAccountant(Accountant):
     """Zero-concentrated DP (Bun and Steinke 2016): one number, rho, that simply adds.
 
     The conversion is that of Canonne, Kamath and Steinke 2020, the least over alpha > 1 of
@@ -366,11 +366,11 @@ def accountant_named(name: str, *, precise: bool = False) -> Accountant:
         case "pld":
             return PldAccountant(pld.PRECISE_RESOLUTION if precise else pld.DEFAULT_RESOLUTION)
         case "rdp":
-            return RdpAccountant()
+            return _RdpAccountant()
         case "moments":
-            return MomentsAccountant()
+            return _MomentsAccountant()
         case "zcdp":
-            return ZcdpAccountant()
+            return _ZcdpAccountant()
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"accountant must be one of {', '.join(NAMES)}, got {name!r}{hint}")

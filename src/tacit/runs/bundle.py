@@ -15,7 +15,7 @@ from pathlib import Path
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Contents, Entry, LedgerError, entry_line
+from tacit.privacy.ledger_lines import Contents, Entry, LedgerError
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry
@@ -37,7 +37,7 @@ def sealed_ledger(
         plan_hash=hashlib.sha256(note.encode()).hexdigest(),
         note=note,
     )
-    return ledger + entry_line(entry, contents.hashes[-1])[0]
+    return ledger + entry.line(contents.hashes[-1])[0]
 
 
 def is_bundle(path: Path) -> bool:

@@ -331,4 +331,5 @@ def projected_facts(actual: Guarantee, to: Projection) -> dict[str, Any]:
 
 
 def _write_json(path: Path, row: dict[str, Any]) -> None:
+    """Write a result whole or not at all: an arm that has one is done."""
     durable.write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())
