@@ -138,7 +138,7 @@ def interrupted(case, folder, tmp_path, monkeypatch):
 
 
 def test_a_run_goes_on_with_its_own_experiment_alone(case, folder, interrupted, finished):
-    with pytest.raises(ValueError, match="holds another experiment: .*clip_norm"):
+    with pytest.raises(ValueError, match=r"holds another experiment: .*clip_norm"):
         train(case.experiment(folder, **case.other), interrupted, resume=True)
     resumed = train(case.experiment(folder), interrupted, resume=True)
     assert files_of(resumed.path) == files_of(finished.path)
@@ -188,7 +188,7 @@ def test_a_branch_pays_for_its_parent_and_shares_no_noise(case, folder, finished
     assert [entry.event for entry in own[:inherited]] == [e.event for e in old[:inherited]]
     ours, before = (RunDirectory(run.path).checkpoints for run in (branch, finished))
     assert ours.model_file(2).read_bytes() == before.model_file(2).read_bytes()
-    assert ours.model_file(3).read_bytes() != before.model_file(3).read_bytes()
+    assert ours.read(branch.leg).head != before.read().head
     assert open_release(branch.path).guarantee().claim == branch.guarantee().claim
 
 
@@ -219,6 +219,12 @@ def test_a_budget_is_a_hard_stop(case, folder, finished, tmp_path):
         train(None, run.path, resume=True)
 
 
+def run_command(*words: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    assert end.value.code == 0
+
+
 @pytest.mark.parametrize(
     "command",
     ["ledger RUN", "verify RUN", "report RUN", "compare RUN RUN2", "export RUN --out BUNDLE"],
@@ -230,10 +236,10 @@ def test_every_command_on_runs_takes_it(command, case, folder, finished, tmp_pat
     words = [str(names.get(word, word)) for word in command.split()]
     if words[0] == "export":
         words.append("--not-for-release")
-    assert main([*words, "--json"]) in (0, None)
+    run_command(*words, "--json")
     shown = json.loads(capsys.readouterr().out)
     if words[0] == "export":
-        assert main(["verify", str(tmp_path / "bundle")]) in (0, None)
+        run_command("verify", str(tmp_path / "bundle"))
         bundle = open_release(tmp_path / "bundle")
         assert bundle.guarantee().claim == finished.guarantee().claim == shown["claim"]
 
