@@ -36,7 +36,9 @@ from tacit.runs.export import without_folders
 from tacit.runs.run import LanguageRun, Run
 
 KIND = "tacit report"  # how report.json is told from other files
+# The parts of a report that depend on the task, by the name that an experiment has for it.
 TASKS: dict[str, Any] = {"language": LanguageReport, "nlu": NluReport}
+# Files of a run that a report gives digests of, as far as they exist: none of them is private.
 _FILES = (
     "experiment.toml",
     "ledger.jsonl",
@@ -59,8 +61,14 @@ def gather(
 ) -> dict[str, Any]:
     """The facts of a report, as JSON data.
 
-    `internal` adds what was computed from people's text, `projection` a claim for more people
-    beside the actual one, and `tell` is told about the progress.
+    Args:
+        run: a run of any task, finished or not.
+        internal: adds what an audit or attack computed from people's text.
+        projection: adds the claim that the same noise would give with more people.
+        tell: called with what is being computed, how far it is, and of how much.
+
+    Raises:
+        ValueError: a file of the run is damaged, or there is nothing to project; in one sentence.
     """
     result = results.read_object(run.directory.result_file)  # first: the run takes it for whole
     task = TASKS[run.experiment.task](run, internal=internal)
@@ -84,19 +92,7 @@ def gather(
         "kind": KIND,
         "task": experiment.task,
         "internal": internal,
-        "run": {
-            "directory": run.path.resolve().name,
-            "name": experiment.name,
-            **experiment.about.model_dump(mode="json"),
-            "done": run.leg,
-            "planned": experiment.legs,
-            "counted": f"{experiment.leg_name}s",
-            "complete": result is not None,
-            "ending": None if result is None else str(result.get("ending") or "complete"),
-            "simulation": run.is_simulation,
-            "model": experiment.model.name,
-            **task.about(),
-        },
+        "run": _about(run, result) | task.about(),
         "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
@@ -118,6 +114,23 @@ def gather(
         },
         "experiment": without_folders(experiment).to_toml(),
         "files": _file_facts(run.directory),
+    }
+
+
+def _about(run: Run, result: dict[str, Any] | None) -> dict[str, Any]:
+    """What the run is called, how far it is, and how it ended, if it did."""
+    experiment = run.experiment
+    return {
+        "directory": run.path.resolve().name,
+        "name": experiment.name,
+        **experiment.about.model_dump(mode="json"),
+        "done": run.leg,
+        "planned": experiment.legs,
+        "counted": f"{experiment.leg_name}s",
+        "complete": result is not None,
+        "ending": None if result is None else str(result.get("ending") or "complete"),
+        "simulation": run.is_simulation,
+        "model": experiment.model.name,
     }
 
 
