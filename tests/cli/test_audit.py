@@ -166,7 +166,7 @@ def test_coins_cannot_be_tossed_again(tacit, audited):
     directory = RunDirectory(audited)
     (directory.private / coins.COINS_FILE).unlink()
     assert "canary-coins is missing" in tacit.refused(audited)
-    coins.coins_key(directory, RunKey.generate())
+    coins.coins_key(directory.path, RunKey.generate())
     assert "committed to before the training" in tacit.refused(audited)
 
 
@@ -175,7 +175,7 @@ def test_the_coins_of_a_real_run_follow_from_its_own_secret(tacit, folder, watch
     found = []
     for name in ("once", "twice"):
         train(RunDirectory(watched).experiment().changed(seed=None), folder / name)
-        found.append(coins.read(RunDirectory(folder / name)))
+        found.append(coins.read(folder / name))
         assert tacit.json(folder / name)["empirical_epsilon"]["lower_bound"] > 0
     assert len({None, coins.simulated(0), coins.simulated(5), *found}) == 5
 

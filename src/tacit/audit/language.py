@@ -35,6 +35,7 @@ from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import assembly, coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
+from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -102,7 +103,12 @@ class Findings:
 
 
 def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell | None = None) -> Findings:
-    """Audit everything that fits the run; `ValueError` if there is nothing to look for."""
+    """Audit everything that fits the run; `ValueError` if there is nothing to look for.
+
+    Canaries and canary clients are looked for if the run has any, phrases and members if the
+    settings ask for it.  Looking at canary clients is a try that is recorded first
+    (`tacit.audit.tries`); nothing else is written: see `save`.
+    """
     planned = run.experiment.audit
     _parsed(settings.phrases, run.tokenizer)  # a mistake in them is found before any work
     if planned.canary_clients is not None and run.round == run.first_leg:
@@ -177,7 +183,9 @@ def audit_canaries(
 ) -> dict[str, Any]:
     """What was planted and what came out, canary by canary, and how many controls did.
 
-    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.
+    Controls are phrases that were never planted; a method that "finds" some of them is no evidence.
+    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.  The
+    result is the public part of audit.json: canaries are made up, so nothing in it is secret.
     """
     rng = np.random.default_rng(settings.seed)
     tokens = [one.canary.tokens for one in planted]
@@ -317,7 +325,11 @@ def _result_row(result: CanaryResult) -> dict[str, Any]:
 
 
 def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
-    """The canary clients' trace in what the whole training changed, as one more try at this run."""
+    """The canary clients' trace in what the whole training changed, as one more try at this run.
+
+    The order matters: the number of guesses follows from the claim; the try is recorded and synced;
+    only then are the coins held against the model; and the bound is recorded before it is returned.
+    """
     key = coins.of_run(run.path, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
@@ -345,13 +357,18 @@ def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell)
             f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
         )
     own = tries.begin(looked_at, settings.confidence)  # synced before anything is looked at
-    shown = empirical_epsilon(
+    traces = cosines(
         clients,
         last - first,
+        lambda done: tell("looking for canary clients", done, clients.count),
+    )
+    shown = empirical_epsilon(
+        traces,
+        clients.included,
+        clients.degrees,
         guesses,
         delta=claimed.delta,
         confidence=own.confidence,
-        progress=lambda done: tell("looking for canary clients", done, clients.count),
     )
     tries.finish(own, shown.lower_bound)  # before anybody sees it
     highest = tries.highest()
@@ -387,7 +404,10 @@ def _digest(weights: NDArray[Any]) -> str:
 
 
 def _audit_membership(run: LanguageRun, settings: AuditSettings, tell: Tell) -> MembershipResult:
-    """Training users are members, test users strangers, of whom half may train the references."""
+    """Attack training users as members, against test users as strangers.
+
+    With references, half of the test users train them and the other half are the strangers.
+    """
     if settings.references and run.first_leg:
         raise ValueError(
             f"{run.path} is a branch, and began with a model that had met its users, so reference"

@@ -1,7 +1,7 @@
 """`tacit papers nlu`: ways of training side by side, with their attacks and their times.
 
-The command trains the variants of a recipe through `tacit.cli.nlu_train`, as `tacit nlu train`
-would, so that every row of the table is a run of its own with its ledger and its guarantee.
+The command trains each variant of a recipe as `tacit train` would, so that every row of the table
+is a run of its own with its ledger and its guarantee.
 """
 
 from __future__ import annotations

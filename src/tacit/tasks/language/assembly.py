@@ -33,7 +33,7 @@ from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
 from tacit.tokenizers import build
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.public import PublicSource, from_public
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
@@ -124,7 +124,7 @@ def learnt_tokenizer_of(experiment: Experiment, users: UserSource) -> LearntToke
     if given.source == "oracle":
         found = build.oracle(users, given.kind, given.size)
     else:
-        found = from_public(given.source, given.kind, given.size)
+        found = PublicSource(given.source).tokenizer(given.kind, given.size)
     _refuse_void(LearntTokenizer(found), given.source, given.accept_oracle)
     return LearntTokenizer(found)
 

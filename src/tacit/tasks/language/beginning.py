@@ -14,12 +14,12 @@ from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import Charge
 from tacit.privacy.ledger_lines import PriorCost, PublicInput
-from tacit.public.declared import declare
 from tacit.tasks.language import assembly, plans, run_tokenizers
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Announce, Beginning, Declared, Inherited, Parent, State
 from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.public import declare
 
 CLIENTS = "the number of the audit's canary clients, which is part of the population's"
 CANARIES = "how often each canary was planted, which is published"

@@ -15,7 +15,6 @@ from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
 from tacit.privacy.ledger import Charge
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.public.declared import declare, public_lines
 from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
@@ -26,6 +25,7 @@ from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import Beginning, Declared, Parent, State
 from tacit.tokenizers.provenance import why_void
+from tacit.tokenizers.public import PublicSource, declare
 
 VALID_AND_TEST = "the utterances of valid and test, which are unprotected"
 PER_UTTERANCE = (
@@ -180,7 +180,7 @@ def _public_inputs(experiment: NluExperiment, utterances: Utterances) -> Iterato
     """What was declared public by naming it; the training utterances are refused."""
     model = experiment.model
     if model.vocabulary != "oracle" and not model.pretrained:
-        utterances.refuse_as_public(model.vocabulary, public_lines(model.vocabulary))
+        utterances.refuse_as_public(model.vocabulary, PublicSource(model.vocabulary).lines)
         yield declare("dictionary", model.vocabulary, None)
     if model.vectors:
         yield declare("word vectors", model.vectors, None)
