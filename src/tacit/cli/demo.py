@@ -244,6 +244,7 @@ def _print_figures(
     models: Mapping[str, StoredModel],
     measured: Mapping[tuple[str, str], Metrics],
 ) -> None:
+    """How well each model predicts, and whether the private one is worth having."""
     from tacit.models.base import parameter_count
 
     private = models[PRIVATE]
@@ -316,6 +317,7 @@ def _print_privacy(console: Console, run: Run) -> None:
 
 
 def _print_suggestions(console: Console, models: Mapping[str, StoredModel]) -> None:
+    """What three of the models would suggest after the same few words."""
     from tacit.evaluation.suggestions import Suggester
 
     names = {"start": "pre-trained", FEDAVG: LABELS[FEDAVG], PRIVATE: LABELS[PRIVATE]}

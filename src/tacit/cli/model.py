@@ -160,6 +160,7 @@ def _measure_norms(
 
 
 def _read_texts(source: str) -> list[str]:
+    """The texts of a file, or of a public text that comes with tacit."""
     from tacit.public.text import read_public_text
     from tacit.tokenizers.public import PublicSource
 
@@ -172,6 +173,7 @@ def _read_texts(source: str) -> list[str]:
 def _print_norms(
     console: Console, sources: list[str], users: int, norms: list[Norms], experiment: Experiment
 ) -> None:
+    """Both tables, and the --set words that put the suggestion into a recipe."""
     when = ["start" if each.round == 0 else f"after {each.round} rounds" for each in norms]
     shares = [">median" if share == 0.5 else f">{share:.0%}" for share in norms[0].quantiles()]
     quantiles = table(
@@ -250,6 +252,7 @@ def personalize(
 
 
 def _print_personal(console: Console, personal: Personalized, out: Path) -> None:
+    """Whether the person's own model predicts their later text better than the released one."""
     console.print(
         table(
             "model",

@@ -168,7 +168,22 @@ def train(
 
 
 def choose_engine(name: str, workers: int | None, device: str) -> EngineChoice:
-    """How cohorts are computed: in this process, in several, or on an accelerator."""
+    """How cohorts are computed: in this process, in several, or on an accelerator.
+
+    All of them compute the same sum, so that the choice changes the speed and, on an accelerator,
+    the last bits.
+
+    Args:
+        name: processes, vectorized, or empty for what the device is good at.
+        workers: how many processes; None for one per core.
+        device: cpu, cuda or mps, as torch names it.
+
+    Returns:
+        A function that makes an engine for the model of the run.
+
+    Raises:
+        ValueError: if these contradict each other, or torch finds no such device.
+    """
     name = name or ("processes" if device == "cpu" else "vectorized")
     if name not in ("processes", "vectorized"):
         raise ValueError(f"--engine must be processes or vectorized, got {name!r}")
@@ -209,7 +224,16 @@ def carry_out(
     quiet: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Train everything that is asked for, one after the other, and print the figures."""
+    """Train everything that is asked for, one after the other, and print the figures.
+
+    Args:
+        asked: the trainings, from `tacit.cli.requests`; all of one task.
+        engine: how cohorts are computed; None for intents and slots.
+        boards: where held-out metrics go as well, one for each training, or none.
+        keep_key: keep the run keys, with which noise could be subtracted.
+        quiet: show no progress.
+        as_json: print what result.json holds, and nothing else.
+    """
     results = []
     for request, board in zip_longest(asked, boards):
         try:
@@ -276,6 +300,11 @@ def _how_to_go_on(request: Request, several: bool) -> str:
 
 
 def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]) -> None:
+    """Figures, claims and where the runs are, then the commands that come next.
+
+    A claim stands beside every epsilon (design rule 2), and claims of several runs that say the
+    same are printed once, under the names of all of them.
+    """
     several = bool(asked[0].variant)
     console.print(_variants_table(asked, results) if several else _table(results[0]))
     names_by_sentences: dict[str, list[str]] = {}  # what is true of several runs is said once
@@ -295,6 +324,7 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
 
 
 def _next_commands(result: Result, path: str) -> Iterator[str]:
+    """What to try on one run; `tacit export` only if it may be released."""
     if result["task"] == "nlu":
         yield f"tacit audit {path}"
         return
