@@ -140,7 +140,7 @@ def _measure_norms(
     from tacit.tasks.language import assembly
 
     nobody = load_corpus("synthetic:users=20,words=1")  # the recipe's own corpus stays closed
-    tokenizer = assembly.tokenizer_of(experiment, nobody)
+    tokenizer = assembly.tokenizer_of(experiment, nobody).tokenizer
     start = assembly.starting_model(experiment, tokenizer, nobody, tell)
     cohort = max(2, users // 3)
     tell("cutting public text into users", 0, 1)
