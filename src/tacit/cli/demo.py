@@ -145,7 +145,8 @@ def _train_all(
 ) -> dict[str, StoredModel]:
     """All models by name: the variants of the recipe, their common start, and the pooled one."""
     from tacit.cli.requests import all_settings, requests
-    from tacit.cli.train import choose_engine, train_one
+    from tacit.cli.train import train_one
+    from tacit.engines.choice import choose_engine
     from tacit.runs.stored_model import StoredModel
 
     recipe = "_demo-quick" if quick else "_demo-canaries"

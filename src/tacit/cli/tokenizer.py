@@ -277,6 +277,7 @@ def swap(
     """
     from tacit.cli import train as training
     from tacit.cli.requests import Request
+    from tacit.engines.choice import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
     from tacit.tasks.language.switching import with_switch
@@ -287,7 +288,7 @@ def swap(
     for option in typed_options(context):
         if tokenizer is not None and option in ("--kind", "--size", *_SAMPLING):
             raise ValueError(f"{option} is for a tokenizer to be learnt; leave out --tokenizer")
-    engine = training.choose_engine("", workers, "cpu")
+    engine = choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
     path, at = run_and_round(model)
     parent = LanguageRun.open(path)

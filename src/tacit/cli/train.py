@@ -124,6 +124,7 @@ def train(
         requests,
         task_asked_for,
     )
+    from tacit.engines.choice import choose_engine
     from tacit.engines.launch import Launch
 
     launch = Launch.of_this_process()
@@ -165,54 +166,6 @@ def train(
     computing = None if is_nlu else choose_engine(engine, workers, device)
     boards = [TensorBoard(each.run, each.leg_name) for each in asked if tensorboard]
     carry_out(asked, computing, boards, keep_key=keep_key, quiet=quiet, as_json=as_json)
-
-
-def choose_engine(name: str, workers: int | None, device: str) -> EngineChoice:
-    """How cohorts are computed: in this process, in several, or on an accelerator.
-
-    All of them compute the same sum, so that the choice changes the speed and, on an accelerator,
-    the last bits.
-
-    Args:
-        name: processes, vectorized, or empty for what the device is good at.
-        workers: how many processes; None for one per core.
-        device: cpu, cuda or mps, as torch names it.
-
-    Returns:
-        A function that makes an engine for the model of the run.
-
-    Raises:
-        ValueError: if these contradict each other, or torch finds no such device.
-    """
-    name = name or ("processes" if device == "cpu" else "vectorized")
-    if name not in ("processes", "vectorized"):
-        raise ValueError(f"--engine must be processes or vectorized, got {name!r}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be at least 1, got {workers}")
-    if name == "processes":
-        if device != "cpu":
-            raise ValueError(f"--engine processes computes on the cpu; with {device} leave it out")
-        from tacit.engines.processes import available_cores, engine_for
-
-        count = workers or available_cores()
-        return lambda model: engine_for(model, count)
-    if workers not in (None, 1):
-        raise ValueError("--workers is for --engine processes; leave it out with vectorized")
-    import torch
-
-    from tacit.engines.vectorized import VectorizedEngine
-
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    kind = device.partition(":")[0]
-    if kind not in available:
-        raise ValueError(f"--device must be cpu, cuda or mps, got {device!r}")
-    if not available[kind]:
-        raise ValueError(f"--device {device}: torch finds none here; leave it out to use the cpu")
-    return lambda model: VectorizedEngine(model, device)
 
 
 def carry_out(
