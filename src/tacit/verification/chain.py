@@ -40,9 +40,9 @@ def _whole(evidence: Evidence) -> Iterator[str]:
 def _checkpoints(evidence: Evidence) -> Iterator[str]:
     """Each checkpoint's head is that of the ledger's beginning, and a later one's is no shorter.
 
-    A ledger that was cut off, restored from a backup or taken from another run has too few entries, or
-    another hash at the entry that the checkpoint names.  A bundle has no checkpoints: the last line of
-    its ledger holds the digests of its files.
+    A ledger that was cut off, restored from a backup or taken from another run has too few entries,
+    or another hash at the entry that the checkpoint names.  A bundle has no checkpoints: the last
+    line of its ledger holds the digests of its files.
     """
     if evidence.is_bundle:
         return
@@ -64,10 +64,10 @@ def _checkpoints(evidence: Evidence) -> Iterator[str]:
 def _parent(evidence: Evidence) -> Iterator[str]:
     """What a branch inherited is of another branch, and is that other's where that is known.
 
-    A branch pays for all that its starting model has cost, so its ledger begins with the entries of the
-    run that it left.  Its id follows from its own run and the round, since ids key the randomness.  If
-    the people's ledger of this installation knows the parent, the inherited events have to be the
-    parent's, up to the head that the header names.
+    A branch pays for all that its starting model has cost, so its ledger begins with the entries of
+    the run that it left.  Its id follows from its own run and the round, since ids key the
+    randomness.  If the people's ledger of this installation knows the parent, the inherited events
+    have to be the parent's, up to the head that the header names.
     """
     header, file = evidence.header, evidence.ledger.path
     if header.parent is None:
@@ -124,8 +124,8 @@ def _people(evidence: Evidence) -> Iterator[str]:
 def _adjacency(evidence: Evidence) -> Iterator[str]:
     """Each event is stated for the header's adjacency, or for any.
 
-    An epsilon under add/remove-one is none under replace-one: the sensitivities differ by a factor of
-    up to two.
+    An epsilon under add/remove-one is none under replace-one: the sensitivities differ by a factor
+    of up to two.
     """
     stated = evidence.header.adjacency
     for entry in evidence.ledger.entries:
@@ -139,8 +139,8 @@ def _adjacency(evidence: Evidence) -> Iterator[str]:
 def _kinds(evidence: Evidence) -> Iterator[str]:
     """A run makes releases of a few kinds; those that only record something cost nothing.
 
-    A charge under an unknown kind could hide a round, and a cost on a record that is free could stand
-    in for one that is missing elsewhere.
+    A charge under an unknown kind could hide a round, and a cost on a record that is free could
+    stand in for one that is missing elsewhere.
     """
     for entry in evidence.own:
         what = f"{evidence.ledger.path}: entry {entry.index}"
@@ -155,8 +155,8 @@ def _kinds(evidence: Evidence) -> Iterator[str]:
 def _attempts(evidence: Evidence) -> Iterator[str]:
     """The attempts at a round are 0, 1, 2, ..., and no round is left out.
 
-    A round is attempted again, with a fresh cohort, fresh noise and a second charge, if what it is made
-    from has changed since the first attempt was charged.  Both charges stay.
+    A round is attempted again, with a fresh cohort, fresh noise and a second charge, if what it is
+    made from has changed since the first attempt was charged.  Both charges stay.
     """
     file, counted = evidence.ledger.path, evidence.header.counted.removesuffix("s")
     attempts: dict[int, int] = {}
@@ -185,8 +185,8 @@ def _enough(evidence: Evidence) -> Iterator[str]:
     """As many charges as the last checkpoint has behind it, and no more than were planned.
 
     A checkpoint is written after its releases were charged, so a ledger with fewer charges than the
-    checkpoint has rounds (or epochs times their steps) lacks some.  More are possible: a run may have
-    been killed between a charge and the checkpoint.
+    checkpoint has rounds (or epochs times their steps) lacks some.  More are possible: a run may
+    have been killed between a charge and the checkpoint.
     """
     file, first, in_epoch = evidence.ledger.path, evidence.header.first_round, 1
     if evidence.is_bundle:

@@ -53,8 +53,9 @@ def _figures(evidence: Evidence) -> Iterator[str]:
 def _result(evidence: Evidence) -> Iterator[str]:
     """result.json: its own digest, the claim and its figures, and how far the run got.
 
-    The file is written after the last entry of the ledger, so nothing in the chain can hold its digest;
-    it carries its own, and every value in it that follows from the ledger is compared besides.
+    The file is written after the last entry of the ledger, so nothing in the chain can hold its
+    digest; it carries its own, and every value in it that follows from the ledger is compared
+    besides.
     """
     if (stated := evidence.result) is None:
         return
@@ -99,8 +100,8 @@ def _audit(evidence: Evidence) -> Iterator[str]:
 def _report(evidence: Evidence) -> Iterator[str]:
     """report.json against the ledger and the files that it lists, report.html against that.
 
-    The page is a function of the facts, so a page that was edited by hand differs from the one that the
-    facts make.
+    The page is a function of the facts, so a page that was edited by hand differs from the one that
+    the facts make.
     """
     page, file = evidence.path / "report.html", evidence.path / "report.json"
     if not file.is_file():
@@ -156,8 +157,8 @@ def _compare(
 ) -> Iterator[str]:
     """A sentence for each expected value that a file does not state, or states differently.
 
-    Values are compared as JSON has them, floats up to their last digits.  What else a file says on top
-    is left alone; inside of a section it must not say more than is expected.
+    Values are compared as JSON has them, floats up to their last digits.  What else a file says on
+    top is left alone; inside of a section it must not say more than is expected.
     """
     for name, value in json.loads(json.dumps(expected)).items():
         where, says = f"{prefix}{name}", stated.get(name)
@@ -193,8 +194,8 @@ def _short(value: object, length: int) -> str:
 def _card(evidence: Evidence) -> Iterator[str]:
     """The model card, section by section.
 
-    The card is made again from the ledger and the experiment.  Figures that were measured are left out.
-    Where the claim is not for release, the card has to begin with why.
+    The card is made again from the ledger and the experiment.  Figures that were measured are left
+    out. Where the claim is not for release, the card has to begin with why.
     """
     file = evidence.path / "README.md"
     if not evidence.is_bundle or not file.is_file():
@@ -223,8 +224,8 @@ def _card_privacy(
 ) -> Iterator[str]:
     """The claim, its figures and what was declared public, word for word; then known remarks.
 
-    Remarks that depend on the day of the export may follow: that training was not finished, that a key
-    exists, and one on other runs with the same people.
+    Remarks that depend on the day of the export may follow: that training was not finished, that a
+    key exists, and one on other runs with the same people.
     """
 
     def paragraphs(of: CardFacts) -> list[str]:

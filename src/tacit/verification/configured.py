@@ -32,8 +32,8 @@ _MOST = 3  # charges that differ in the same way are named up to here
 def _digest(evidence: Evidence) -> Iterator[str]:
     """The experiment's file is the one whose digest is in the header.
 
-    A bundle's has shorter paths, since whole ones tell about a machine; its digest is in the last line
-    of the bundle's ledger instead.
+    A bundle's has shorter paths, since whole ones tell about a machine; its digest is in the last
+    line of the bundle's ledger instead.
     """
     file = evidence.directory.experiment_file
     if evidence.is_bundle:
@@ -47,8 +47,8 @@ def _digest(evidence: Evidence) -> Iterator[str]:
 def _charges(evidence: Evidence) -> Iterator[str]:
     """Event, plan and estimator of each charge are those of its phase, step or epoch.
 
-    An event with more noise than was configured would understate epsilon.  Only the first few of many
-    differences are named.
+    An event with more noise than was configured would understate epsilon.  Only the first few of
+    many differences are named.
     """
     experiment = evidence.experiment
     if isinstance(experiment, Experiment):
@@ -114,8 +114,9 @@ def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]
 def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Event]:
     """The event of each charge by the round in its entry, from the method's public numbers.
 
-    Without noise, or by the method as printed in the paper, there is one charge for an epoch; entries
-    of epochs beyond the planned ones have no event here, and are reported as too many elsewhere.
+    Without noise, or by the method as printed in the paper, there is one charge for an epoch;
+    entries of epochs beyond the planned ones have no event here, and are reported as too many
+    elsewhere.
     """
     training = experiment.training
     in_epoch = evidence.epoch_charges
@@ -158,9 +159,9 @@ def _vocabulary(evidence: Evidence) -> Iterator[str]:
 def _header(evidence: Evidence) -> Iterator[str]:
     """Each value of the header that the experiment decides; a difference is named with both.
 
-    These are the terms of the claim: unit, adjacency, population, delta, budget, whose text it is, what
-    is excluded and what was declared public.  The chain keeps a header from being edited, but not from
-    having been written with other values than the run had.
+    These are the terms of the claim: unit, adjacency, population, delta, budget, whose text it is,
+    what is excluded and what was declared public.  The chain keeps a header from being edited, but
+    not from having been written with other values than the run had.
     """
     header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
     privacy = experiment.privacy

@@ -101,8 +101,8 @@ def _is_to_come(evidence: Evidence, file: Path) -> bool:
 def _tokenizer_cost(evidence: Evidence) -> Iterator[str]:
     """What a tokenizer from people's text cost is what the header says that it did.
 
-    The tokenizer comes with a ledger of its own, its history.  If it is missing, nothing says what the
-    people paid, so a tokenizer that needs one and has none is a difference.
+    The tokenizer comes with a ledger of its own, its history.  If it is missing, nothing says what
+    the people paid, so a tokenizer that needs one and has none is a difference.
     """
     if isinstance(evidence.experiment, NluExperiment):
         return

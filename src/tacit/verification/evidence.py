@@ -176,8 +176,8 @@ class Evidence:
     def tokenizer_at(self, round: int) -> str:
         """The fingerprint of the tokenizer that a round is computed in, by the ledger.
 
-        It is the last one that this run recorded for that round or an earlier one, else the last that was
-        inherited; empty if the ledger names none.
+        It is the last one that this run recorded for that round or an earlier one, else the last
+        that was inherited; empty if the ledger names none.
         """
         first = len(self.inherited)
         own = [one for one in self.tokenizer_entries if one.index >= first and one.round <= round]
@@ -201,7 +201,8 @@ class Evidence:
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
         """The sizes of the model's layers, for another vocabulary if `vocab_size` says so.
 
-        The model is made on torch's meta device from the sizes in its file, so that no weight is loaded.
+        The model is made on torch's meta device from the sizes in its file, so that no weight is
+        loaded.
         """
         config = weights.load_config(self.model_file)
         if vocab_size is not None:
@@ -212,7 +213,8 @@ class Evidence:
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
         """The plan of each phase, as the experiment configures it.
 
-        With a model of the user's own the sizes of layers are not known; events do not depend on them.
+        With a model of the user's own the sizes of layers are not known; events do not depend on
+        them.
         """
         assert isinstance(self.experiment, Experiment)
         if not self.is_own_model:
