@@ -145,7 +145,8 @@ def _train_all(
 ) -> dict[str, StoredModel]:
     """All models by name: the variants of the recipe, their common start, and the pooled one."""
     from tacit.cli.requests import all_settings, requests
-    from tacit.cli.train import choose_engine, train_one
+    from tacit.cli.train import train_one
+    from tacit.engines.choice import choose_engine
     from tacit.runs.stored_model import StoredModel
 
     recipe = "_demo-quick" if quick else "_demo-canaries"
@@ -243,6 +244,7 @@ def _print_figures(
     models: Mapping[str, StoredModel],
     measured: Mapping[tuple[str, str], Metrics],
 ) -> None:
+    """How well each model predicts, and whether the private one is worth having."""
     from tacit.models.base import parameter_count
 
     private = models[PRIVATE]
@@ -315,6 +317,7 @@ def _print_privacy(console: Console, run: Run) -> None:
 
 
 def _print_suggestions(console: Console, models: Mapping[str, StoredModel]) -> None:
+    """What three of the models would suggest after the same few words."""
     from tacit.evaluation.suggestions import Suggester
 
     names = {"start": "pre-trained", FEDAVG: LABELS[FEDAVG], PRIVATE: LABELS[PRIVATE]}

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -231,15 +231,8 @@ class MembershipResult:
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {
-            "internal": True,
-            "texts": self.texts,
-            "members": self.members,
-            "non_members": self.non_members,
-            "references": self.references,
-            "confidence": self.confidence,
-            "attacks": [result.as_row() for result in self.attacks],
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"internal": True} | own | {"attacks": [each.as_row() for each in self.attacks]}
 
 
 def attack_users(

@@ -115,7 +115,14 @@ def measure(
     tokenizer: Tokenizer,
     name: str,
 ) -> Metrics:
-    """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar."""
+    """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar.
+
+    Args:
+        predictor: a model, or a baseline such as a unigram.
+        sequences: tokens of each text, without the token at its beginning.
+        tokenizer: what made the tokens; unknown words count as missed.
+        name: what the bar says is being measured.
+    """
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
@@ -198,6 +205,7 @@ def _print(
     results: dict[str, Metrics],
     histograms: dict[int, list[int]] | None,
 ) -> None:
+    """A line for the model and each baseline; the histograms of McMahan et al. 2018, Table 3."""
     after = f" after round {row['round']}" if row["round"] is not None else ""
     model = results["model"]
     shown = table(

@@ -423,7 +423,10 @@ class _MaskedPieces:
 
 
 def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
-    """A new one from the training text or a public list, or one from a file."""
+    """A new one from the training text or a public list, or one from a file.
+
+    `which` is a kind of tokenizer, public:NAME, or the path of a tokenizer.json.
+    """
     from tacit.tokenizers import build, provenance
     from tacit.tokenizers.public import PublicSource
     from tacit.tokenizers.tokenizer import Kind, Tokenizer

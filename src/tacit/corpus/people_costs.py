@@ -64,7 +64,7 @@ class KnownRun:
 
     @property
     def composition(self) -> Composition:
-        """All releases that the run has charged."""
+        """All releases that the run has charged, as the accountants take them."""
         return Composition(tuple(self.counts.items()))
 
     @property
@@ -256,7 +256,11 @@ class Account:
 
 @dataclass(frozen=True)
 class Joint:
-    """What one run costs together with all others on the same people's text."""
+    """What one run costs together with all others on the same people's text.
+
+    It is a remark beside a run's own guarantee, never a part of it: other runs may be released by
+    others, later, or not at all.
+    """
 
     others: int
     counted: int  # runs in the figure, this one included if it is of their kind

@@ -190,7 +190,7 @@ class Corpus(UserCorpus):
         return bytes.fromhex(self._meta["salt"])
 
     def line_sketch(self) -> LineSketch:
-        """A sample of the lines of all texts."""
+        """A sample of the lines of all texts, by which they are found again elsewhere."""
         path = self.path / LINES
         try:
             return LineSketch.from_json(json.loads(path.read_bytes()))

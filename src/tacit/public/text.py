@@ -94,6 +94,10 @@ def read_public_text(inputs: list[str], *, people: bool = True) -> PublicText:
 
 
 def _add_file(path: Path, public: PublicText) -> None:
+    """Add a file, unless it is text of people whose text was ever ingested here.
+
+    Its name in the list is that of the file without what says how it is written.
+    """
     source = PublicSource(path)
     if source.has_authors:
         for user, texts in source.authors:
@@ -108,6 +112,7 @@ def _add_file(path: Path, public: PublicText) -> None:
 
 
 def _add_corpus(name: str, public: PublicText) -> None:
+    """Add a corpus, whose test users are held out; generated users are not people."""
     corpus = load_corpus(name)
     called = Path(name).name if Path(name).is_dir() else name
     public.names.append(called)

@@ -30,7 +30,7 @@ from tacit.report.claim import (
 )
 from tacit.report.language import LanguageReport
 from tacit.report.nlu import NluReport
-from tacit.report.warnings import claim_warnings, note, run_warnings
+from tacit.report.warnings import claim_warnings, in_order, note, run_warnings
 from tacit.runs.directory import RunDirectory
 from tacit.runs.export import without_folders
 from tacit.runs.run import LanguageRun, Run
@@ -96,10 +96,7 @@ def gather(
         "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
-        "warnings": [
-            asdict(warning)
-            for warning in sorted(warnings, key=lambda one: one.severity != "serious")
-        ],
+        "warnings": [asdict(warning) for warning in in_order(warnings)],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
         "metrics": [
             results.checked(task.metrics, row, run.directory.metrics_file).model_dump(mode="json")
@@ -107,11 +104,7 @@ def gather(
         ],
         **task.sections(tell),
         "ledger": ledger_facts(run.ledger),
-        "versions": {
-            "tacit": __version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _VERSIONS},
-        },
+        "versions": _versions(),
         "experiment": without_folders(experiment).to_toml(),
         "files": _file_facts(run.directory),
     }
@@ -132,6 +125,12 @@ def _about(run: Run, result: dict[str, Any] | None) -> dict[str, Any]:
         "simulation": run.is_simulation,
         "model": experiment.model.name,
     }
+
+
+def _versions() -> dict[str, str]:
+    """Of what wrote the report: tacit, Python, and the libraries that figures may depend on."""
+    own = {"tacit": __version__, "python": platform.python_version()}
+    return own | {name: metadata.version(name) for name in _VERSIONS}
 
 
 def _file_facts(directory: RunDirectory) -> list[dict[str, Any]]:

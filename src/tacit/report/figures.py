@@ -128,7 +128,10 @@ def shares_chart(
 
 
 def epsilon_chart(facts: Facts | None) -> Facts | None:
-    """Epsilon as the releases were made, by each accountant."""
+    """Epsilon as the releases were made, by each accountant; None if there is nothing to draw.
+
+    `facts` is what `report.claim.epsilon_over_releases` returns.
+    """
     if facts is None:
         return None
     curves = {}

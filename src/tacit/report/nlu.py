@@ -77,7 +77,11 @@ class _Attacks(Table):
     absent: dict[str, str]  # figures that are missing, and why
 
     def facts(self) -> dict[str, Any]:
-        """A row for each attack, as the page and its ROC show them."""
+        """A row for each attack, as the page and its ROC show them.
+
+        A row's `stated` is the name under which it was chosen before anything was measured, or
+        null: the best of several attacks would be no honest figure.
+        """
         stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
             each.model_dump(mode="json", exclude={"duplicates"})
@@ -120,7 +124,10 @@ class NluReport:
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """What was released, the metrics on test, and the attack in an internal report."""
+        """What was released, the metrics on test, and the attack in an internal report.
+
+        `as_printed` has the three figures of the paper's algorithm as printed, or is null.
+        """
         attacks = self._attacks.facts() if self._attacks else None
         return {
             "as_printed": self._run.as_printed(),

@@ -9,7 +9,7 @@ have are in `report.language` and `report.nlu`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +37,11 @@ def serious(name: str, text: str) -> Warning:
 def note(name: str, text: str) -> Warning:
     """A warning that qualifies the figures."""
     return Warning(name, "note", text)
+
+
+def in_order(warnings: Iterable[Warning]) -> list[Warning]:
+    """The serious ones first, and otherwise as they came."""
+    return sorted(warnings, key=lambda warning: warning.severity != "serious")
 
 
 def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:

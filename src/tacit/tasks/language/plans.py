@@ -87,7 +87,7 @@ def _calibrated(
             f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
             f" {first} rounds before it have spent as much or more already"
         )
-    z = calibration.noise_for_releases(
+    z = calibration.noise_for_epsilon(
         releases_at, delta=delta, target_epsilon=target, accountant=by
     )
     return with_noise(z)
