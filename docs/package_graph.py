@@ -3,9 +3,8 @@
     python docs/package_graph.py           # writes docs/images/packages.svg and packages.tsv
     python docs/package_graph.py --check   # exits with 1 if the picture is out of date
 
-`packages.tsv` holds all arrows, one to a line; the picture leaves out those that follow from two
-others.  `--check` compares the arrows and not the pixels, so the picture has to be drawn again only
-when an arrow appears or goes away.
+The picture leaves out arrows that follow from two others.  `packages.tsv` holds the arrows that it
+shows, one to a line, and `--check` compares those and not the pixels.
 """
 
 from __future__ import annotations
@@ -152,7 +151,8 @@ def stored(table: Path = TABLE) -> set[Edge]:
 
 def main(arguments: list[str]) -> int:
     """Draw, or with --check compare; returns the exit code."""
-    now = edges()
+    graph = edges()
+    now = reduced(graph)
     if arguments == ["--check"]:
         before = stored()
         for sign, changed in (("new", now - before), ("gone", before - now)):
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
         return 1
     lines = [f"{owner}\t{target}\n" for owner, target in sorted(now)]
     TABLE.write_text("package\timports\n" + "".join(lines), encoding="utf-8")
-    draw(now, PICTURE)
+    draw(graph, PICTURE)
     return 0
 
 

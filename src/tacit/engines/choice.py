@@ -7,16 +7,16 @@ torch does not find here, processes on an accelerator.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from tacit.engines import processes
 from tacit.engines.engine import Engine
 from tacit.engines.vectorized import VectorizedEngine
-from tacit.models.base import LanguageModel
 
 
-def choose_engine(name: str, workers: int | None, device: str) -> Callable[[LanguageModel], Engine]:
+def choose_engine(name: str, workers: int | None, device: str) -> Callable[[Any], Engine]:
     """How cohorts are computed: in this process, in several, or on an accelerator.
 
     All of them compute the same sum, so that the choice changes the speed and, on an accelerator,
