@@ -8,10 +8,13 @@ error included, 100 columns wide, and are compared with what is printed:
 - `...` inside a line stands for anything in that line,
 - a command without lines below it may print anything.
 
-`$ make ...` has to name targets of the Makefile.  Other commands are for the reader only, as is a
-block tagged `console no-test`.
+`$ make ...` has to name targets of the Makefile.  In a block tagged `console no-test` nothing is run,
+but commands and options have to exist.  Other commands are for the reader only.  Whatever a `python`
+block imports from tacit has to be there.
 """
 
+import ast
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -20,8 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 
-from tests.forked import tacit
+from tacit.cli.main import app
+from tests.forked import PRELOADED, tacit
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -69,14 +74,19 @@ def is_printed(expected: Sequence[str], output: str) -> bool:
     return re.fullmatch(pattern, printed) is not None
 
 
-def console_blocks() -> Iterator[object]:
+def blocks(tag: str) -> Iterator[tuple[str, str]]:
+    """(page:line, text) of every fenced block with a tag."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for match in FENCED.finditer(text):
-            if match["tag"].strip() == "console":
+            if match["tag"].strip() == tag:
                 line = text.count("\n", 0, match.start()) + 1
-                block = list(commands(match["body"]))
-                yield pytest.param(block, id=f"{page.relative_to(ROOT)}:{line}")
+                yield f"{page.relative_to(ROOT)}:{line}", match["body"]
+
+
+def console_blocks() -> Iterator[object]:
+    for name, body in blocks("console"):
+        yield pytest.param(list(commands(body)), id=name)
 
 
 # A block is one test, and each of its commands a subtest: they share a directory and an order,
@@ -97,6 +107,46 @@ def run_tacit(command: Command, directory: Path) -> None:
     if command.output and not is_printed(command.output, done.output):
         expected = "\n".join(command.output)
         pytest.fail(f"the page says:\n{expected}\n\nwhat is printed:\n{done.output}")
+
+
+def test_commands_that_are_only_shown_exist(subtests):
+    for name, body in blocks("console no-test"):
+        for command in commands(body):
+            if command.program == "tacit":
+                with subtests.test(f"{name}: {shlex.join(command.words)}"):
+                    parse(list(command.words[1:]))
+
+
+def parse(words: list[str]) -> None:
+    """Refuse a command or an option that does not exist; nothing is run."""
+    command = typer.main.get_command(app)
+    context = command.make_context("tacit", list(words), resilient_parsing=True)
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+        context = type(context)(command, info_name=name, parent=context)
+    command.make_parser(context).parse_args(words)
+
+
+@pytest.mark.parametrize(
+    "words", [["trian"], ["train", "--rnds", "3"], ["model", "pretrian"], ["tokenizer", "nothing"]]
+)
+def test_unknown_commands_and_options_are_noticed(words):
+    with pytest.raises(Exception, match="trian|rnds|pretrian|nothing"):
+        parse(words)
+
+
+def test_names_that_python_blocks_import_exist(subtests):
+    for name, body in blocks("python"):
+        for node in ast.walk(ast.parse(body)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
+                with subtests.test(f"{name}: {ast.unparse(node)}"):
+                    exec(ast.unparse(node), {})
+
+
+def test_modules_that_the_server_imports_exist():
+    missing = [name for name in PRELOADED if importlib.util.find_spec(name) is None]
+    assert missing == []
 
 
 def make_goals(command: Command) -> list[str]:
