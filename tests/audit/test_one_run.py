@@ -30,8 +30,12 @@ from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import default_accountant
 from tacit.privacy.events import Composition
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, cosines
-from tacit.tasks.language.coins import simulated
+from tacit.tasks.language.canary_clients import (
+    CanaryClients,
+    WithCanaryClients,
+    cosines,
+    simulated_coins,
+)
 from tests.federated.tiny import ListedUsers
 
 
@@ -168,7 +172,7 @@ def test_planned_guesses_fit_the_canaries_and_beat_naive_ones(epsilon):
 
 def one_round(noise_multiplier, seed, plan_class=RoundPlan):
     """The real plan with 60 canary clients among 3 users of nothing: clients and release."""
-    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated(seed))
+    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated_coins(seed))
     plan = plan_class(
         population=63,
         sampler=PoissonSampler(1.0),

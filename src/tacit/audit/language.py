@@ -33,7 +33,8 @@ from tacit.privacy import checks, durable
 from tacit.public.steps import Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import assembly, coins
+from tacit.tasks.language import assembly
+from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
 from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People, public_frequencies
@@ -330,7 +331,7 @@ def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell)
     The order matters: the number of guesses follows from the claim; the try is recorded and synced;
     only then are the coins held against the model; and the bound is recorded before it is returned.
     """
-    key = coins.of_run(run.path, run.ledger)
+    key = coins.coins_of_run(run.path, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()

@@ -280,7 +280,7 @@ def swap(
     from tacit.engines.choice import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
-    from tacit.tasks.language.switching import with_switch
+    from tacit.tasks.language.tokenizer_switch import with_switch
     from tacit.tokenizers.learn import check_successor
 
     check_counts(size=size, tokens=tokens, rounds=rounds)

@@ -13,14 +13,14 @@ from tacit.corpus.source import UserCorpus
 from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
-from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.beginning import own_factory
-from tacit.tasks.language.plans import layers_of, round_plans
+from tacit.tasks.language.plans import round_plans
 from tacit.tasks.nlu import model_files, scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -138,7 +138,7 @@ class LanguageRun(Run):
 
     def plans(self) -> tuple[RoundPlan, ...]:
         """The plan of each phase."""
-        return round_plans(self.experiment, layers_of(self.model()))
+        return round_plans(self.experiment, layer_sizes(self.model()))
 
     def corpus(self) -> UserCorpus:
         """The corpus it was trained on, if that is still where it was."""

@@ -16,7 +16,7 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import NonPrivate, PostProcessing
 from tacit.runs.bundle import EXPORTED
-from tacit.tasks.language.coins import COMMITTED
+from tacit.tasks.language.canary_clients import COMMITTED
 from tacit.verification.evidence import Check, Evidence
 
 _FREE = ("canaries", COMMITTED, EXPORTED)

@@ -16,7 +16,8 @@ from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.tasks.language import coins, run_tokenizers
+from tacit.tasks.language import canary_clients as coins
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
@@ -203,7 +204,7 @@ def _coins(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
     promised = [entry.plan_hash for entry in evidence.own if entry.kind == coins.COMMITTED]
     if evidence.charged and experiment.audit.canary_clients is not None and not promised:
         yield f"{evidence.ledger.path} does not say which canary clients were drawn"
-    secret = coins.read(evidence.path) if promised else None
+    secret = coins.read_coins(evidence.path) if promised else None
     if secret is not None and promised != [coins.commitment(secret)]:
         file = evidence.directory.private / coins.COINS_FILE
         yield f"{file} does not hold the coins that the ledger committed to"

@@ -19,6 +19,7 @@ import torch
 from tacit.config.experiment import Experiment
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
+from tacit.models.base import layer_sizes
 from tacit.models.registry import from_config
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -26,7 +27,7 @@ from tacit.privacy.ledger_lines import Entry
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.language.plans import layers_of, round_plans
+from tacit.tasks.language.plans import round_plans
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
@@ -208,7 +209,7 @@ class Evidence:
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
         with torch.device("meta"):
-            return layers_of(from_config(config))
+            return layer_sizes(from_config(config))
 
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
         """The plan of each phase, as the experiment configures it.

@@ -46,7 +46,7 @@ from tacit.config.sections import (
     merge,
 )
 from tacit.privacy.projection import Projection
-from tacit.tasks.language.central_sgd import (
+from tacit_papers.thakkar2020.pooled_sgd import (
     ADAM_RATE,
     MOMENTUM,
     SGD_RATE,

@@ -9,12 +9,13 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import LanguageModel, parameter_count
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger import Charge
 from tacit.privacy.ledger_lines import PriorCost, PublicInput
-from tacit.tasks.language import assembly, plans, run_tokenizers
+from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Announce, Beginning, Declared, Inherited, Parent, State
@@ -28,7 +29,7 @@ CANARIES = "how often each canary was planted, which is published"
 def begin(experiment: Experiment, people: People, announce: Announce | None) -> Beginning:
     """A new run; whatever would void its guarantee is refused before any work."""
     corpus, asked = people.corpus, experiment.privacy.accountant
-    learnt = assembly.learnt_tokenizer_of(experiment, people.users)
+    learnt = assembly.tokenizer_of(experiment, people.users)
     tokenizer = learnt.tokenizer
     cost = cost_of(experiment, corpus, learnt)
     public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
@@ -41,7 +42,7 @@ def begin(experiment: Experiment, people: People, announce: Announce | None) -> 
         inherited = Inherited(paid, len(paid.entries) - 1)
     experiment = resolve(experiment, people, start.model, inherited)
     cost.refuse_above_budget(experiment)
-    each = plans.round_plans(experiment, plans.layers_of(start.model))
+    each = plans.round_plans(experiment, layer_sizes(start.model))
     event = cost.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}")
     optimizer = assembly.server_optimizer(experiment).initial(parameter_count(start.model))
     return Beginning(
@@ -79,7 +80,7 @@ def branch(experiment: Experiment, people: People, parent: Parent) -> Beginning:
         optimizer = last.arrays
     else:
         optimizer = dict(assembly.server_optimizer(experiment).initial(parameter_count(model)))
-    each = plans.round_plans(experiment, plans.layers_of(model))
+    each = plans.round_plans(experiment, layer_sizes(model))
     more = _declared_public(experiment, learnt, corpus, before=before)
     return Beginning(
         experiment=experiment,
@@ -109,8 +110,7 @@ def resolve(
     users = len(people.users)
     if clients := assembly.canary_clients(named, model):
         users += clients.count  # however their coins fall
-    before = plans.Inherited(inherited.leg, inherited.spent) if inherited else plans.Inherited()
-    return plans.resolved(named, users, plans.layers_of(model), before)
+    return plans.resolved(named, users, layer_sizes(model), inherited)
 
 
 def first_facts(plan: RoundPlan, tokenizer: str) -> dict[str, object]:

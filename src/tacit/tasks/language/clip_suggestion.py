@@ -32,7 +32,7 @@ def measure_norms(
         announce: told what is being prepared, how much is done, of how much.
     """
     nobody = load_corpus("synthetic:users=20,words=1")
-    tokenizer = assembly.tokenizer_of(experiment, nobody)
+    tokenizer = assembly.tokenizer_of(experiment, nobody).tokenizer
     start = assembly.starting_model(experiment, tokenizer, nobody, announce)
     cohort = max(2, users // 3)
     announce("cutting public text into users", 0, 1)

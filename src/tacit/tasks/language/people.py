@@ -1,6 +1,6 @@
 """Whose text a run trains on: the corpus's users as the experiment looks at them.
 
-The training users of the corpus, without their held-out texts, or the first so many of them; with
+The training users of the corpus, without their held-out texts, or the first N of them; with
 canaries in some of their texts if the run is an audit; reshuffled if the experiment asks for the
 IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 2020.
 """
@@ -42,13 +42,13 @@ class People:
         """Those of the experiment's corpus."""
         if corpus is None:
             corpus = load_corpus(experiment.corpus.source)
-        members, wanted = corpus.train, experiment.corpus.users
-        if wanted is not None:
-            if wanted > len(members):
+        members, limit = corpus.train, experiment.corpus.users
+        if limit is not None:
+            if limit > len(members):
                 raise ValueError(
-                    f"corpus.users must be at most the {len(members)} there are: {wanted}"
+                    f"corpus.users must be at most the {len(members)} there are: {limit}"
                 )
-            members = Subset(members, range(wanted))
+            members = Subset(members, range(limit))
         if experiment.corpus.part:
             number, of = map(int, experiment.corpus.part.split("/"))
             members = part(members, number, of)
@@ -120,24 +120,24 @@ class People:
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
         """The canaries that the experiment plants; None if it plants none."""
-        given = experiment.audit.canaries
-        if given is None:
+        settings = experiment.audit.canaries
+        if settings is None:
             return None
         grid = Grid(
-            given.sharers,
-            given.example_probs,
-            given.per_cell,
-            given.words,
-            given.max_share,
-            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in given.also),
+            settings.sharers,
+            settings.example_probs,
+            settings.per_cell,
+            settings.words,
+            settings.max_share,
+            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in settings.also),
         )
         frequencies = None
-        if given.draw == "unigram":
+        if settings.draw == "unigram":
             frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
         # A public constant, so that nobody's coming or going changes what others share.
         population = experiment.plan.population or len(self.members)
-        found = draw_canaries(grid, population, tokenizer, given.seed, frequencies)
-        return Planting(tuple(found), population, given.seed)
+        canaries = draw_canaries(grid, population, tokenizer, settings.seed, frequencies)
+        return Planting(tuple(canaries), population, settings.seed)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
         """What is trained on."""

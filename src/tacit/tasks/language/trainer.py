@@ -32,17 +32,17 @@ from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
-from tacit.models.base import LanguageModel, from_vector_, to_vector
+from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.stream import Stream
-from tacit.tasks.language import assembly, plans, run_tokenizers
+from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.beginning import own_factory
-from tacit.tasks.language.canary_clients import WithCanaryClients
-from tacit.tasks.language.coins import COMMITTED, coins_key, commitment
+from tacit.tasks.language.canary_clients import COMMITTED, WithCanaryClients, coins_key, commitment
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planting import bind_planted, record_planted
-from tacit.tasks.language.switching import switch_tokenizer
+from tacit.tasks.language.tokenizer_switch import switch_tokenizer
 from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -103,7 +103,7 @@ class LanguageTrainer:
         self._key, self._branch = opened.key, opened.ledger.header.branch
         self._phases = [
             CohortTask(plan, update, tokenizer.bos, users)
-            for plan in plans.round_plans(experiment, plans.layers_of(model))
+            for plan in plans.round_plans(experiment, layer_sizes(model))
         ]
         self._server = assembly.server_optimizer(experiment)
         self.engine = _engine(opened.engine, model)

@@ -165,10 +165,9 @@ def _train_all(
 
 def _train_pooled(run: Run, start: LanguageModel, epochs: float) -> LanguageModel:
     """Plain SGD on all records of all users, with the same sentences planted among them."""
-    from tacit.tasks.language.central_sgd import RecordTraining
     from tacit.tasks.language.people import People
-    from tacit.tasks.language.planted_tokens import planted_tokens
-    from tacit.tasks.language.records import Records
+    from tacit_papers.thakkar2020.planted_tokens import planted_tokens
+    from tacit_papers.thakkar2020.pooled_sgd import Records, RecordTraining
 
     model, bos = copy.deepcopy(start), run.tokenizer.bos
     people = People.of(run.experiment)
