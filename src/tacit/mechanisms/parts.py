@@ -17,7 +17,7 @@ _EXACT_INTEGERS = 2.0**53
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanPart:
     """One public choice of a plan, named by its `kind`."""
 
     kind: ClassVar[str]
@@ -25,7 +25,7 @@ class Part:
 
 def to_json(value: Any) -> Any:
     """A part, or a value of one of its fields, as JSON types only."""
-    if isinstance(value, Part):
+    if isinstance(value, PlanPart):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": value.kind} | fields
     if isinstance(value, tuple):
@@ -39,7 +39,7 @@ def to_json(value: Any) -> Any:
     raise ValueError(f"a plan holds numbers, names and parts only, got {value!r}")
 
 
-def from_json(data: Any, known: Mapping[str, type[Part]]) -> Any:
+def from_json(data: Any, known: Mapping[str, type[PlanPart]]) -> Any:
     """The inverse of `to_json`.  An unknown kind, or other fields than its own, fail closed."""
     if isinstance(data, list):
         return tuple(from_json(item, known) for item in data)
