@@ -59,7 +59,9 @@ def eager(kind: str, start: NDArray[np.float32], users: list[TokenRows]) -> Call
     return run
 
 
-def local(sgd: LocalSGD, start: NDArray[np.float32], users: list[TokenRows]) -> Callable[[], object]:
+def local(
+    sgd: LocalSGD, start: NDArray[np.float32], users: list[TokenRows]
+) -> Callable[[], object]:
     def run() -> None:
         sgd.load(start)
         for batch in users:

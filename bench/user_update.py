@@ -88,7 +88,9 @@ def eager(model: nn.Module, users: Synthetic) -> Callable[[], object]:
     return run
 
 
-def ours(sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: CohortJob) -> Callable[[], object]:
+def ours(
+    sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: CohortJob
+) -> Callable[[], object]:
     plan = RoundPlan(
         population=100,
         sampler=PoissonSampler(0.5),

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tacit.mechanisms.estimators import UserWeighting
-from tacit.mechanisms.fixed_point import LARGEST_NOISE, WHOLE_WEIGHT, Contribution, IntegerGrid, grid_bits
+from tacit.mechanisms.fixed_point import (
+    LARGEST_NOISE,
+    WHOLE_WEIGHT,
+    Contribution,
+    IntegerGrid,
+    grid_bits,
+)
 from tests.oracles.estimators import squared_norm
 
 POPULATIONS = st.integers(1, 2**42 - 1)

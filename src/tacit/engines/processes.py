@@ -14,7 +14,7 @@ from tacit.engines.engine import Engine, Progress, SerialEngine
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Assignment, Ranks
 from tacit.engines.torchrun import Torchrun
-from tacit.federated.cohort import CohortSum, CohortJob, CohortTask
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask
 from tacit.kernels.local_sgd import local_sgd_for
 
 # What a user costs besides its tokens, in tokens: loading the weights, the clip, the integers.
@@ -63,7 +63,11 @@ class ProcessEngine:
         return self._mine.kernel
 
     def sum(
-        self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         if self._ranks is None:
             self._ranks = self._team.ranks()

@@ -30,7 +30,7 @@ import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.federated.cohort import CohortSum, Diagnostics, CohortJob, CohortTask
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Diagnostics
 
 dist: Any = torch.distributed  # its type stubs leave out most of what is used here
 

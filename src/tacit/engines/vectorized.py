@@ -24,8 +24,8 @@ from torch import Tensor
 
 from tacit.engines.engine import Progress
 from tacit.federated.cohort import (
-    CohortSum,
     CohortJob,
+    CohortSum,
     CohortTask,
     brought_result,
     clip_function,
@@ -64,7 +64,11 @@ class VectorizedEngine:
         return f"torch {torch.__version__}, vectorized on {where}"
 
     def sum(
-        self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         result = CohortSum.empty(task, job)
         with one_thread():
@@ -90,7 +94,9 @@ class VectorizedEngine:
             )
         return min(self._memory_bytes // each, max(1, math.ceil(task.plan.expected_cohort)))
 
-    def results(self, task: CohortTask, job: CohortJob, users: Sequence[int]) -> Iterator[UserResult]:
+    def results(
+        self, task: CohortTask, job: CohortJob, users: Sequence[int]
+    ) -> Iterator[UserResult]:
         """One for each user, not yet clipped, in the order in which they are done."""
         update, model = task.update, self._model
         if update.sampled_softmax is not None:

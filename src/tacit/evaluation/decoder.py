@@ -35,7 +35,7 @@ from torch.nn import functional
 from tacit.models.base import LanguageModel, State
 from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
-from tacit.models.transformer import TransformerBlock, Transformer, sinusoids
+from tacit.models.transformer import Transformer, TransformerBlock, sinusoids
 
 KEPT_VALUES = 2**24  # keys and values that a Transformer may keep: 64 MB
 WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
@@ -265,7 +265,9 @@ class _TransformerDecoder(Decoder):
             stream = stream + block.narrow(wide)
         self._vectors = self._model.output_norm(stream)
 
-    def _attention(self, block: TransformerBlock, kept: Tensor, seen: Tensor, inputs: Tensor) -> Tensor:
+    def _attention(
+        self, block: TransformerBlock, kept: Tensor, seen: Tensor, inputs: Tensor
+    ) -> Tensor:
         query, key, value = (
             part(inputs).unflatten(1, (block.heads, -1))
             for part in (block.query, block.key, block.value)

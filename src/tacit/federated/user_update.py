@@ -142,7 +142,9 @@ class FedSGD:
         return rows.take(stream.subset(len(rows), self.batch_size))
 
 
-def _steps(sampled: SampledSoftmax | None, sgd: LocalSGD, rows: TokenRows, stream: Stream) -> LocalSteps:
+def _steps(
+    sampled: SampledSoftmax | None, sgd: LocalSGD, rows: TokenRows, stream: Stream
+) -> LocalSteps:
     """Where the local steps happen: the whole model, or its candidates under a sampled softmax."""
     return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
 

@@ -54,7 +54,9 @@ class TokenRows:
         return TokenRows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
 
 
-def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout) -> TokenRows:
+def rows_of(
+    tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout
+) -> TokenRows:
     """The rows of one user.  What is padded is BOS and masked; no row is without a target."""
     checks.whole("unroll", unroll, at_least=1)
     check_layout("layout", layout)

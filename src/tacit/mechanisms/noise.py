@@ -1,10 +1,10 @@
 """The noise of a round, as a part of its plan.
 
 The plan works out how large the noise has to be (z times the sensitivity, in steps of the round's
-grid).  A `RoundNoise` decides what is drawn, and what a number of rounds with it release.  Noise that is
-correlated over the rounds needs what it drew before; that is its state, which is as secret as the
-run's key, because it would allow the noise to be subtracted again.  Another kind of noise is one
-more subclass, and one more line in the table of parts in `mechanisms.plan`.
+grid).  A `RoundNoise` decides what is drawn, and what a number of rounds with it release.  Noise
+that is correlated over the rounds needs what it drew before; that is its state, which is as secret
+as the run's key, because it would allow the noise to be subtracted again.  Another kind of noise is
+one more subclass, and one more line in the table of parts in `mechanisms.plan`.
 
 Guarantee: what is released is a function of (statistic + Gaussian noise of the stated standard
 deviation), so it is as private as that sum.  For an integer statistic, sum + round(noise) equals

@@ -28,7 +28,7 @@ from tacit.mechanisms.fixed_point import (
     IntegerGrid,
     Integers,
 )
-from tacit.mechanisms.noise import IndependentNoise, RoundNoise, NoiseState, add_gaussian
+from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
 from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED

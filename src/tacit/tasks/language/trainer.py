@@ -232,7 +232,9 @@ class LanguageTrainer:
         self.engine.close()
 
 
-def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel) -> CohortUsers:
+def _users(
+    opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel
+) -> CohortUsers:
     """The users as tokens, with what an audit plants; the ledger commits to that."""
     experiment, folder = opened.experiment, opened.folder
     source = people.view(experiment, tokenizer)
