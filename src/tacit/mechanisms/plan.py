@@ -55,7 +55,7 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundPlan(parts.Part):
+class RoundPlan(parts.PlanPart):
     """The public facts of a round: one plan for all rounds of a phase.
 
     `population` is K, declared and never counted.  Without `noise` the plan is not private, and
@@ -323,7 +323,7 @@ class RoundPlan(parts.Part):
         return hashlib.sha256(events.canonical_json(self.to_json()).encode()).hexdigest()
 
 
-_PARTS: dict[str, type[parts.Part]] = {
+_PARTS: dict[str, type[parts.PlanPart]] = {
     cls.kind: cls
     for cls in (
         RoundPlan,
