@@ -4,7 +4,7 @@ The plan works out how large the noise has to be (z times the sensitivity, in st
 grid).  A `RoundNoise` decides what is drawn, and what a number of rounds with it release.  Noise
 that is correlated over the rounds needs what it drew before; that is its state, which is as secret
 as the run's key, because it would allow the noise to be subtracted again.  Another kind of noise is
-one more subclass, and one more line in the table of parts in `mechanisms.plan`.
+one more subclass, and one more line in `NOISES` (docs/contributing/noise.md).
 
 Guarantee: what is released is a function of (statistic + Gaussian noise of the stated standard
 deviation), so it is as private as that sum.  For an integer statistic, sum + round(noise) equals
@@ -73,6 +73,10 @@ class IndependentNoise(RoundNoise):
     def releases(self, sampler: Sampler, multiplier: float, rounds: int) -> Composition:
         """The sampler's event, `rounds` times."""
         return Composition.of([(sampler.event(multiplier), rounds)])
+
+
+# What `[plan] noise` of an experiment may say.
+NOISES: dict[str, type[RoundNoise]] = {each.kind: each for each in (IndependentNoise,)}
 
 
 def add_gaussian(statistic: NDArray[Any], stddev: float, stream: Stream) -> Integers:

@@ -23,6 +23,23 @@ class PlanPart:
     kind: ClassVar[str]
 
 
+def kinds() -> dict[str, type[PlanPart]]:
+    """All parts that have been defined so far and have a kind of their own, by that kind.
+
+    A new sampler, noise or clipper is known to `from_json` by being a subclass; two parts of one
+    kind would be read as each other, so they are refused.
+    """
+    known: dict[str, type[PlanPart]] = {}
+    pending: list[type[PlanPart]] = [PlanPart]
+    while pending:
+        part = pending.pop()
+        pending += part.__subclasses__()
+        if "kind" in vars(part):
+            assert part.kind not in known, f"two parts of a plan have the kind {part.kind!r}"
+            known[part.kind] = part
+    return known
+
+
 def to_json(value: Any) -> Any:
     """A part, or a value of one of its fields, as JSON types only."""
     if isinstance(value, PlanPart):

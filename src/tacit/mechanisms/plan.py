@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms import clipping, estimators, parts, refusals, samplers
+from tacit.mechanisms import clipping, parts, refusals
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, ClipState, QuantileClip
 from tacit.mechanisms.estimators import Estimator, UserWeighting
 from tacit.mechanisms.fixed_point import (
@@ -323,26 +323,5 @@ class RoundPlan(parts.PlanPart):
         return hashlib.sha256(events.canonical_json(self.to_json()).encode()).hexdigest()
 
 
-_PARTS: dict[str, type[parts.PlanPart]] = {
-    cls.kind: cls
-    for cls in (
-        RoundPlan,
-        samplers.PoissonSampler,
-        samplers.TruncatedPoissonSampler,
-        samplers.FixedSizeSampler,
-        samplers.WithReplacementSampler,
-        clipping.FlatClip,
-        clipping.PerLayerClip,
-        clipping.NoClip,
-        estimators.TrueAverage,
-        estimators.FixedDenominator,
-        estimators.ClippedDenominator,
-        IndependentNoise,
-        UserWeighting,
-        clipping.ConstantClip,
-        clipping.StepClip,
-        clipping.GeometricClip,
-        clipping.LinearClip,
-        QuantileClip,
-    )
-}
+# All that can stand in a plan's JSON: every part of the modules imported above that has a kind.
+_PARTS = parts.kinds()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.federated import server as servers
+from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
@@ -39,7 +39,6 @@ from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
-ServerOptimizer = servers.ServerSGD | servers.ServerMomentum | servers.ServerAdam
 
 
 def user_update(experiment: Experiment) -> FedAvg | FedSGD:
@@ -93,16 +92,12 @@ def canary_clients(
 
 
 def server_optimizer(experiment: Experiment) -> ServerOptimizer:
-    """What the server does with an average."""
-    server = experiment.server
-    match server.optimizer:
-        case "sgd":
-            return servers.ServerSGD(server.learning_rate)
-        case "momentum":
-            return servers.ServerMomentum(server.learning_rate, server.momentum)
-        case "adam":
-            rates = server.model_dump(include={"learning_rate", "beta1", "beta2", "stabiliser"})
-            return servers.ServerAdam(**rates)
+    """What the server does with an average: the named optimizer with the settings that it has."""
+    settings = experiment.server.model_dump()
+    optimizer: Any = OPTIMIZERS[settings["optimizer"]]  # a dataclass; the base has no fields
+    names = [field.name for field in fields(optimizer) if field.name in settings]
+    server: ServerOptimizer = optimizer(**{name: settings[name] for name in names})
+    return server
 
 
 def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:

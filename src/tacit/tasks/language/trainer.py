@@ -172,6 +172,11 @@ class LanguageTrainer:
         plan = self._phases[phase].plan
         noise = partial(self.noise, pending.proof)
         release = plan.release(self._computed[1].total, self.clip_state, noise)
+        if release.noise_state:  # secret, and the next round would have to go on from it
+            raise ValueError(
+                "plan.noise must be a kind that needs nothing of earlier rounds: a run cannot keep"
+                " the state of its noise yet"
+            )
         moved, self._optimizer = self._server.apply(self.weights, release.average, self._optimizer)
         self.weights = normalised(self.model, moved)
         self._just_switched = False
