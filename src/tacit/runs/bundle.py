@@ -55,10 +55,10 @@ class Bundle:
     @classmethod
     def open(cls, path: Path | str) -> Bundle:
         """The bundle in a folder; one with a file that is missing, changed or added is refused."""
-        found = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
-        if faults := found.faults():
+        bundle = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
+        if faults := bundle.faults():
             raise LedgerError(faults[0])
-        return found
+        return bundle
 
     @property
     def round(self) -> int:

@@ -19,7 +19,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
 from tacit.tasks.nlu import model_files, scaling
 from tacit.tasks.nlu.data import NLUData

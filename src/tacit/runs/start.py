@@ -236,7 +236,7 @@ def _open(
     key = directory.key()
 
     def renew(checkpoint: Checkpoint) -> Trainer:
-        return task_of(experiment).open(
+        return task_of(experiment).open_trainer(
             Opened(directory.path, experiment, data, ledger, key, checkpoint, engine, announce)
         )
 

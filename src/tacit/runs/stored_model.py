@@ -66,17 +66,17 @@ class StoredModel:
     def corpus(self, named: str | None) -> UserCorpus:
         """The corpus to measure on: the one named, or the run's own."""
         if named is not None:
-            found = load_corpus(named)
+            corpus = load_corpus(named)
         elif self.run is None:
             raise ValueError(f"{self.path} is no run, so say on which text: add --corpus CORPUS")
         else:
-            found = self.run.corpus()
-            if found.commitment != self.run.ledger.header.data:
+            corpus = self.run.corpus()
+            if corpus.commitment != self.run.ledger.header.data:
                 # Of the same people perhaps, but its test users may be those who were trained on.
                 raise ValueError(
                     f"{self.run.experiment.corpus.source} is another corpus than the one that"
                     f" {self.path} was trained on; add --corpus to measure on it all the same"
                 )
-        if len(found.test) == 0:
+        if len(corpus.test) == 0:
             raise ValueError(f"the corpus {named or self.path} has no test users to measure on")
-        return found
+        return corpus

@@ -152,13 +152,13 @@ def starting_model(
     if not choice.start:
         if source := choice.public_output_bias:
             named = source if isinstance(source, str) else experiment.tokenizer.source
-            set_public_output_bias(fresh, tokenizer, named)
+            _set_public_output_bias(fresh, tokenizer, named)
         if choice.pretrain is not None:
             _pretrain(fresh, tokenizer, choice.pretrain, announce)
         return StartingModel(fresh)
     path = Path(choice.start)
     path = path / "model.safetensors" if path.is_dir() else path
-    own = choice.name if ":" in choice.name else None
+    own = own_factory(experiment)
     model = weights.load(path, vocab_size=tokenizer.vocab_size, own_factory=own)
     if model.config != fresh.config:
         raise ValueError(
@@ -171,6 +171,12 @@ def starting_model(
             " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
         )
     return StartingModel(model, origins, tuple(_start_costs(path, origins)))
+
+
+def own_factory(experiment: Experiment) -> str | None:
+    """The user's own function that makes the model, `module:function`; None for ours."""
+    name = experiment.model.name
+    return name if ":" in name else None
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
@@ -214,7 +220,7 @@ def _pretrain(
     model.eval()
 
 
-def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
+def _set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
     """Begin with the word frequencies of public text: log((count + 1) / total)."""
     bias = getattr(getattr(model, "embedding", None), "output_bias", None)
     if bias is None:

@@ -205,7 +205,7 @@ def bind_planted(folder: Path, ledger: Ledger) -> None:
         )
 
 
-def refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
+def _refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
     """Refuse a canaries.json that is not the one in the ledger."""
     file, stated = folder / CANARIES_FILE, _stated_digest(ledger)
     if stated is not None and file.exists() and _digest_of(file) != stated:
@@ -215,7 +215,7 @@ def refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
 def read_planted(folder: Path) -> list[Planted]:
     """What a run's canaries.json says, which must be what its ledger says."""
     ledger, file = Ledger.read(folder / "ledger.jsonl"), folder / CANARIES_FILE
-    refuse_other_canaries(folder, ledger)
+    _refuse_other_canaries(folder, ledger)
     if not file.is_file():
         if _stated_digest(ledger) is not None:
             raise ValueError(f"{file} is missing")

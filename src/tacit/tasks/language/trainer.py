@@ -37,7 +37,7 @@ from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.canary_clients import COMMITTED, WithCanaryClients, coins_key, commitment
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planting import bind_planted, record_planted
@@ -61,7 +61,7 @@ SMOOTHED = (
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class _HeldOut:
     """Test users' texts as tokens, and which tokens are special."""
 
     texts: HeldOutTexts
@@ -106,7 +106,7 @@ class LanguageTrainer:
         ]
         self._server = assembly.server_optimizer(experiment)
         self.engine = _engine(opened.engine, model)
-        self._held_out = HeldOut(texts, tokenizer.bos, tokenizer.unk)
+        self._held_out = _HeldOut(texts, tokenizer.bos, tokenizer.unk)
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
         self.model = model
