@@ -28,8 +28,7 @@ from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
-from tacit.federated.cohort import CachedUsers, CohortSum, Job, Users
-from tacit.federated.cohort import Task as CohortTask
+from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
@@ -136,9 +135,9 @@ class LanguageTrainer:
         """What the users of a round compute."""
         return self._phases[self._experiment.phase_of(leg)]
 
-    def job(self, leg: int, attempt: int) -> Job:
+    def job(self, leg: int, attempt: int) -> CohortJob:
         """What the users of an attempt at a round are sent."""
-        return Job(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
+        return CohortJob(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """The sum over a fresh cohort, and the proof of all that its release is made from."""
@@ -254,7 +253,9 @@ class LanguageTrainer:
         self.engine.close()
 
 
-def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel) -> Users:
+def _users(
+    opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel
+) -> CohortUsers:
     """The users as tokens, with what an audit plants among them.
 
     Canaries are recorded in canaries.json, whose digest goes to the ledger; of canary clients the
@@ -273,7 +274,7 @@ def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: Language
     if planting := people.planting(experiment, tokenizer):
         record_planted(folder, planting, (cache.tokens(user) for user in range(len(cache))))
         bind_planted(folder, opened.ledger)
-    users: Users = CachedUsers(cache, source)
+    users: CohortUsers = CachedUsers(cache, source)
     if experiment.audit.canary_clients is not None:
         coins = coins_key(folder, opened.key)
         _commit_to(coins, opened.ledger)
