@@ -132,7 +132,7 @@ def parse(words: list[str]) -> None:
     "words", [["trian"], ["train", "--rnds", "3"], ["model", "pretrian"], ["tokenizer", "nothing"]]
 )
 def test_unknown_commands_and_options_are_noticed(words):
-    with pytest.raises(Exception, match="trian|rnds|pretrian|nothing"):
+    with pytest.raises(Exception, match=r"trian|rnds|pretrian|nothing"):
         parse(words)
 
 
