@@ -8,9 +8,9 @@ error included, 100 columns wide, and are compared with what is printed:
 - `...` inside a line stands for anything in that line,
 - a command without lines below it may print anything.
 
-`$ make ...` has to name targets of the Makefile.  In a block tagged `console no-test` nothing is run,
-but commands and options have to exist.  Other commands are for the reader only.  Whatever a `python`
-block imports from tacit has to be there.
+`$ make ...` has to name targets of the Makefile.  In a block tagged `console no-test` nothing is
+run, but commands and options have to exist.  Other commands are for the reader only.  Whatever a
+`python` block imports from tacit has to be there.
 """
 
 import ast
