@@ -15,15 +15,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tacit.cli.options import (
-    Seed,
-    flag,
-    text,
-)
+from tacit.cli.options import Seed, flag, text
 from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import bar, tracked
 
@@ -50,11 +46,9 @@ PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
 
 def demo(
-    out: Annotated[Path, text("DIR", "Each demo makes a folder of its own in DIR.")] = Path("demo"),
+    out: Path = text(Path("demo"), "DIR", "Each demo makes a folder of its own in DIR."),
     seed: Seed = None,
-    quick: Annotated[
-        bool, flag("--quick", "A smoke test of seconds: its figures say nothing.")
-    ] = False,
+    quick: bool = flag("--quick", "A smoke test of seconds: its figures say nothing."),
 ) -> None:
     """Train models without privacy and one with it, on 1,171 people's chat; then attack them.
 

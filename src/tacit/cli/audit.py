@@ -10,28 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, typed_options
+from tacit.cli.options import AsJson, ModelArgument, count, flag, real, text, typed_options
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
-EXAMPLES = """
-Examples:
-
-`tacit audit runs/private`
-
-`tacit audit runs/private --phrases secrets.txt --fail-if "memorized>0"`
-
-`tacit audit runs/private --membership --references 1 --json`
-
-`tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
-"""
 FAILED = 1  # the exit code of a gate that does not open
 
 _LANGUAGE_ONLY = (
@@ -54,53 +43,31 @@ def audit(
     context: typer.Context,
     run: ModelArgument,
     *,
-    phrases: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also look for these phrases, one to a line."),
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Random suffixes to compare with.")] = 2_000_000,
-    ranks: Annotated[
-        bool, typer.Option("--ranks", help="Also the rank among all suffixes, and the exposure.")
-    ] = False,
-    beam_width: Annotated[int, typer.Option(help="Of the beam search.")] = 5,
-    controls: Annotated[int, typer.Option(help="Phrases that were never planted.")] = 100,
-    membership: Annotated[
-        bool, typer.Option("--membership", help="Also attack the training users. Internal.")
-    ] = False,
-    references: Annotated[
-        int, typer.Option(help="Reference models to train for the membership attacks.")
-    ] = 0,
-    texts: Annotated[str, typer.Option(help="Of the members: fresh, training or all.")] = "fresh",
-    max_users: Annotated[int, typer.Option(help="On either side of a membership attack.")] = 1000,
-    shadow: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Intents and slots: a run on another corpus, which the attack learns from;"
-            " repeatable.",
-        ),
-    ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Intents and slots: a run with data.reference, on utterances like these;"
-            " repeatable.",
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of bounds and intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn at random.")] = 0,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help='Exit with 1 if it holds, such as "memorized>0"; may be repeated.',
-        ),
-    ] = None,
-    internal: Annotated[
-        bool,
-        typer.Option("--internal", help="Print phrases and their figures into files and logs too."),
-    ] = False,
+    phrases: Path | None = text(None, "FILE", "Also look for these phrases, one to a line."),
+    samples: int = count(2_000_000, "N", "Random suffixes to compare with."),
+    ranks: bool = flag("--ranks", "Also the rank among all suffixes, and the exposure."),
+    beam_width: int = count(5, "N", "Of the beam search."),
+    controls: int = count(100, "N", "Phrases that were never planted."),
+    membership: bool = flag("--membership", "Also attack the training users. Internal."),
+    references: int = count(0, "N", "Reference models to train for the membership attacks."),
+    texts: str = text("fresh", "NAME", "Of the members: fresh, training or all."),
+    max_users: int = count(1000, "N", "On either side of a membership attack."),
+    shadow: list[Path] | None = text(
+        None,
+        "RUN",
+        "Intents and slots: a run on another corpus, which the attack learns from; repeatable.",
+    ),
+    reference: list[Path] | None = text(
+        None,
+        "RUN",
+        "Intents and slots: a run with data.reference, on utterances like these; repeatable.",
+    ),
+    confidence: float = real(0.95, "X", "Of bounds and intervals."),
+    seed: int = count(0, "N", "Of everything that is drawn at random."),
+    fail_if: list[str] | None = text(
+        None, "CONDITION", 'Exit with 1 if it holds, such as "memorized>0"; may be repeated.'
+    ),
+    internal: bool = flag("--internal", "Print phrases and their figures into files and logs too."),
     as_json: AsJson = False,
 ) -> None:
     """Look for planted canaries and phrases in a model, and measure what its users give away.
@@ -109,6 +76,16 @@ def audit(
     phrases, and what is computed from people's text, to RUN/private.
 
     Of a model of intents and slots: how well the training utterances can be told from others.
+
+    Examples:
+
+    `tacit audit runs/private`
+
+    `tacit audit runs/private --phrases secrets.txt --fail-if "memorized>0"`
+
+    `tacit audit runs/private --membership --references 1 --json`
+
+    `tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
     """
     from tacit.audit.gate import Gate
     from tacit.runs.directory import RunDirectory

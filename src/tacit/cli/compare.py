@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, argument, text
 from tacit.cli.output import emit, epsilon, percent, perplexity, table
 from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run
 
-EXAMPLES = """
-Examples:
-
-`tacit compare runs/fedavg runs/private --plot curves.png`
-
-`tacit compare runs/clipping`
-"""
 
 _ONE_TABLE = 120  # columns of a terminal in which everything fits side by side
 # What runs of a task reached: the figures that are compared, and others for scripts.
@@ -34,21 +26,20 @@ _ALSO = {"language": ("accuracy_top3", "accuracy_top5", "tokens"), "nlu": ("utte
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="Run directories, or directories that hold several.",
-            show_default=False,
-        ),
-    ],
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the held-out curves: .png, .svg or .pdf."),
-    ] = None,
+    runs: list[Path] = argument(
+        ..., "RUN...", "Run directories, or directories that hold several."
+    ),
+    plot: Path | None = text(None, "FILE", "Draw the held-out curves: .png, .svg or .pdf."),
     as_json: AsJson = False,
 ) -> None:
-    """What several runs reached, what it cost, and how they differ from the first one."""
+    """What several runs reached, what it cost, and how they differ from the first one.
+
+    Examples:
+
+    `tacit compare runs/fedavg runs/private --plot curves.png`
+
+    `tacit compare runs/clipping`
+    """
     from tacit.cli import figures
     from tacit.runs.run import Run
 

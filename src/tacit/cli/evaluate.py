@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import (
-    AsJson,
-    ModelArgument,
-    Round,
-    count,
-    flag,
-    text,
-)
+from tacit.cli.options import AsJson, ModelArgument, Round, count, flag, text
 from tacit.cli.output import emit, percent, perplexity, table
 from tacit.cli.progress import bar, tracked
 
@@ -33,17 +26,6 @@ if TYPE_CHECKING:
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
-EXAMPLES = """
-Examples:
-
-`tacit evaluate runs/first`
-
-`tacit evaluate runs/first --round 40 --baselines`
-
-`tacit evaluate pretrained --corpus chitchat --json`
-
-`tacit evaluate runs/intents --corpus other.jsonl`
-"""
 
 TOKENS = 75_000
 WITHOUT_PRIVACY = (
@@ -55,22 +37,15 @@ _PIECES = 50  # how often the bar moves
 def evaluate(
     run: ModelArgument,
     round: Round = None,
-    corpus: Annotated[
-        str | None, text("CORPUS", "Whose test users. [default: the run's own corpus]")
-    ] = None,
-    tokens: Annotated[
-        int | None, count("N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]")
-    ] = None,
-    head_words: Annotated[
-        bool, flag("--head-words", "How often common words are among the top 10.")
-    ] = False,
-    baselines: Annotated[
-        bool,
-        flag("--baselines", "Unigram and bigram models of the training users, without privacy."),
-    ] = False,
-    part: Annotated[
-        str, text("NAME", "Of an intent and slot model's own data: test or valid.")
-    ] = "test",
+    corpus: str | None = text(None, "CORPUS", "Whose test users. [default: the run's own corpus]"),
+    tokens: int | None = count(
+        None, "N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]"
+    ),
+    head_words: bool = flag("--head-words", "How often common words are among the top 10."),
+    baselines: bool = flag(
+        "--baselines", "Unigram and bigram models of the training users, without privacy."
+    ),
+    part: str = text("test", "NAME", "Of an intent and slot model's own data: test or valid."),
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on the text of test users, whom no training has seen.
@@ -78,6 +53,16 @@ def evaluate(
     Accuracy and perplexity of a language model; semantic error rate, intents and slots of an intent
     and slot model.  The texts are the same every time, and the same as during training: figures of
     two rounds or two runs on a corpus compare.
+
+    Examples:
+
+    `tacit evaluate runs/first`
+
+    `tacit evaluate runs/first --round 40 --baselines`
+
+    `tacit evaluate pretrained --corpus chitchat --json`
+
+    `tacit evaluate runs/intents --corpus other.jsonl`
     """
     if is_nlu_run(run):
         if round is not None or tokens is not None or head_words or baselines:

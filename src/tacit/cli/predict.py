@@ -9,39 +9,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    ModelArgument,
-    Round,
-    argument,
-    count,
-)
+from tacit.cli.options import AsJson, ModelArgument, Round, argument, count
 from tacit.cli.output import emit, percent, table
 
 if TYPE_CHECKING:
     from tacit.evaluation.suggestions import Suggestion
 
-EXAMPLES = """
-Examples:
-
-`tacit predict runs/first "see you "`
-
-`tacit predict runs/first "see yo" --top 5 --json`
-
-`tacit predict runs/first` asks for one line after the other; Ctrl-D ends it.
-"""
-
 
 def predict(
     run: ModelArgument,
-    text: Annotated[
-        str | None, argument("[TEXT]", "What was typed. Without it: lines from the input.")
-    ] = None,
-    top: Annotated[int, count("N", "How many suggestions.")] = 3,
+    text: str | None = argument(
+        None, "[TEXT]", "What was typed. Without it: lines from the input."
+    ),
+    top: int = count(3, "N", "How many suggestions."),
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,6 +33,14 @@ def predict(
 
     After a space, or after a complete word, these are next words.  After the beginning of a word
     they are words that begin so.
+
+    Examples:
+
+    `tacit predict runs/first "see you "`
+
+    `tacit predict runs/first "see yo" --top 5 --json`
+
+    `tacit predict runs/first` asks for one line after the other; Ctrl-D ends it.
     """
     from tacit.evaluation.suggestions import Suggester
     from tacit.runs.stored_model import StoredModel

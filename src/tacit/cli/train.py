@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -43,19 +43,6 @@ if TYPE_CHECKING:
     from tacit.runs.session import Progress
     from tacit.tasks.language.trainer import EngineChoice
 
-EXAMPLES = """
-Examples:
-
-`tacit train mcmahan2018-small --run runs/small`
-
-`tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
-
-`tacit train --resume --run runs/first`
-
-`tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
-
-`tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
-"""
 
 _TOP = (1, 3, 5)
 Result = dict[str, Any]
@@ -63,51 +50,41 @@ Result = dict[str, Any]
 
 
 def train(
-    recipe: Annotated[
-        str | None,
-        argument(
-            "RECIPE",
-            "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
-        ),
-    ] = None,
+    recipe: str | None = argument(
+        None,
+        "RECIPE",
+        "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
+    ),
     *,
     run: RunOption,
-    corpus: Annotated[
-        str | None,
-        text("C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"),
-    ] = None,
+    corpus: str | None = text(
+        None, "C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"
+    ),
     resume: Resume = False,
-    from_run: Annotated[
-        str | None, text("RUN@ROUND", "Start from another run's model, and its cost.", "--from")
-    ] = None,
+    from_run: str | None = text(
+        None, "RUN@ROUND", "Start from another run's model, and its cost.", "--from"
+    ),
     variant: Variant = None,
     settings: Settings = None,
-    rounds: Annotated[int | None, count("T", "Rounds of training, in all.")] = None,
-    epochs: Annotated[int | None, count("T", "Epochs, of an intent and slot model.")] = None,
+    rounds: int | None = count(None, "T", "Rounds of training, in all."),
+    epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
     target_epsilon: TargetEpsilon = None,
     budget_epsilon: BudgetEpsilon = None,
     delta: Delta = None,
-    population: Annotated[
-        int | None,
-        count("K", "Users (or utterances) in all, declared public. [default: those of the corpus]"),
-    ] = None,
+    population: int | None = count(
+        None, "K", "Users (or utterances) in all, declared public. [default: those of the corpus]"
+    ),
     seed: Seed = None,
     workers: Workers = None,
-    device: Annotated[
-        str, text("NAME", "Where users' updates are computed: cpu, cuda, mps.")
-    ] = "cpu",
-    engine: Annotated[
-        str,
-        text(
-            "NAME",
-            "processes: a user at a time in each; vectorized: many users at once, for"
-            " accelerators. [default: what the device is good at]",
-        ),
-    ] = "",
+    device: str = text("cpu", "NAME", "Where users' updates are computed: cpu, cuda, mps."),
+    engine: str = text(
+        "",
+        "NAME",
+        "processes: a user at a time in each; vectorized: many users at once, for"
+        " accelerators. [default: what the device is good at]",
+    ),
     keep_key: KeepKey = False,
-    tensorboard: Annotated[
-        bool, flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well.")
-    ] = False,
+    tensorboard: bool = flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well."),
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -116,6 +93,18 @@ def train(
     A language model, or a model of intents and slots: the recipe says which.  DIR gets the model
     after each evaluation, the ledger, held-out metrics and the experiment with every value filled
     in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
+
+    Examples:
+
+    `tacit train mcmahan2018-small --run runs/small`
+
+    `tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
+
+    `tacit train --resume --run runs/first`
+
+    `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
+
+    `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
     """
     from tacit.cli.requests import (
         all_settings,
