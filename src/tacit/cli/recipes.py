@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_recipes(as_json: AsJson = False) -> None:
+def _list_recipes(as_json: AsJson = False) -> None:
     """All recipes, and what each stands for."""
     from tacit.tasks import recipes
 
@@ -48,7 +48,7 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show(
+def _show(
     name: str = argument(..., "NAME", "A recipe, or a .toml file."),
     source: bool = flag("--source", "The file as written, without what it extends."),
     as_json: AsJson = False,

@@ -75,7 +75,7 @@ def _tokenizer(context: typer.Context) -> None:
 
 
 @app.command("train")
-def train(
+def _train(
     context: typer.Context,
     out: Path = argument(..., "OUT", "The folder to be made."),
     from_run: str | None = text(
@@ -182,7 +182,7 @@ def train(
 
 
 @app.command("sample")
-def sample(
+def _sample(
     model: _Model,
     out: Path | None = text(None, "FILE", "One text to a line; without it a few are printed."),
     tokens: int | None = count(None, "N", "How much.  [default: 1,000,000 into a file, else 200]"),
@@ -229,7 +229,7 @@ def sample(
 
 
 @app.command("swap")
-def swap(
+def _swap(
     context: typer.Context,
     model: _Model,
     run: Path = text(..., "DIR", "The new run directory."),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.evaluate import nlu_table
 from tacit.cli.options import (
     AsJson,
     BudgetEpsilon,
@@ -34,7 +33,7 @@ from tacit.cli.options import (
     flag,
     text,
 )
-from tacit.cli.output import Interrupted, emit, epsilon, percent, perplexity, table
+from tacit.cli.output import FIGURES, Interrupted, emit, epsilon, figures_table, table
 from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
 
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from tacit.tasks.language.trainer import EngineChoice
 
 
-_TOP = (1, 3, 5)
 Result = dict[str, Any]
 """What result.json holds."""
 
@@ -268,6 +266,7 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
 def _next_commands(result: Result, path: str) -> Iterator[str]:
     """What to try on one run; `tacit export` only if it may be released."""
     if result["task"] == "nlu":
+        yield f'tacit predict {path} "wake me up at seven"'
         yield f"tacit audit {path}"
         return
     yield f'tacit predict {path} "see you"'
@@ -277,19 +276,10 @@ def _next_commands(result: Result, path: str) -> Iterator[str]:
 
 def _table(result: Result) -> Table:
     """One run: a figure per line."""
-    if result["task"] == "nlu":
-        shown = nlu_table(result["test"], "on test")
-    else:
-        shown = table(
-            "held out, on test users" if result.get("tokens") else "figure",
-            ">",
-            rows=[
-                ("rounds", f"{result['rounds']:,}"),
-                *((f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}"))) for k in _TOP),
-                ("perplexity", perplexity(result.get("perplexity"))),
-                ("perplexity per word", perplexity(result.get("perplexity_per_word"))),
-            ],
-        )
+    on = {"nlu": "on test", "language": "held out, on test users"}[result["task"]]
+    shown = figures_table(result["task"], _measured(result), on)
+    leg = "epochs" if result["task"] == "nlu" else "rounds"
+    shown.add_row(leg, f"{result[leg]:,}")
     shown.add_section()
     for name, value in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
@@ -299,22 +289,25 @@ def _table(result: Result) -> Table:
 
 def _variants_table(asked: Sequence[Request], results: Sequence[Result]) -> Table:
     """Several runs: one per line, with epsilon by the accountant that its claim names."""
-    is_nlu = results[0]["task"] == "nlu"
-    columns = {"variant": [request.variant for request in asked]}
-    if is_nlu:
-        tests = [result["test"] for result in results]
-        columns[">epochs"] = [f"{result['epochs']:,}" for result in results]
-        columns[">SER"] = [percent(test["semantic_error_rate"]) for test in tests]
-        columns[">intents"] = [percent(test["intent_accuracy"]) for test in tests]
-        columns[">slot F1"] = [percent(test["slot_f1"]) for test in tests]
-    else:
-        columns[">rounds"] = [f"{result['rounds']:,}" for result in results]
-        for k in _TOP:
-            columns[f">top-{k}"] = [percent(result.get(f"accuracy_top{k}")) for result in results]
-        columns[">perplexity"] = [perplexity(result.get("perplexity")) for result in results]
-    columns[">epsilon"] = [epsilon(result["epsilon"][result["accountant"]]) for result in results]
-    columns[">delta"] = [format_delta(result["delta"]) for result in results]
-    return table(*columns, rows=zip(*columns.values(), strict=True))
+    figures = [figure for figure in FIGURES[results[0]["task"]] if figure.heading]
+    rows = [
+        (
+            request.variant,
+            f"{result[f'{request.leg_name}s']:,}",
+            *(figure.show(_measured(result).get(figure.key)) for figure in figures),
+            epsilon(result["epsilon"][result["accountant"]]),
+            format_delta(result["delta"]),
+        )
+        for request, result in zip(asked, results, strict=True)
+    ]
+    legs = f">{asked[0].leg_name}s"
+    headings = ("variant", legs, *(f">{figure.heading}" for figure in figures))
+    return table(*headings, ">epsilon", ">delta", rows=rows)
+
+
+def _measured(result: Result) -> Result:
+    """Where the figures stand: those of intents and slots by themselves, as they are on test."""
+    return result.get("test") or result
 
 
 def _sentences(result: Result) -> str:
