@@ -235,7 +235,7 @@ def _print_account(console: Console, account: Account) -> None:
 def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
-    from tacit.corpus.views import held_out, kept
+    from tacit.corpus.source import held_out, kept
 
     for option, value, known in (
         ("part", part, ("all", "train", "test")),
