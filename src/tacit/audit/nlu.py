@@ -30,7 +30,7 @@ from tacit.privacy import checks, durable
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.attack_roles import AttackRoles, attack_roles
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.predictions import scored
+from tacit.tasks.nlu.predictions import score
 from tacit.tasks.nlu.scored import Scored
 from tacit.tasks.nlu.utterances import whole_set
 
@@ -62,7 +62,7 @@ class Scoring:
 
         def score(utterances: Sequence[Utterance], what: str) -> Scored:
             stored, tell = loaded(), self.tell
-            return scored(
+            return score(
                 stored.model,
                 stored.encoder,
                 stored.labels,

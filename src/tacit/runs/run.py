@@ -25,7 +25,7 @@ from tacit.tasks.nlu import model_files, scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.model_files import TrainedModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.printed import as_printed
 from tacit.tasks.nlu.utterances import data_of
@@ -158,7 +158,7 @@ class NluRun(Run):
     experiment: NluExperiment
     not_for = "what was asked for is for language models"
 
-    def stored(self, epoch: int | None = None) -> StoredModel:
+    def stored(self, epoch: int | None = None) -> TrainedModel:
         """The model after an epoch, by default the last, with its encoder and labels."""
         return model_files.load(self.directory.checkpoints.read(epoch).model_file)
 

@@ -23,7 +23,7 @@ from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.initial_model import initial_model
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.model_files import TrainedModel
 from tacit.tasks.nlu.trainer import STOP, Job, threads_each
 from tacit.tasks.nlu.utterances import Utterances
 
@@ -155,7 +155,7 @@ def job_for(experiment: NluExperiment, data: NLUData) -> Job:
     labels = Labels(experiment.data.intents, experiment.data.tags)
     job = Job(
         experiment,
-        StoredModel(start.build(labels), start.encoder, labels),
+        TrainedModel(start.build(labels), start.encoder, labels),
         {},
         LayerScaling.none((1,)),
         encode(start.encoder, labels, data.train),

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tacit.models import weights
 from tacit.tasks.nlu.encoding import Labels
-from tacit.tasks.nlu.model_files import StoredModel, load, save, to_bytes
+from tacit.tasks.nlu.model_files import TrainedModel, load, save, to_bytes
 from tacit.tasks.nlu.registry import NAMES, build
 from tacit.tasks.nlu.word_encoder import WordEncoder
 
@@ -20,8 +20,8 @@ ENCODER = WordEncoder(("to", "paris", "café"), "public: a list", longest_word=9
 SIZES = {"word_size": 4, "character_size": 3, "filters": 2, "hidden": 5}
 
 
-def stored(seed: int = 0, **fields) -> StoredModel:
-    return StoredModel(build("clc", LABELS, ENCODER, SIZES, seed), ENCODER, LABELS, **fields)
+def stored(seed: int = 0, **fields) -> TrainedModel:
+    return TrainedModel(build("clc", LABELS, ENCODER, SIZES, seed), ENCODER, LABELS, **fields)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_model_survives_a_file_bit_for_bit_with_labels_and_encoder(path):
 
 def test_frozen_words_stay_frozen_and_a_loaded_model_trains_on(path):
     model = build("clc", LABELS, ENCODER, SIZES | {"freeze_words": True})
-    save(path, StoredModel(model, ENCODER, LABELS))
+    save(path, TrainedModel(model, ENCODER, LABELS))
     again = load(path).model
     trainable = [name for name, values in again.named_parameters() if values.requires_grad]
     assert "words.weight" not in trainable
@@ -70,7 +70,7 @@ def test_frozen_words_stay_frozen_and_a_loaded_model_trains_on(path):
 
 def test_an_oracles_vocabulary_stays_one(path):
     encoder = WordEncoder(("to",), "oracle")
-    save(path, StoredModel(build("clc", LABELS, encoder, SIZES), encoder, LABELS))
+    save(path, TrainedModel(build("clc", LABELS, encoder, SIZES), encoder, LABELS))
     assert load(path).encoder.provenance == "oracle"
 
 

@@ -12,7 +12,7 @@ from tacit.public.masked import MaskedModel
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
-from tacit.tasks.nlu.model_files import StoredModel, load, save, to_bytes
+from tacit.tasks.nlu.model_files import TrainedModel, load, save, to_bytes
 from tacit.tasks.nlu.pieces import PieceEncoder
 from tacit.tasks.nlu.registry import build
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
@@ -112,7 +112,7 @@ def test_a_model_survives_a_file_with_its_pieces(tmp_path):
     labels = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
     model = build("bert", labels, ENCODER, SIZES, seed=3)
     path = tmp_path / "model.safetensors"
-    save(path, StoredModel(model, ENCODER, labels))
+    save(path, TrainedModel(model, ENCODER, labels))
     again = load(path)
     assert again.encoder == ENCODER
     assert again.model.config == model.config

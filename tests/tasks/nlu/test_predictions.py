@@ -10,7 +10,7 @@ import torch
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.metrics import Prediction, compare, total
-from tacit.tasks.nlu.predictions import evaluate, predict, scored
+from tacit.tasks.nlu.predictions import evaluate, predict, score
 from tests.tasks.nlu.small_models import small_data, small_parts, trained
 
 
@@ -55,7 +55,7 @@ def test_intents_that_the_model_does_not_know_count_as_errors(parts):
 def test_scores_are_the_definitions_one_utterance_at_a_time(parts):
     model, encoder, labels, data = parts
     utterances = [each for each in data.test if labels.knows(each)][:12]
-    found = scored(model, encoder, labels, utterances, batch_size=5)
+    found = score(model, encoder, labels, utterances, batch_size=5)
     losses = encode(encoder, labels, utterances)
     model.eval()
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_likelihoods_of_all_labels_of_a_word_add_up_to_1(parts):
         for intent in labels.intents
         for tag in labels.tags
     ]
-    found = np.exp(scored(model, encoder, labels, every, 512).log_likelihood)
+    found = np.exp(score(model, encoder, labels, every, 512).log_likelihood)
     assert found.sum() == pytest.approx(1, abs=1e-4)
 
 
@@ -90,7 +90,7 @@ def test_an_unknown_label_has_no_likelihood_and_all_else(parts):
     known = next(each for each in data.test if labels.knows(each))
     intent = Utterance(known.tokens, known.tags, "unheard of")
     tag = Utterance(known.tokens, ("B-unheard_of",) * len(known.tokens), known.intent)
-    found = scored(model, encoder, labels, [intent, known, tag])
+    found = score(model, encoder, labels, [intent, known, tag])
     assert found.known.tolist() == [False, True, False]
     assert math.isnan(found.log_likelihood[0])
     np.testing.assert_allclose(found.intents[0], found.intents[1], atol=1e-6)
@@ -100,11 +100,11 @@ def test_an_unknown_label_has_no_likelihood_and_all_else(parts):
 def test_the_model_is_left_as_it_was_and_dropout_is_off(parts):
     model, encoder, labels, data = parts
     model.train()
-    first = scored(model, encoder, labels, data.test[:9])
+    first = score(model, encoder, labels, data.test[:9])
     assert model.training
     assert not any(values.grad_fn for values in model.parameters())
     model.eval()
-    second = scored(model, encoder, labels, data.test[:9])
+    second = score(model, encoder, labels, data.test[:9])
     assert not model.training
     assert np.array_equal(first.log_likelihood, second.log_likelihood)
 
@@ -126,7 +126,7 @@ def test_tokens_alone_are_enough_to_predict(parts):
 def test_nothing_is_said_of_no_utterances(parts):
     model, encoder, labels, _ = parts
     assert predict(model, encoder, labels, []) == []
-    assert len(scored(model, encoder, labels, [])) == 0
+    assert len(score(model, encoder, labels, [])) == 0
 
 
 def test_labels_of_another_model_and_empty_batches_are_refused(parts):

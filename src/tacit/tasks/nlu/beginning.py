@@ -21,7 +21,7 @@ from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.initial_model import initial_model
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.model_files import TrainedModel
 from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import Beginning, Declared, Parent, State
@@ -40,7 +40,7 @@ def begin(experiment: NluExperiment, utterances: Utterances, key: RunKey) -> Beg
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, utterances)
     labels = Labels(experiment.data.intents, experiment.data.tags)
-    stored = StoredModel(
+    stored = TrainedModel(
         start.build(labels),
         start.encoder,
         labels,
@@ -93,7 +93,7 @@ class _FirstScaling:
 
     experiment: NluExperiment
     utterances: Utterances
-    stored: StoredModel
+    stored: TrainedModel
     key: RunKey
 
     def write(self, folder: Path) -> None:

@@ -30,10 +30,10 @@ class InitialModel:
 def initial_model(experiment: NluExperiment, data: NLUData) -> InitialModel:
     """What the experiment's `[model]` asks for; a mistake in it comes before any work."""
     chosen = experiment.model
-    return _bert(chosen) if chosen.name == "bert" else _clc(chosen, data)
+    return _initial_bert(chosen) if chosen.name == "bert" else _initial_clc(chosen, data)
 
 
-def _clc(chosen: ModelChoice, data: NLUData) -> InitialModel:
+def _initial_clc(chosen: ModelChoice, data: NLUData) -> InitialModel:
     if chosen.pretrained:
         raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
     if chosen.vocabulary == "oracle":
@@ -55,7 +55,7 @@ def _set_vectors(model: UnderstandingModel, encoder: WordEncoder, path: str) -> 
     model.set_word_vectors(read_word_vectors(path, encoder.words, model.config.word_size))
 
 
-def _bert(chosen: ModelChoice) -> InitialModel:
+def _initial_bert(chosen: ModelChoice) -> InitialModel:
     if chosen.vectors:
         raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
     require("transformers", extra="nlu", what="the model 'bert'")

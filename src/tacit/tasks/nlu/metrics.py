@@ -38,7 +38,7 @@ from typing import Any, Protocol
 from tacit.tasks.nlu.slots import overlapping, slots
 
 
-class Understood(Protocol):
+class Labelled(Protocol):
     """What there is to compare: an `Utterance`, or a `Prediction`."""
 
     @property
@@ -142,7 +142,7 @@ class NLUMetrics:
         return row
 
 
-def compare(reference: Understood, prediction: Understood) -> NLUMetrics:
+def compare(reference: Labelled, prediction: Labelled) -> NLUMetrics:
     """The metrics of one utterance."""
     if len(reference.tags) != len(prediction.tags):
         raise ValueError(
@@ -165,7 +165,7 @@ def compare(reference: Understood, prediction: Understood) -> NLUMetrics:
 
 
 def by_intent(
-    references: Iterable[Understood], predictions: Iterable[Understood]
+    references: Iterable[Labelled], predictions: Iterable[Labelled]
 ) -> dict[str, NLUMetrics]:
     """The metrics of the utterances of each reference intent, in order of the intents' names."""
     table: dict[str, NLUMetrics] = {}

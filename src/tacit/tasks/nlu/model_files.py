@@ -30,7 +30,7 @@ _KEY = "tacit-nlu"
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class TrainedModel:
     """All that is needed to ask a model about an utterance."""
 
     model: UnderstandingModel
@@ -39,7 +39,7 @@ class StoredModel:
     trained_on: tuple[str, ...] = ()  # identities of the sets of people's utterances
 
 
-def save(path: str | Path, stored: StoredModel) -> None:
+def save(path: str | Path, stored: TrainedModel) -> None:
     """Write the model, in the place of any that was there."""
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
@@ -51,7 +51,7 @@ def save(path: str | Path, stored: StoredModel) -> None:
     durable.write_whole(path, data)
 
 
-def to_bytes(stored: StoredModel) -> bytes:
+def to_bytes(stored: TrainedModel) -> bytes:
     """What `save` writes; `ValueError` if the weights are not finite numbers of float32."""
     tensors = {
         name: value.detach().contiguous() for name, value in stored.model.state_dict().items()
@@ -72,7 +72,7 @@ def to_bytes(stored: StoredModel) -> bytes:
     return safetensors.torch.save(tensors, {_KEY: json.dumps(content, sort_keys=True)})
 
 
-def load(path: str | Path) -> StoredModel:
+def load(path: str | Path) -> TrainedModel:
     """The model of a file, ready to be asked or trained on."""
     path = Path(path)
     if not path.is_file():
@@ -95,7 +95,7 @@ def load(path: str | Path) -> StoredModel:
     model = kind.model(config, 0)
     model.load_state_dict(tensors)
     trained_on = tuple(map(str, content.get("trained_on", ())))
-    return StoredModel(model.eval(), encoder, labels, trained_on)
+    return TrainedModel(model.eval(), encoder, labels, trained_on)
 
 
 def _content(path: Path, metadata: str | None) -> dict[str, Any]:

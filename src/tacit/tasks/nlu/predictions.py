@@ -22,7 +22,7 @@ from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Encoder, Integers, Labels, Prepared, Ragged
 from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, total
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.model_files import TrainedModel
 from tacit.tasks.nlu.scored import Scored
 from tacit.tasks.nlu.slots import slots
 
@@ -72,7 +72,7 @@ class Understood:
     slots: tuple[tuple[str, str], ...]
 
 
-def understand(stored: StoredModel, text: str) -> Understood:
+def understand(stored: TrainedModel, text: str) -> Understood:
     """What a model makes of an utterance, whose tokens are separated by spaces."""
     tokens = tuple(text.split())
     if not tokens:
@@ -95,7 +95,7 @@ def evaluate(
     return total(map(compare, utterances, answers))
 
 
-def scored(
+def score(
     model: UnderstandingModel,
     encoder: Encoder,
     labels: Labels,

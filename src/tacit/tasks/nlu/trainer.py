@@ -33,7 +33,7 @@ from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.model_files import TrainedModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.steps import AttemptStreams, Stepper
 from tacit.tasks.nlu.utterances import Utterances
@@ -47,7 +47,7 @@ class Job:
     """All that a worker process needs; `Ranks.send` sends it whole."""
 
     experiment: NluExperiment
-    stored: StoredModel
+    stored: TrainedModel
     optimizer: dict[str, NDArray[Any]]
     scaling: LayerScaling
     utterances: EncodedUtterances
@@ -189,7 +189,7 @@ class NluTrainer:
 
 def gradients_of(
     experiment: NluExperiment,
-    stored: StoredModel,
+    stored: TrainedModel,
     utterances: EncodedUtterances,
     units: Sequence[Indices] | None,
 ) -> UtteranceGradients:
