@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel
+from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
@@ -21,13 +23,12 @@ from tacit.tasks import AnyExperiment
 from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.beginning import own_factory
 from tacit.tasks.language.plans import layers_of, round_plans
-from tacit.tasks.nlu import model_files, scaling
+from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
-from tacit.tasks.nlu.model_files import TrainedModel
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
-from tacit.tasks.nlu.printed import as_printed
 from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -158,9 +159,9 @@ class NluRun(Run):
     experiment: NluExperiment
     not_for = "what was asked for is for language models"
 
-    def stored(self, epoch: int | None = None) -> TrainedModel:
+    def stored(self, epoch: int | None = None) -> NluModel:
         """The model after an epoch, by default the last, with its encoder and labels."""
-        return model_files.load(self.directory.checkpoints.read(epoch).model_file)
+        return NluModel.load(self.directory.checkpoints.read(epoch).model_file)
 
     def data(self) -> NLUData:
         """The utterances it was trained on, if they are still where they were."""
@@ -168,11 +169,10 @@ class NluRun(Run):
 
     def test_metrics(self) -> NLUMetrics:
         """Metrics on the utterances of test."""
-        stored = self.stored()
-        return evaluate(stored.model, stored.encoder, stored.labels, self.data().test)
+        return evaluate(self.stored(), self.data().test)
 
     def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper`; None for every other method."""
+        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
         training, noise = self.experiment.training, self.experiment.noise
         if training.method != "edp-sgd-paper":
             return None
@@ -183,7 +183,16 @@ class NluRun(Run):
             scaling.read(self.path),
             noise.noise_decay(),
         )
-        return as_printed(algorithm.figures(self.leg, self.ledger.header.delta))
+        figures = algorithm.figures(self.leg, self.ledger.header.delta)
+        return [
+            {
+                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
+                "shown": format_epsilon(figure.epsilon),
+                "delta": figure.delta,
+                "meaning": figure.meaning,
+            }
+            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
+        ]
 
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""
