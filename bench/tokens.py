@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.tokenizers.cache import TokenCache
-from tacit.tokenizers.public import PublicSource, from_public
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Kind
 
 KINDS: tuple[Kind, ...] = ("word", "bpe")
@@ -46,7 +46,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
-            tokenizer = from_public("chatterbot", kind, 5_000)
+            tokenizer = PublicSource("chatterbot").tokenizer(kind, 5_000)
             source = Borrowing(TOKENIZED, lines)
             words = sum(len(text.split()) for i in range(TOKENIZED) for text in source.texts(i))
             start = time.perf_counter()

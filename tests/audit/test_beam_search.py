@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.audit.extraction import search_beams
+from tacit.audit.extraction import _search_beams
 from tacit.models.registry import build
 from tests.audit.extraction_oracle import (
     CANARIES,
@@ -22,7 +22,7 @@ from tests.audit.extraction_oracle import (
 
 def searched(model, canaries, prefix_words=1, width=5):
     scorer = scorer_of(model)
-    return search_beams(scorer, [scorer.split(canary, prefix_words) for canary in canaries], width)
+    return _search_beams(scorer, [scorer.split(canary, prefix_words) for canary in canaries], width)
 
 
 @pytest.mark.parametrize(("kind", "is_peaked"), MODELS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.audit.extraction import CanaryResult, Extraction, search_beams
+from tacit.audit.extraction import CanaryResult, Extraction, _search_beams
 from tacit.audit.random_sampling import memorized_by_sampling
 from tacit.audit.suffix_rank import rank_among_all
 from tacit.models.base import LanguageModel, ModelConfig
@@ -52,7 +52,7 @@ def test_everything_about_each_canary_in_one_call(kind, is_peaked):
     )
     assert told == [1, 2, 3]
     assert [result.memorized_rs for result in results] == sampled
-    beams = search_beams(scorer, [scorer.split(canary, 1) for canary in CANARIES], 5)
+    beams = _search_beams(scorer, [scorer.split(canary, 1) for canary in CANARIES], 5)
     for result, split, beam in zip(results, splits, beams, strict=True):
         assert result.beam == beam.continuations
         assert result.memorized_bs == (result.tokens[1:] in beam.continuations)

@@ -24,11 +24,11 @@ from tacit.audit.roc import tpr_at
 from tacit.audit.users import (
     Reference,
     UserScores,
+    _split_test_users,
     check_roles,
     gather,
     reference_model,
     score_users,
-    split_test_users,
     user_texts,
 )
 from tacit.corpus.hashing import role_draw
@@ -327,20 +327,20 @@ def test_a_reference_starts_from_the_given_weights_and_leaves_them_alone(start):
 @pytest.mark.parametrize("references", [1, 2, 3])
 def test_test_users_are_halved_by_a_hash_and_nobody_moves_anybody(references):
     ids = [f"{index:032x}" for index in range(2000)]
-    groups, non_members = split_test_users(ids, references)
+    groups, non_members = _split_test_users(ids, references)
     everyone = sorted([*non_members, *(i for group in groups for i in group)])
     assert everyone == list(range(2000))
     assert abs(len(non_members) - 1000) < 100  # 4.5 standard deviations
     for group in groups:
         assert abs(len(group) - 1000 / references) < 100
-    _, fewer = split_test_users(ids[:1000], references)
+    _, fewer = _split_test_users(ids[:1000], references)
     assert fewer == [i for i in non_members if i < 1000]
 
 
 def test_the_population_is_drawn_from_both_sides_of_the_split():
     """One hash for both purposes would leave no population among the non-members."""
     ids = [f"{index:032x}" for index in range(2000)]
-    _, outside = split_test_users(ids)
+    _, outside = _split_test_users(ids)
     share = np.mean([role_draw("population", ids[index]) < 0.25 for index in outside])
     assert 0.2 < share < 0.3
 
@@ -416,8 +416,8 @@ def run(members=(0, 3), others=(10, 60), references=None, **options):
         (lambda: Rmia(a=1.5), "a must be from 0 to 1"),
         (lambda: Rmia().scores(Evidence(TARGET, (ONE,))), "population"),
         (lambda: UserInference().scores(Evidence(TARGET)), "needs a reference model"),
-        (lambda: split_test_users(["a"]), "too few for 1 reference"),
-        (lambda: split_test_users(["a"], 0), "references"),
+        (lambda: _split_test_users(["a"]), "too few for 1 reference"),
+        (lambda: _split_test_users(["a"], 0), "references"),
         (lambda: reference_model(UNIFORM, {}, SETTINGS, bos=BOS), "no users to train"),
     ],
     ids=lambda value: None if callable(value) else value[:25],

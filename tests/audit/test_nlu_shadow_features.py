@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.audit.nlu_shadow import sorted_scores
+from tacit.audit.nlu_shadow import _sorted_scores
 from tacit.tasks.nlu.predictions import Scored
 from tests.tasks.nlu.attack_fakes import confident
 
@@ -39,7 +39,7 @@ def literal(shape: dict[str, int], intents: list[float], tokens: list[float]) ->
 @given(SHAPES, st.integers(0, 999), st.integers(2, 9))
 def test_they_are_those_written_out(shape, seed, intents):
     scored = confident(5, 1.0, np.random.default_rng(seed), intents)
-    found = sorted_scores(scored, **shape)
+    found = _sorted_scores(scored, **shape)
     assert found.shape == (5, sum(shape.values()) + 2)
     for row, one, tokens in zip(found, scored.intents, scored.tokens, strict=True):
         assert row == pytest.approx(literal(shape, one.tolist(), tokens.tolist()), rel=1e-9)
@@ -55,7 +55,7 @@ def test_names_and_places_of_intents_and_tokens_play_no_part(shape, seed):
         scored.log_likelihood,
     )
     np.testing.assert_allclose(
-        sorted_scores(mixed, **shape), sorted_scores(scored, **shape), rtol=1e-12
+        _sorted_scores(mixed, **shape), _sorted_scores(scored, **shape), rtol=1e-12
     )
 
 
@@ -70,7 +70,7 @@ def test_intents_without_probability_and_certain_tokens_add_nothing_to_the_lists
     )
     lists = [*range(8), *range(9, 23)]  # not the entropy, nor the mean at the end
     assert (
-        sorted_scores(more, **shape)[:, lists] == sorted_scores(scored, **shape)[:, lists]
+        _sorted_scores(more, **shape)[:, lists] == _sorted_scores(scored, **shape)[:, lists]
     ).all()
 
 
@@ -80,6 +80,6 @@ def test_no_probability_is_too_extreme():
         (np.array([0.0, 1.0]), np.array([1.0])),
         np.array([0.0, np.nan]),
     )
-    assert np.isfinite(sorted_scores(scored)).all()
+    assert np.isfinite(_sorted_scores(scored)).all()
     one_intent = Scored(np.ones((1, 1)), (np.array([0.5]),), np.array([0.0]))
-    assert np.isfinite(sorted_scores(one_intent)).all()
+    assert np.isfinite(_sorted_scores(one_intent)).all()

@@ -10,16 +10,15 @@ from scipy.stats import binomtest
 
 from tacit.audit.empirical_epsilon import (
     EmpiricalEpsilon,
-    control_p_value,
+    _control_p_value,
     empirical_epsilon,
-    from_cosines,
 )
 from tacit.audit.one_run import (
     Guesses,
+    _least_guesses,
     audit_one_run,
     ceiling,
     epsilon_lower_bound,
-    least_guesses,
     p_value,
     planned_guesses,
 )
@@ -31,8 +30,12 @@ from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import default_accountant
 from tacit.privacy.events import Composition
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, cosines
-from tacit.tasks.language.coins import simulated
+from tacit.tasks.language.canary_clients import (
+    CanaryClients,
+    WithCanaryClients,
+    cosines,
+    simulated_coins,
+)
 from tests.federated.tiny import ListedUsers
 
 
@@ -96,7 +99,7 @@ def test_the_bound_grows_with_right_guesses_only(guesses, share, more, delta, co
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99, 0.999])
 def test_one_guess_less_than_the_least_shows_nothing(confidence):
-    least = least_guesses(confidence)
+    least = _least_guesses(confidence)
     assert ceiling(least, least, 0.0, confidence) > 0
     assert ceiling(least, least - 1, 0.0, confidence) == 0
 
@@ -169,7 +172,7 @@ def test_planned_guesses_fit_the_canaries_and_beat_naive_ones(epsilon):
 
 def one_round(noise_multiplier, seed, plan_class=RoundPlan):
     """The real plan with 60 canary clients among 3 users of nothing: clients and release."""
-    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated(seed))
+    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated_coins(seed))
     plan = plan_class(
         population=63,
         sampler=PoissonSampler(1.0),
@@ -224,9 +227,15 @@ def test_the_bound_of_a_right_mechanism_stays_below_its_claim_in_20_runs_of_20(n
         assert found.lower_bound <= claimed(noise_multiplier, 1e-5)
 
 
+def audited(clients, change, guesses, **options):
+    """The empirical epsilon of a training with these clients that changed the model so."""
+    traces = cosines(clients, change)
+    return empirical_epsilon(traces, clients.included, clients.degrees, guesses, **options)
+
+
 def test_noise_that_is_far_too_small_is_caught_in_one_run():
     clients, average = one_round(20.0, 1, TooQuiet)
-    found = empirical_epsilon(clients, average, Guesses(20, 20), delta=1e-5, confidence=0.999)
+    found = audited(clients, average, Guesses(20, 20), delta=1e-5, confidence=0.999)
     assert found.lower_bound > claimed(20.0, 1e-5)
     assert found.estimate > claimed(20.0, 1e-5)
     assert "is refuted" in found.beside(claimed(20.0, 1e-5))
@@ -234,8 +243,8 @@ def test_noise_that_is_far_too_small_is_caught_in_one_run():
 
 def test_a_clip_that_is_left_out_shows_in_the_estimate_of_one_run():
     options = {"guesses": Guesses(20, 20), "delta": 1e-5}
-    right = empirical_epsilon(*one_round(2.0, 1), **options)
-    wrong = empirical_epsilon(*one_round(2.0, 1, Unclipped), **options)
+    right = audited(*one_round(2.0, 1), **options)
+    wrong = audited(*one_round(2.0, 1, Unclipped), **options)
     assert right.estimate < 2 * claimed(2.0, 1e-5)  # 30 canaries estimate it roughly
     assert wrong.estimate > 5 * claimed(2.0, 1e-5)
     assert wrong.correct > right.correct
@@ -244,7 +253,7 @@ def test_a_clip_that_is_left_out_shows_in_the_estimate_of_one_run():
 def test_both_auditors_report_on_the_same_cosines():
     rng = np.random.default_rng(4)
     included = rng.random(300) < 0.5
-    found = from_cosines(
+    found = empirical_epsilon(
         rng.normal(2.0 * included, 1) / 100, included, 10_000, Guesses(30, 30), delta=1e-6
     )
     assert found.estimate == pytest.approx(11, rel=0.15)
@@ -259,23 +268,23 @@ def test_cosines_that_are_not_what_they_should_be_come_with_a_warning():
     rng = np.random.default_rng(5)
     included = np.arange(300) % 2 == 0
     skewed = np.where(included, rng.exponential(3, 300), rng.normal(size=300)) / 100
-    found = from_cosines(skewed, included, 10_000, Guesses(30, 30), delta=1e-6)
+    found = empirical_epsilon(skewed, included, 10_000, Guesses(30, 30), delta=1e-6)
     assert [warning for warning in found.warnings if "not normally distributed" in warning]
     swapped = rng.normal(2.0 * ~included, 1) / 100
-    found = from_cosines(swapped, included, 10_000, Guesses(30, 30), delta=1e-6)
+    found = empirical_epsilon(swapped, included, 10_000, Guesses(30, 30), delta=1e-6)
     assert [warning for warning in found.warnings if "do not look left out" in warning]
     assert found.lower_bound == 0
 
 
 def test_the_control_has_its_level_and_finds_a_shift_and_a_spread():
     rng = np.random.default_rng(6)
-    found = np.array([control_p_value(rng.normal(0, 0.1, 120), 100) for _ in range(2000)])
+    found = np.array([_control_p_value(rng.normal(0, 0.1, 120), 100) for _ in range(2000)])
     assert np.mean(found < 0.05) < 0.06
     assert np.mean(found < 0.05) > 0.03
-    assert control_p_value(rng.normal(0.1, 0.1, 120), 100) < 1e-6
-    assert control_p_value(rng.normal(0, 0.15, 120), 100) < 1e-6
-    assert control_p_value(rng.normal(0, 0.05, 120), 100) < 1e-6
-    assert control_p_value(np.array([]), 100) == 1
+    assert _control_p_value(rng.normal(0.1, 0.1, 120), 100) < 1e-6
+    assert _control_p_value(rng.normal(0, 0.15, 120), 100) < 1e-6
+    assert _control_p_value(rng.normal(0, 0.05, 120), 100) < 1e-6
+    assert _control_p_value(np.array([]), 100) == 1
 
 
 FIGURES = EmpiricalEpsilon(4.0, 1.5, 0.95, 3.0, 1e-5, 300, 150, 60, 55, 0.4)
@@ -290,7 +299,7 @@ def test_the_figures_are_put_beside_the_claim_in_words(accounted, words):
 
 
 def test_too_few_for_an_estimate_still_have_a_bound():
-    found = from_cosines(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6)
+    found = empirical_epsilon(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6)
     assert found.estimate is None
     assert found.lower_bound >= 0
     assert "needs at least 8 canary clients" in found.warnings[0]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from tacit.audit.one_shot import (
-    epsilon_between_normals,
+    _epsilon_between_normals,
+    _log_hockey_stick,
+    _normality_p_value,
     estimate_one_shot,
-    log_hockey_stick,
-    normality_p_value,
 )
 from tacit.privacy.pld import gaussian_epsilon
 
@@ -36,7 +36,7 @@ def released_cosines(dimension, canaries, noise, rng):
 
 @pytest.mark.parametrize(("noise", "epsilon"), FIGURES)
 def test_a_normal_law_moved_by_one_over_z_has_the_published_epsilon(noise, epsilon):
-    assert epsilon_between_normals(1 / noise, 1.0, DELTA) == pytest.approx(epsilon, rel=0.003)
+    assert _epsilon_between_normals(1 / noise, 1.0, DELTA) == pytest.approx(epsilon, rel=0.003)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_spread_that_is_not_that_of_the_null_law_counts():
     found = estimate_one_shot(rng.normal(0.5, 1.3, 1000) / 1000, 10**6, DELTA)
     assert found.uses_fitted_deviation
     assert found.estimate == found.fitted_estimate
-    assert found.estimate > epsilon_between_normals(found.mean, 1.0, DELTA) + 1
+    assert found.estimate > _epsilon_between_normals(found.mean, 1.0, DELTA) + 1
     assert found.deviation == pytest.approx(1.3, rel=0.1)
 
 
@@ -123,42 +123,42 @@ def test_the_closed_form_is_the_integral(mean, deviation, epsilon):
 
     pieces = pairwise(np.linspace(-14, 14, 57))
     expected = sum(quad(excess, low, high, limit=200)[0] for low, high in pieces)
-    found = math.exp(log_hockey_stick(mean, deviation, epsilon))
+    found = math.exp(_log_hockey_stick(mean, deviation, epsilon))
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-9)
 
 
 @given(mean=st.floats(0.01, 8), delta=st.sampled_from([1e-9, 1e-5, 0.01]))
 def test_with_equal_deviations_it_is_the_gaussian_mechanism(mean, delta):
     expected = gaussian_epsilon(mean, delta)
-    assert epsilon_between_normals(mean, 1.0, delta) == pytest.approx(expected, abs=1e-7)
-    assert epsilon_between_normals(-mean, 1.0, delta) == pytest.approx(expected, abs=1e-7)
+    assert _epsilon_between_normals(mean, 1.0, delta) == pytest.approx(expected, abs=1e-7)
+    assert _epsilon_between_normals(-mean, 1.0, delta) == pytest.approx(expected, abs=1e-7)
 
 
 @settings(deadline=None)
 @given(mean=st.floats(-5, 5), deviation=st.floats(0.3, 3))
 def test_which_of_the_two_laws_is_the_null_makes_no_difference(mean, deviation):
-    forth = epsilon_between_normals(mean, deviation, DELTA)
-    back = epsilon_between_normals(-mean / deviation, 1 / deviation, DELTA)
+    forth = _epsilon_between_normals(mean, deviation, DELTA)
+    back = _epsilon_between_normals(-mean / deviation, 1 / deviation, DELTA)
     assert forth == pytest.approx(back, rel=1e-6, abs=1e-6)
 
 
 @given(mean=st.floats(0.1, 5), sign=st.sampled_from([-1, 1]))
 def test_deviations_that_are_all_but_equal_change_nothing(mean, sign):
-    expected = epsilon_between_normals(mean, 1.0, DELTA)
-    found = epsilon_between_normals(mean, 1.0 + sign * 1e-12, DELTA)
+    expected = _epsilon_between_normals(mean, 1.0, DELTA)
+    found = _epsilon_between_normals(mean, 1.0 + sign * 1e-12, DELTA)
     assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_equal_laws_cost_nothing_and_far_ones_a_lot():
-    assert epsilon_between_normals(0.0, 1.0, DELTA) == 0
-    assert epsilon_between_normals(1000.0, 1.0, DELTA) > 400_000
+    assert _epsilon_between_normals(0.0, 1.0, DELTA) == 0
+    assert _epsilon_between_normals(1000.0, 1.0, DELTA) > 400_000
 
 
 def test_the_normality_test_has_its_level_and_finds_what_is_not_normal():
     rng = np.random.default_rng(7)
 
     def p_value(values):
-        return normality_p_value((values - values.mean()) / values.std(ddof=1))
+        return _normality_p_value((values - values.mean()) / values.std(ddof=1))
 
     normal = np.array([p_value(rng.normal(size=150)) for _ in range(2000)])
     for level in (0.01, 0.05, 0.25, 0.5, 0.75):
@@ -198,4 +198,4 @@ def test_bad_input_is_refused(cosines, degrees, delta, message):
 @pytest.mark.parametrize(("mean", "deviation"), [(math.nan, 1.0), (0.0, 0.0), (0.0, math.inf)])
 def test_laws_that_are_none_are_refused(mean, deviation):
     with pytest.raises(ValueError, match="must be a finite number"):
-        epsilon_between_normals(mean, deviation, DELTA)
+        _epsilon_between_normals(mean, deviation, DELTA)

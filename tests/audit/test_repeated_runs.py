@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from tacit.audit.repeated_runs import audit_repeatedly, statistics, upper_limit
+from tacit.audit.repeated_runs import _statistics, audit_repeatedly
 from tacit.mechanisms.clipping import FlatClip, GeometricClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
 from tacit.mechanisms.noise import IndependentNoise
@@ -138,7 +138,7 @@ def test_a_bug_is_caught_where_cohorts_are_sampled(monkeypatch, bug):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_statistics_are_normal_around_nothing_and_around_the_number_of_rounds(rounds):
     """Within 4.5 standard errors, in mean and in spread, of the Gaussian mechanism's law."""
-    outs, ins = statistics(
+    outs, ins = _statistics(
         plan(noise=IndependentNoise(0.7)), RunKey.from_seed(3), 800, rounds, 5, 1
     )
     spread = 0.7 * math.sqrt(rounds)
@@ -149,10 +149,10 @@ def test_statistics_are_normal_around_nothing_and_around_the_number_of_rounds(ro
 
 
 def test_every_repetition_has_noise_of_its_own_and_a_key_repeats_them():
-    outs, ins = statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
+    outs, ins = _statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
     assert len(np.unique(np.r_[outs, ins])) == 200
-    again, _ = statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
-    other, _ = statistics(plan(), RunKey.from_seed(4), 200, 1, 4, 1)
+    again, _ = _statistics(plan(), RunKey.from_seed(3), 200, 1, 4, 1)
+    other, _ = _statistics(plan(), RunKey.from_seed(4), 200, 1, 4, 1)
     assert (again == outs).all()
     assert (other != outs).all()
 
@@ -169,7 +169,7 @@ def test_a_canary_adds_one_under_any_weighting_denominator_and_schedule():
         plan(**quiet, schedule=GeometricClip(0.5, 0.01)),
         plan(**quiet, clipper=PerLayerClip((0.3, 0.4)), layers=(2, 2)),
     ):
-        outs, ins = statistics(one_plan, RunKey.from_seed(1), 40, 2, 4, 1)
+        outs, ins = _statistics(one_plan, RunKey.from_seed(1), 40, 2, 4, 1)
         added = 2 * one_plan.clipper.norms[0] / one_plan.clipper.total_norm
         assert outs == pytest.approx(np.zeros(20), abs=0.01)
         assert ins == pytest.approx(np.full(20, added), abs=0.01)
@@ -212,12 +212,6 @@ def test_claims_with_more_room_than_one_canary_takes_are_not_contradicted(fields
     found = audit(plan(**fields), repetitions=600, confidence=0.95)
     assert found.lower_bound <= found.claimed_epsilon
     assert not found.contradicts_claim
-
-
-@pytest.mark.parametrize(("events", "trials"), [(0, 50), (7, 50), (50, 50), (49, 50)])
-def test_upper_limits_are_those_of_clopper_and_pearson(events, trials):
-    expected = binomtest(events, trials, alternative="less").proportion_ci(0.975).high
-    assert upper_limit(events, trials, 0.025) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

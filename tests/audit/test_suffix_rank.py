@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.audit import suffix_rank
-from tacit.audit.suffix_rank import Rank, Strata, rank_among_all
+from tacit.audit.suffix_rank import Rank, _Strata, rank_among_all
 from tests.audit.extraction_oracle import (
     CANARIES,
     CANDIDATES,
@@ -87,24 +87,24 @@ def test_budget_bounds_the_work_up_to_the_least_sample_of_each_stratum():
     model = model_of("lstm", False)
     for budget in (1, 50, 500):
         found = ranked(model, (39, 3), (18, 27, 8), budget=budget)
-        assert found.expanded <= 1 + budget + 2 * 8 * Strata.COUNT
+        assert found.expanded <= 1 + budget + 2 * 8 * _Strata.COUNT
 
 
 def test_strata_draw_every_entry_alike():
     """A stream of two strata; what is drawn stands for all, whether or not the pool was cut."""
     rng = np.random.default_rng(4)
     costs = np.concatenate([rng.uniform(0, 0.1, 3_000), rng.uniform(9, 12, 40_000)])
-    strata = Strata(10.0, 50, rng)
+    strata = _Strata(10.0, 50, rng)
     for block in costs.reshape(-1, 100, 10):
         strata.add(0, block)
     assert strata.total == (costs <= 10).sum()
-    drawn = strata.draw(100, np.ones(Strata.COUNT))
+    drawn = strata.draw(100, np.ones(_Strata.COUNT))
     assert drawn.weights.sum() == pytest.approx(strata.total)
     assert (drawn.costs <= 10).all()
 
 
 def test_strata_refuse_nothing_but_what_is_above_the_limit():
-    strata = Strata(1.0, 100, np.random.default_rng(0))
+    strata = _Strata(1.0, 100, np.random.default_rng(0))
     strata.add(0, np.array([[0.5, 1.0, 1.1], [np.inf, 0.0, 2.0]]))
     drawn = strata.everything()
     assert list(zip(drawn.rows.tolist(), drawn.words.tolist(), strict=True)) == [
@@ -123,7 +123,7 @@ def test_sample_that_dies_out_leaves_the_canary_alone():
 
 
 def test_no_entry_at_all_is_an_empty_sample():
-    strata = Strata(1.0, 5, np.random.default_rng(0))
+    strata = _Strata(1.0, 5, np.random.default_rng(0))
     strata.add(0, np.array([[2.0, 3.0]]))
     assert strata.total == 0
     assert len(strata.everything().rows) == 0
@@ -134,10 +134,10 @@ def test_pool_that_is_cut_draws_as_fairly(monkeypatch):
     monkeypatch.setattr(suffix_rank, "_POOL", 25)
     times = np.zeros(1_000)
     for seed in range(300):
-        strata = Strata(1.0, 20, np.random.default_rng(seed))
+        strata = _Strata(1.0, 20, np.random.default_rng(seed))
         for block in range(20):
             strata.add(block, np.full((1, 50), 0.5))
-        drawn = strata.draw(20, np.ones(Strata.COUNT))
+        drawn = strata.draw(20, np.ones(_Strata.COUNT))
         assert len(drawn.rows) == 20
         assert set(drawn.weights) == {50.0}
         times[drawn.rows * 50 + drawn.words] += 1

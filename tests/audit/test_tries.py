@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from tacit.audit.gate import Gate
 from tacit.audit.one_run import Guesses, epsilon_lower_bound
-from tacit.audit.tries import Tries, spent
+from tacit.audit.tries import Tries, _spent
 
 ALPHA = 0.05
 
@@ -23,7 +23,7 @@ def tries(tmp_path):
 
 @given(st.lists(st.floats(0.5, 0.999), min_size=1, max_size=30))
 def test_all_tries_together_err_less_often_than_was_asked_for(confidences):
-    used = [spent(asked, number) for number, asked in enumerate(confidences, start=1)]
+    used = [_spent(asked, number) for number, asked in enumerate(confidences, start=1)]
     assert all(one > asked for one, asked in zip(used, confidences, strict=True))
     assert sum(1 - one for one in used) < (1 - min(confidences)) * (1 + 1e-9)
 
@@ -52,7 +52,7 @@ def _false_alarms(confidence_of, trainings=3000, canaries=120, epsilon=0.7):
 
 def test_whoever_tries_eight_ways_refutes_the_truth_no_oftener_than_stated():
     """3,000 trainings: 5 standard deviations are 0.02; the same tries unspent are beyond that."""
-    assert _false_alarms(lambda number: spent(1 - ALPHA, number)) < ALPHA
+    assert _false_alarms(lambda number: _spent(1 - ALPHA, number)) < ALPHA
     assert _false_alarms(lambda number: 1 - ALPHA) > ALPHA + 0.02
 
 
@@ -145,6 +145,6 @@ def test_audits_at_the_same_time_are_as_many_tries(tmp_path):
 
 def test_a_confidence_that_is_spent_shows_nothing_more():
     with pytest.raises(ValueError, match="number must be a try that can still show something"):
-        spent(0.95, 60)
+        _spent(0.95, 60)
     with pytest.raises(ValueError, match="confidence must"):
-        spent(float("nan"), 1)
+        _spent(float("nan"), 1)

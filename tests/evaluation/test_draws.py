@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.decoder import Output, TiedHead
-from tacit.evaluation.draws import LOG2_E, Choice, draw, keep_first_choices
+from tacit.evaluation.decoder import Output, _TiedHead
+from tacit.evaluation.draws import LOG2_E, Choice, _draw, _keep_first_choices
 from tacit.evaluation.scores import top_k
 from tacit.models.layers import TiedEmbedding
 
@@ -23,7 +23,7 @@ def test_the_share_of_each_column_is_its_weight_to_a_millionth(columns, dtype):
     low, high = torch.zeros(columns, dtype=torch.float64), torch.ones(columns, dtype=torch.float64)
     for _ in range(60):
         middle = (low + high) / 2
-        beyond = draw(weights.expand(columns, -1), middle) > torch.arange(columns)
+        beyond = _draw(weights.expand(columns, -1), middle) > torch.arange(columns)
         low, high = torch.where(beyond, low, middle), torch.where(beyond, middle, high)
     shares = torch.diff(low, prepend=torch.zeros(1, dtype=torch.float64))
     exact = weights[0].double() / weights.double().sum()
@@ -38,7 +38,7 @@ def test_with_many_columns_the_middle_of_each_share_draws_its_column():
     likely = torch.nonzero(weights > 2e-6).squeeze(1)
     assert len(likely) > 8_000
     for some in likely.split(500):
-        assert torch.equal(draw(weights.expand(len(some), -1), middles[some]), some)
+        assert torch.equal(_draw(weights.expand(len(some), -1), middles[some]), some)
 
 
 @given(
@@ -49,7 +49,7 @@ def test_with_many_columns_the_middle_of_each_share_draws_its_column():
 )
 def test_what_has_no_weight_is_never_drawn(weights, uniform):
     row = torch.tensor([weights], dtype=torch.float32)
-    drawn = int(draw(row, torch.tensor([uniform], dtype=torch.float64)))
+    drawn = int(_draw(row, torch.tensor([uniform], dtype=torch.float64)))
     assert 0 <= drawn < len(weights)
     assert row[0, drawn] > 0
 
@@ -63,7 +63,7 @@ def test_the_first_choices_are_those_of_the_ranking_ties_included(row, k):
     # A second row without ties, since rows with and without are treated apart.
     logits = torch.tensor([row, [float(-token) for token in range(len(row))]])
     cut = logits.clone()
-    keep_first_choices(cut, k)
+    _keep_first_choices(cut, k)
     kept = torch.zeros_like(logits, dtype=torch.bool).scatter(1, top_k(logits, k), True)
     assert torch.equal(cut, logits.masked_fill(~kept, -math.inf))
 
@@ -84,7 +84,7 @@ def tied(words=4_321, size=16, rows=40, *, length=1.0, bias=True):
 def test_powers_are_those_of_the_logits_to_a_millionth(scale, bias):
     embedding, vectors = tied(bias=bias)
     with torch.no_grad():
-        output = Output(vectors, TiedHead(embedding))
+        output = Output(vectors, _TiedHead(embedding))
         exact = embedding.double().score(vectors.double())
         embedding.float()
         torch.testing.assert_close(output.logits().double(), exact, rtol=0, atol=3e-6)
@@ -99,7 +99,7 @@ def test_powers_are_those_of_the_logits_to_a_millionth(scale, bias):
 def test_no_logit_is_beyond_the_bound_and_powers_beyond_floats_are_refused(bias):
     embedding, vectors = tied(bias=bias)
     with torch.no_grad():
-        head = TiedHead(embedding)
+        head = _TiedHead(embedding)
         largest = embedding.score(vectors).abs().max()
         bound = head.bound(vectors)
         assert largest < bound < 3 * largest
@@ -121,7 +121,7 @@ def test_both_ways_through_a_model_draw_the_same(length, temperature, k):
     uniform = torch.rand(40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     choice = Choice(torch.tensor([0, 7]), temperature, k)
     with torch.no_grad():
-        output = Output(vectors, TiedHead(embedding))
+        output = Output(vectors, _TiedHead(embedding))
         assert (output.powers(LOG2_E / temperature) is None) == (length > 1)
         fast = choice(output, uniform)
         plain = choice(Output(embedding.score(vectors)), uniform)
@@ -139,7 +139,7 @@ def test_what_is_banned_is_not_taken_though_it_has_all_the_weight(temperature):
     embedding, vectors = tied(words=9, bias=True)
     with torch.no_grad():
         embedding.output_bias[:] = torch.tensor([20.0, 20.0, *[-20.0] * 7])
-        output = Output(vectors, TiedHead(embedding))
+        output = Output(vectors, _TiedHead(embedding))
         for uniform in (0.0, 0.5, 1 - 2**-53):
             row = torch.full((40,), uniform, dtype=torch.float64)
             assert Choice(torch.tensor([0, 1]), temperature)(output, row).min() > 1

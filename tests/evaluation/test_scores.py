@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tacit.evaluation import scores as ranking
-from tacit.evaluation.scores import log_probs_and_ranks, top_k
+from tacit.evaluation.scores import _log_probs_and_ranks, top_k
 from tests.oracles import scoring
 
 # Few distinct values, so that ties are common.
@@ -23,7 +23,7 @@ TIED_LOGITS = st.tuples(st.integers(1, 6), st.integers(1, 12)).flatmap(
 def test_rank_and_log_probability_equal_a_full_sort(logits, data):
     rows, size = logits.shape
     targets = data.draw(st.lists(st.integers(0, size - 1), min_size=rows, max_size=rows))
-    log_probs, ranks = log_probs_and_ranks(torch.from_numpy(logits), torch.tensor(targets))
+    log_probs, ranks = _log_probs_and_ranks(torch.from_numpy(logits), torch.tensor(targets))
     for row, target in enumerate(targets):
         assert ranks[row] == scoring.order(logits[row].tolist()).index(target)
         expected = scoring.log_softmax(logits[row].tolist())[target]
@@ -45,8 +45,8 @@ def test_one_row_for_many_targets_scores_like_many_rows(logits, count, sorts, da
     )
     repeated, copied = row.expand(count, -1), row.repeat(count, 1)
     with mock.patch.object(ranking, "SORTING_PAYS", 0 if sorts else 100):
-        found = log_probs_and_ranks(repeated, targets)
-    for some, other in zip(found, log_probs_and_ranks(copied, targets), strict=True):
+        found = _log_probs_and_ranks(repeated, targets)
+    for some, other in zip(found, _log_probs_and_ranks(copied, targets), strict=True):
         assert torch.equal(some, other)
     assert torch.equal(top_k(repeated, 3), top_k(copied, 3))
 
@@ -54,22 +54,22 @@ def test_one_row_for_many_targets_scores_like_many_rows(logits, count, sorts, da
 def test_scratch_memory_does_not_change_the_result():
     logits, targets = torch.randn(5, 9), torch.tensor([0, 3, 8, 8, 1])
     scratch = torch.full_like(logits, torch.nan)
-    plain = log_probs_and_ranks(logits, targets)
-    for some, other in zip(plain, log_probs_and_ranks(logits, targets, scratch), strict=True):
+    plain = _log_probs_and_ranks(logits, targets)
+    for some, other in zip(plain, _log_probs_and_ranks(logits, targets, scratch), strict=True):
         assert torch.equal(some, other)
 
 
 def test_a_row_with_nan_predicts_nothing():
     logits = torch.tensor([[0.0, torch.nan, 1.0], [0.0, 2.0, 1.0]])
     for given_logits in (logits, logits[:1].expand(2, -1)):
-        log_probs, ranks = log_probs_and_ranks(given_logits, torch.tensor([2, 1]))
+        log_probs, ranks = _log_probs_and_ranks(given_logits, torch.tensor([2, 1]))
         assert log_probs[0] == -math.inf
         assert ranks[0] == 2
-    assert log_probs_and_ranks(logits, torch.tensor([2, 1]))[1][1] == 0
+    assert _log_probs_and_ranks(logits, torch.tensor([2, 1]))[1][1] == 0
 
 
 def test_a_token_of_probability_zero_is_last():
     logits = torch.tensor([[0.0, -torch.inf, 1.0]])
-    log_probs, ranks = log_probs_and_ranks(logits, torch.tensor([1]))
+    log_probs, ranks = _log_probs_and_ranks(logits, torch.tensor([1]))
     assert log_probs.item() == -math.inf
     assert ranks.item() == 2

@@ -20,14 +20,13 @@ from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import (
     RENYI_ORDERS,
     PldAccountant,
-    RdpAccountant,
-    ZcdpAccountant,
+    accountant_named,
     rdp_curve,
 )
 from tacit.privacy.events import Adjacency, Composition, Gaussian, NonPrivate, PoissonGaussian
 
 DELTA = 5e-4  # the paper's
-PLD, RDP, ZCDP = PldAccountant(), RdpAccountant(), ZcdpAccountant()
+PLD, RDP, ZCDP = PldAccountant(), accountant_named("rdp"), accountant_named("zcdp")
 ONE_LAYER = LayerScaling.none((1,))
 
 

@@ -196,23 +196,15 @@ def test_the_sum_of_lapses_is_never_below_the_exact_profile():
 
 
 def test_a_budget_is_calibrated_around_a_lapse():
-    spent = Composition.of([Lapse(5e-6)])
-    z = noise_for_epsilon(
-        Gaussian, rounds=1, delta=1e-5, target_epsilon=2.0, accountant=PldAccountant(), spent=spent
-    )
-    plain = noise_for_epsilon(
-        Gaussian, rounds=1, delta=5e-6, target_epsilon=2.0, accountant=PldAccountant()
-    )
-    assert z == pytest.approx(plain, rel=1e-6)
+    lapse, settings = Lapse(5e-6), {"target_epsilon": 2.0, "accountant": PldAccountant()}
+
+    def both(z: float) -> Composition:
+        return Composition.of([lapse, Gaussian(z)])
+
+    plain = noise_for_epsilon(lambda z: Composition.of([Gaussian(z)]), delta=5e-6, **settings)
+    assert noise_for_epsilon(both, delta=1e-5, **settings) == pytest.approx(plain, rel=1e-6)
     with pytest.raises(ValueError, match="out of reach"):
-        noise_for_epsilon(
-            Gaussian,
-            rounds=1,
-            delta=5e-6,
-            target_epsilon=2.0,
-            accountant=PldAccountant(),
-            spent=spent,
-        )
+        noise_for_epsilon(both, delta=5e-6, **settings)
 
 
 # Limits.

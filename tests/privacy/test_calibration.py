@@ -26,8 +26,7 @@ def test_noise_reaches_the_target_and_never_overshoots(name, q, rounds, delta, t
         return accountant.epsilon(Composition.of([(PoissonGaussian(q, z), rounds)]), delta)
 
     z = calibration.noise_for_epsilon(
-        lambda z: PoissonGaussian(q, z),
-        rounds=rounds,
+        lambda z: Composition.of([(PoissonGaussian(q, z), rounds)]),
         delta=delta,
         target_epsilon=target,
         accountant=accountant,
@@ -49,21 +48,23 @@ def test_one_round_more_than_allowed_overshoots(name, q, z, delta, target):
 
 
 def test_what_was_spent_before_counts():
-    accountant, event = accountant_named("pld"), PoissonGaussian(0.01, 1.0)
+    accountant = accountant_named("pld")
     spent = Composition.of([(PoissonGaussian(0.02, 0.9), 100)])
     settings = {"delta": 1e-6, "target_epsilon": 3.0, "accountant": accountant}
-    fresh = calibration.rounds_for_epsilon(event, **settings)
-    left = calibration.rounds_for_epsilon(event, spent=spent, **settings)
-    assert 0 < left < fresh
-    assert accountant.epsilon(spent.then(event, left), 1e-6) <= 3.0
-    assert accountant.epsilon(spent.then(event, left + 1), 1e-6) > 3.0
+
+    def rounds_at(z: float) -> Composition:
+        return Composition.of([(PoissonGaussian(0.01, z), 100)])
+
+    fresh = calibration.noise_for_epsilon(rounds_at, **settings)
+    after = calibration.noise_for_epsilon(lambda z: spent.followed_by(rounds_at(z)), **settings)
+    assert after > fresh
+    assert 0.995 * 3 <= accountant.epsilon(spent.followed_by(rounds_at(after)), 1e-6) <= 3
 
 
 def test_fixed_size_noise_is_calibrated_by_rdp():
     rdp = accountant_named("rdp")
     z = calibration.noise_for_epsilon(
-        lambda z: FixedSizeGaussian(10_000, 100, z / 2),
-        rounds=200,
+        lambda z: Composition.of([(FixedSizeGaussian(10_000, 100, z / 2), 200)]),
         delta=1e-6,
         target_epsilon=4.0,
         accountant=rdp,
@@ -75,8 +76,7 @@ def test_fixed_size_noise_is_calibrated_by_rdp():
 def test_a_target_below_the_floor_of_moments_is_refused_and_says_so():
     with pytest.raises(ValueError, match=r"out of reach of the moments accountant.*use the pld"):
         calibration.noise_for_epsilon(
-            lambda z: PoissonGaussian(0.001, z),
-            rounds=10,
+            lambda z: Composition.of([(PoissonGaussian(0.001, z), 10)]),
             delta=1e-9,
             target_epsilon=0.1,
             accountant=accountant_named("moments"),

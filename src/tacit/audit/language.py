@@ -33,8 +33,10 @@ from tacit.privacy import checks, durable
 from tacit.public.steps import Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import assembly, coins
+from tacit.tasks.language import assembly
+from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
+from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -102,7 +104,12 @@ class Findings:
 
 
 def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell | None = None) -> Findings:
-    """Audit everything that fits the run; `ValueError` if there is nothing to look for."""
+    """Audit everything that fits the run; `ValueError` if there is nothing to look for.
+
+    Canaries and canary clients are looked for if the run has any, phrases and members if the
+    settings ask for it.  Looking at canary clients is a try that is recorded first
+    (`tacit.audit.tries`); nothing else is written: see `save`.
+    """
     planned = run.experiment.audit
     _parsed(settings.phrases, run.tokenizer)  # a mistake in them is found before any work
     if planned.canary_clients is not None and run.round == run.first_leg:
@@ -177,7 +184,9 @@ def audit_canaries(
 ) -> dict[str, Any]:
     """What was planted and what came out, canary by canary, and how many controls did.
 
-    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.
+    Controls are phrases that were never planted; a method that "finds" some of them is no evidence.
+    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.  The
+    result is the public part of audit.json: canaries are made up, so nothing in it is secret.
     """
     rng = np.random.default_rng(settings.seed)
     tokens = [one.canary.tokens for one in planted]
@@ -188,15 +197,7 @@ def audit_canaries(
     results = extract(tokens, "looking for canaries")
     controls = None
     if settings.controls:
-        drawn = draw_phrases(
-            settings.controls,
-            len(tokens[0]),
-            tokenizer,
-            settings.seed,
-            frequencies,
-            purpose="controls",
-        )
-        drawn = [phrase for phrase in drawn if phrase not in set(tokens)]
+        drawn = draw_controls(settings.controls, tokens, tokenizer, settings.seed, frequencies)
         others = extract(drawn, "looking for controls, which were never planted")
         controls = {"count": len(others)} | _counts(others)
     return {
@@ -209,6 +210,23 @@ def audit_canaries(
             one.as_row() | _result_row(result) for one, result in zip(planted, results, strict=True)
         ],
     }
+
+
+def draw_controls(
+    count: int,
+    canaries: Sequence[tuple[int, ...]],
+    tokenizer: Tokenizer,
+    seed: int,
+    frequencies: Frequencies | None = None,
+) -> list[tuple[int, ...]]:
+    """Phrases drawn like the canaries, none of which was planted: at most `count` of them.
+
+    A method that calls a control memorized would call anything memorized.
+    """
+    words = len(canaries[0])
+    drawn = draw_phrases(count, words, tokenizer, seed, frequencies, purpose="controls")
+    planted = set(canaries)
+    return [phrase for phrase in drawn if phrase not in planted]
 
 
 def _was_planted(run: LanguageRun) -> bool:
@@ -308,8 +326,12 @@ def _result_row(result: CanaryResult) -> dict[str, Any]:
 
 
 def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
-    """The canary clients' trace in what the whole training changed, as one more try at this run."""
-    key = coins.of_run(run.path, run.ledger)
+    """The canary clients' trace in what the whole training changed, as one more try at this run.
+
+    The order matters: the number of guesses follows from the claim; the try is recorded and synced;
+    only then are the coins held against the model; and the bound is recorded before it is returned.
+    """
+    key = coins.coins_of_run(run.path, run.ledger)
     clients = assembly.canary_clients(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
@@ -336,13 +358,18 @@ def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell)
             f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
         )
     own = tries.begin(looked_at, settings.confidence)  # synced before anything is looked at
-    shown = empirical_epsilon(
+    traces = cosines(
         clients,
         last - first,
+        lambda done: tell("looking for canary clients", done, clients.count),
+    )
+    shown = empirical_epsilon(
+        traces,
+        clients.included,
+        clients.degrees,
         guesses,
         delta=claimed.delta,
         confidence=own.confidence,
-        progress=lambda done: tell("looking for canary clients", done, clients.count),
     )
     tries.finish(own, shown.lower_bound)  # before anybody sees it
     highest = tries.highest()
@@ -378,7 +405,10 @@ def _digest(weights: NDArray[Any]) -> str:
 
 
 def _audit_membership(run: LanguageRun, settings: AuditSettings, tell: Tell) -> MembershipResult:
-    """Training users are members, test users strangers, of whom half may train the references."""
+    """Attack training users as members, against test users as strangers.
+
+    With references, half of the test users train them and the other half are the strangers.
+    """
     if settings.references and run.first_leg:
         raise ValueError(
             f"{run.path} is a branch, and began with a model that had met its users, so reference"

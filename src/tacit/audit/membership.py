@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -72,14 +72,18 @@ class Attack(Protocol):
     needs_population: ClassVar[bool]
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Under which results state it."""
+        ...
 
-    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats: ...
+    def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
+        """One score for each user that the evidence is about, in its order."""
+        ...
 
 
 @dataclass(frozen=True)
 class UserInference:
-    """The mean log-ratio to the references, over a user's texts."""
+    """User inference: the mean log-ratio to the references, over a user's texts."""
 
     name: ClassVar[str] = "user_inference"
     needs_references: ClassVar[bool] = True
@@ -93,7 +97,7 @@ class UserInference:
 
 @dataclass(frozen=True)
 class LossAttack:
-    """Minus the mean loss per token."""
+    """The loss attack: minus the mean loss per token."""
 
     name: ClassVar[str] = "loss"
     needs_references: ClassVar[bool] = False
@@ -106,7 +110,11 @@ class LossAttack:
 
 @dataclass(frozen=True)
 class Rmia:
-    """The share of the population that a user's ratio beats by the factor gamma."""
+    """RMIA: the share of the population that a user's ratio beats by the factor gamma.
+
+    `a` is that of the offline form of p(x), and `per_token` takes geometric means per token; see
+    the module.
+    """
 
     needs_references: ClassVar[bool] = True
     needs_population: ClassVar[bool] = True
@@ -121,6 +129,7 @@ class Rmia:
 
     @property
     def name(self) -> str:
+        """rmia, or rmia_per_token."""
         return "rmia_per_token" if self.per_token else "rmia"
 
     def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
@@ -222,15 +231,8 @@ class MembershipResult:
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {
-            "internal": True,
-            "texts": self.texts,
-            "members": self.members,
-            "non_members": self.non_members,
-            "references": self.references,
-            "confidence": self.confidence,
-            "attacks": [result.as_row() for result in self.attacks],
-        }
+        own = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"internal": True} | own | {"attacks": [each.as_row() for each in self.attacks]}
 
 
 def attack_users(

@@ -177,18 +177,11 @@ def _a(scorers: Sequence[Scorer], roles: AttackRoles) -> float:
     return choose_a(trained, outside)
 
 
-def choose_a(
-    trained: Sequence[Sequence[Scored]],
-    outside: Sequence[Scored],
-    *,
-    gamma: float = 1.0,
-    grid: Sequence[float] = A_GRID,
-    seed: int = 0,
-) -> float:
+def choose_a(trained: Sequence[Sequence[Scored]], outside: Sequence[Scored]) -> float:
     """RMIA's a: that with the largest mean AUC when each reference is attacked by the others.
 
     The target plays no part in it, or the figure would be that of an attack fitted to its own test.
-    Of equals, the first of the grid is taken.  `trained[r][s]` is what reference s says of the
+    Of equals, the largest is taken.  `trained[r][s]` is what reference s says of the
     utterances that reference r was trained on, and no other was; `outside[s]` is what it says of
     utterances that none was trained on.
     """
@@ -198,25 +191,25 @@ def choose_a(
             f"a needs at least 2 references to be chosen, each scoring what every one was trained"
             f" on, got {count} references and {[len(each) for each in trained]}: give a instead"
         )
-    cases = [_case(index, trained[index], outside, seed) for index in range(count)]
+    cases = [_case(index, trained[index], outside) for index in range(count)]
 
     def mean_auc(a: float) -> float:
-        attack = Rmia(gamma, a)
+        attack = Rmia(a=a)
         areas = [
             auc(attack.scores(inside, population), attack.scores(others, population)).value
             for inside, others, population in cases
         ]
         return float(np.mean(areas))
 
-    return max(grid, key=mean_auc)  # the first of equals
+    return max(A_GRID, key=mean_auc)  # the first of equals
 
 
 def _case(
-    target: int, trained: Sequence[Scored], outside: Sequence[Scored], seed: int
+    target: int, trained: Sequence[Scored], outside: Sequence[Scored]
 ) -> tuple[Evidence, Evidence, Evidence]:
     """Members, non-members and population, with one reference as the target."""
     inside, others = (_known(target, each) for each in (trained, outside))
-    order = np.random.default_rng(seed).permutation(len(others.target.users))
+    order = np.random.default_rng(0).permutation(len(others.target.users))
     is_population = np.zeros(len(order), dtype=bool)
     is_population[order[::2]] = True
     if not len(inside.target.users) or is_population.all():

@@ -297,6 +297,7 @@ def attack_utterances(
 
 
 def _shadow(shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
+    """The shadow attack, standardised by the shadows and by the target's own utterances."""
     trained = ShadowAttack.train(shadows)
     rescaled = trained.rescaled(*(side.target for side in sides))
     return [
@@ -306,6 +307,7 @@ def _shadow(shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
 
 
 def _loss(sides: Sides) -> _Method:
+    """The loss attack, without utterances whose labels the target does not know."""
     unknown = (~sides[0].target.known, ~sides[1].target.known)
     return _Method(LOSS, lambda asked: asked.target.log_likelihood, {"unknown_labels": unknown})
 
@@ -372,6 +374,7 @@ def _figure(
     excluded: Mapping[str, tuple[int, int]],
     confidence: float,
 ) -> AttackFigure:
+    """Measure one attack on the utterances that were chosen, with their units."""
     inside, outside = (method.scores(side) for side in asked)
     units = [np.array([unit(each) for each in side.utterances]) for side in asked]
     result = measure(

@@ -75,7 +75,7 @@ class Shadow:
                 )
 
 
-def sorted_scores(scored: Scored, *, intents: int = 3, least: int = 5, most: int = 2) -> Floats:
+def _sorted_scores(scored: Scored, *, intents: int = 3, least: int = 5, most: int = 2) -> Floats:
     """[n, features]: what the classifier sees; a row is a function of its utterance alone.
 
     In order: the likeliest `intents`, the entropy of all, the `least` and the `most` sure tokens,
@@ -174,17 +174,17 @@ class ShadowAttack:
 
     def scores(self, scored: Scored) -> Floats:
         """[n]: higher for likelier members; that of an utterance depends on it alone."""
-        return self.classifier.scores(sorted_scores(scored))
+        return self.classifier.scores(_sorted_scores(scored))
 
     def rescaled(self, *pool: Scored) -> ShadowAttack:
         """The same, standardised by utterances of the target, members or not."""
-        mean, scale = _standardisation(np.concatenate([sorted_scores(each) for each in pool]))
+        mean, scale = _standardisation(np.concatenate([_sorted_scores(each) for each in pool]))
         return ShadowAttack(replace(self.classifier, mean=mean, scale=scale))
 
 
 def _balanced(shadow: Shadow) -> tuple[Floats, Floats]:
     """Features of as many members as non-members, drawn from a stream of their own."""
-    sides = [sorted_scores(side) for side in (shadow.members, shadow.non_members)]
+    sides = [_sorted_scores(side) for side in (shadow.members, shadow.non_members)]
     count = min(map(len, sides))
     stream = np.random.default_rng(0)
     # Sorted first, so that the order in which the utterances came plays no part.

@@ -39,7 +39,7 @@ from scipy.special import bdtrc, betaincinv, expit, logit, ndtr
 from tacit.privacy import checks
 from tacit.privacy.pld import gaussian_epsilon
 
-# The refuted epsilons are looked for on so many points, and their end between two of them.
+# The refuted epsilons are looked for on this many points, and their end between two of them.
 _POINTS = 64
 
 
@@ -58,7 +58,7 @@ class Guesses:
 
     @property
     def total(self) -> int:
-        """r."""
+        """r: all guesses."""
         return self.guessed_in + self.guessed_out
 
     def correct(self, scores: NDArray[Any], included: NDArray[np.bool_]) -> int:
@@ -112,14 +112,18 @@ def audit_one_run(
     if not most > 0:
         raise ValueError(
             f"{r} guesses show nothing at a confidence of {confidence:g}, even if all are right;"
-            f" at least {least_guesses(confidence)} are needed, and delta far below 1/{m}"
+            f" at least {_least_guesses(confidence)} are needed, and delta far below 1/{m}"
         )
     bound = epsilon_lower_bound(m, r, correct, delta, confidence)
     return OneRun(m, r, correct, bound, most, delta, confidence)
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """At most so often does an (epsilon, delta)-DP training let so many guesses be right."""
+    """Upper bound on P(at least `correct` right guesses) under (epsilon, delta)-DP.
+
+    Of `canaries` canary clients, `guesses` are guessed to be in or out: beta + 2 m delta alpha of
+    the module, at most 1.
+    """
     _check_counts(canaries, guesses, correct)
     checks.non_negative("epsilon", epsilon)
     if not 0 <= delta < 1:
@@ -136,7 +140,10 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 def epsilon_lower_bound(
     canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The end of the range of refuted epsilons that begins at 0; 0 if there is none."""
+    """The largest epsilon below which every one is refuted with this confidence; 0 if none is.
+
+    `correct` of `guesses` guesses about `canaries` canary clients were right.
+    """
     _check_counts(canaries, guesses, correct)
     level = 1 - checks.open_unit("confidence", confidence)
 
@@ -157,11 +164,11 @@ def epsilon_lower_bound(
 
 
 def ceiling(canaries: int, guesses: int, delta: float, confidence: float = 0.95) -> float:
-    """The bound if all guesses were right: the most that so many can show."""
+    """The bound if all guesses were right: the most that this number of guesses can show."""
     return epsilon_lower_bound(canaries, guesses, guesses, delta, confidence)
 
 
-def least_guesses(confidence: float) -> int:
+def _least_guesses(confidence: float) -> int:
     """Fewer guesses than this are all right by luck too often for the confidence."""
     level = 1 - checks.open_unit("confidence", confidence)
     return math.floor(math.log2(1 / level)) + 1

@@ -64,7 +64,11 @@ class OneShot:
 
 
 def estimate_one_shot(cosines: NDArray[Any], degrees: int, delta: float) -> OneShot:
-    """From the cosines of those canaries that took part; `degrees` is n."""
+    """The estimate from the cosines of those canaries that took part; `degrees` is n.
+
+    Raises `ValueError` for fewer than 8 cosines, for cosines that are equal, and for numbers that
+    are none.
+    """
     checks.whole("degrees", degrees, at_least=2)
     checks.open_unit("delta", delta)
     if cosines.ndim != 1 or len(cosines) < FEWEST:
@@ -80,8 +84,8 @@ def estimate_one_shot(cosines: NDArray[Any], degrees: int, delta: float) -> OneS
         raise ValueError("cosines must not all be equal: no normal law fits them")
     squares = (len(scaled) - 1) * deviation**2
     spread_p = 2 * min(chdtr(len(scaled) - 1, squares), chdtrc(len(scaled) - 1, squares))
-    fitted = epsilon_between_normals(mean, deviation, delta)
-    plain = epsilon_between_normals(mean, 1.0, delta)
+    fitted = _epsilon_between_normals(mean, deviation, delta)
+    plain = _epsilon_between_normals(mean, 1.0, delta)
     return OneShot(
         estimate=fitted if spread_p < _SAME_SPREAD else plain,
         fitted_estimate=fitted,
@@ -89,12 +93,12 @@ def estimate_one_shot(cosines: NDArray[Any], degrees: int, delta: float) -> OneS
         deviation=deviation,
         cosines=len(scaled),
         spread_p=float(min(spread_p, 1.0)),
-        normality_p=normality_p_value((scaled - mean) / deviation),
+        normality_p=_normality_p_value((scaled - mean) / deviation),
         delta=delta,
     )
 
 
-def epsilon_between_normals(mean: float, deviation: float, delta: float) -> float:
+def _epsilon_between_normals(mean: float, deviation: float, delta: float) -> float:
     """The least epsilon for which N(mean, deviation^2) and N(0, 1) are (epsilon, delta)-close."""
     checks.positive("deviation", deviation)
     checks.open_unit("delta", delta)
@@ -102,9 +106,9 @@ def epsilon_between_normals(mean: float, deviation: float, delta: float) -> floa
         raise ValueError(f"mean must be a finite number, got {mean}")
 
     def excess(epsilon: float) -> float:
-        one_way = log_hockey_stick(mean, deviation, epsilon)
+        one_way = _log_hockey_stick(mean, deviation, epsilon)
         # The other way round, in units in which the first is N(0, 1).
-        other_way = log_hockey_stick(-mean / deviation, 1 / deviation, epsilon)
+        other_way = _log_hockey_stick(-mean / deviation, 1 / deviation, epsilon)
         # brentq wants finite numbers; far below any delta all is alike.
         return max(one_way, other_way, -1e4) - math.log(delta)
 
@@ -116,7 +120,7 @@ def epsilon_between_normals(mean: float, deviation: float, delta: float) -> floa
     return float(brentq(excess, 0.0, high, xtol=1e-10))
 
 
-def log_hockey_stick(mean: float, deviation: float, epsilon: float) -> float:
+def _log_hockey_stick(mean: float, deviation: float, epsilon: float) -> float:
     """log of sup over sets of P(set) - e^epsilon Q(set), P = N(mean, deviation^2), Q = N(0, 1).
 
     The set is where log P/Q = a y^2 + b y + c + epsilon exceeds epsilon: outside of the roots of
@@ -149,8 +153,8 @@ def _log_mass(low: float, high: float, outside: bool) -> float:
     return upper + math.log(-math.expm1(lower - upper)) if lower < upper else -math.inf
 
 
-def normality_p_value(standardised: NDArray[np.float64]) -> float:
-    """Of Anderson and Darling's test, for values less their mean over their deviation.
+def _normality_p_value(standardised: NDArray[np.float64]) -> float:
+    """The p-value of Anderson and Darling's test, for values less their mean over their deviation.
 
     The p-value is the approximation of D'Agostino and Stephens 1986 (table 4.9) for a normal law
     with both parameters fitted.

@@ -70,6 +70,7 @@ class SuffixTree:
 
     @property
     def depth(self) -> int:
+        """How many words a suffix has."""
         return int(self.suffixes.shape[1])
 
     @cached_property

@@ -42,8 +42,9 @@ from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
+from scipy.special import ndtri
 
+from tacit.audit.roc import clopper_pearson
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import checks
 from tacit.privacy.accountants import Accountant, default_accountant
@@ -92,8 +93,11 @@ class _Rates:
 
     @classmethod
     def of(cls, wrong: tuple[int, int], outs: int, ins: int, confidence: float) -> _Rates:
-        level = (1 - confidence) / 2
-        return cls(upper_limit(wrong[0], outs, level), upper_limit(wrong[1], ins, level))
+        limits = [
+            clopper_pearson(errors, trials, confidence)[1]
+            for errors, trials in zip(wrong, (outs, ins), strict=True)
+        ]
+        return cls(*limits)
 
     @property
     def mu(self) -> float:
@@ -110,7 +114,7 @@ class _Rates:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What so many rounds of a plan are accounted for."""
+    """What some rounds of a plan are accounted for."""
 
     accountant: Accountant
     composition: Composition
@@ -158,14 +162,17 @@ def audit_repeatedly(
     confidence: float = 0.999,
     threshold: float | None = None,
 ) -> RepeatedRuns:
-    """Hold the plan, as it is implemented, against what it claims for so many rounds.
+    """Hold the plan, as it is implemented, against what it claims for `rounds` rounds at `delta`.
 
-    `bystanders` are users along other coordinates who take part in every repetition.
+    `key` decides all randomness of the repetitions, of which every second has the canary.
+    `dimension` is the length of an update, and `bystanders` are users along other coordinates who
+    take part in every repetition.  `threshold` is the statistic above which the auditor says "in";
+    by default it is half of the rounds for a Gaussian claim, and else chosen in a pilot.
     """
     checks.open_unit("confidence", confidence)
     checks.whole("repetitions", repetitions, at_least=FEWEST_REPETITIONS)
     claim = _Claim.of(plan, rounds, delta)
-    outs, ins = statistics(plan, key, repetitions, rounds, dimension, bystanders)
+    outs, ins = _statistics(plan, key, repetitions, rounds, dimension, bystanders)
     if threshold is None and claim.is_gaussian:
         threshold = rounds / 2
     if threshold is None:
@@ -178,7 +185,7 @@ def audit_repeatedly(
 def _judged(
     claim: _Claim, outs: Values, ins: Values, threshold: float, confidence: float
 ) -> RepeatedRuns:
-    """What these repetitions prove, with a threshold that they had no part in."""
+    """What these repetitions prove, with a threshold that was chosen without them."""
     wrong = _errors(outs, ins, threshold)
     rates = _Rates.of(wrong, len(outs), len(ins), confidence)
     bound = claim.bound(rates)
@@ -198,10 +205,10 @@ def _judged(
     )
 
 
-def statistics(
+def _statistics(
     plan: RoundPlan, key: RunKey, repetitions: int, rounds: int, dimension: int, bystanders: int
 ) -> tuple[Values, Values]:
-    """Of the repetitions without and with the canary, by turns."""
+    """The statistic of the repetitions without the canary, and of those with it."""
     checks.whole("bystanders", bystanders)
     if checks.whole("dimension", dimension, at_least=1) <= bystanders:
         raise ValueError(
@@ -214,11 +221,11 @@ def statistics(
     updates = np.zeros((bystanders + 1, dimension), np.float32)
     np.fill_diagonal(updates, LENGTH * plan.initial_clip_state().total_norm)
     canary_last = updates[::-1]  # so that a repetition without it has the others' numbers
-    found = [
+    drawn = [
         _statistic(plan, key, number, rounds, canary_last[: bystanders + number % 2])
         for number in range(repetitions)
     ]
-    return np.array(found[::2]), np.array(found[1::2])
+    return np.array(drawn[::2]), np.array(drawn[1::2])
 
 
 def _statistic(
@@ -243,20 +250,13 @@ def _stream(key: RunKey, number: int, round: int, purpose: str) -> Stream:
     return key.stream(branch=f"repetition {number}", round=round, attempt=0, purpose=purpose)
 
 
-def upper_limit(events: int, trials: int, level: float) -> float:
-    """Clopper and Pearson's: a larger probability would give so few events less often than this."""
-    if events == trials:
-        return 1.0
-    return float(betaincinv(events + 1, trials - events, 1 - level))
-
-
 def _errors(outs: Values, ins: Values, threshold: float) -> tuple[int, int]:
     """False positives and false negatives."""
     return int((outs > threshold).sum()), int((ins <= threshold).sum())
 
 
 def _best_threshold(claim: _Claim, outs: Values, ins: Values, confidence: float) -> float:
-    """Of a pilot: the one with the best bound, and of equal ones the one that separates best."""
+    """The threshold with the best bound in a pilot; of equal ones, that which separates best."""
 
     def worth(threshold: float) -> tuple[float, float]:
         rates = _Rates.of(_errors(outs, ins, threshold), len(outs), len(ins), confidence)

@@ -75,7 +75,7 @@ def rank_among_all(
 
 
 @dataclass(frozen=True)
-class Drawn:
+class _Drawn:
     """Entries of a stream of costs: where they are, what they cost, how many each stands for."""
 
     rows: IntArray
@@ -98,7 +98,7 @@ class Drawn:
         return float(np.sqrt(variance))
 
 
-class Strata:
+class _Strata:
     """A stratified sample of a stream of costs that is too long to be kept.
 
     Entries come in blocks; those with a cost above `limit` are left out.  The strata are equal
@@ -138,13 +138,13 @@ class Strata:
         if self._pool > _POOL:
             self._cut()
 
-    def everything(self) -> Drawn:
+    def everything(self) -> _Drawn:
         """All entries, in the order they came; each stands for itself."""
         assert self.total <= self.most
         _, strata, rows, words, costs = self._columns()
-        return Drawn(rows, words, costs, np.ones(len(rows)), strata, self.sizes)
+        return _Drawn(rows, words, costs, np.ones(len(rows)), strata, self.sizes)
 
-    def draw(self, count: int, spread: FloatArray) -> Drawn:
+    def draw(self, count: int, spread: FloatArray) -> _Drawn:
         """About `count` entries: from each stratum in proportion to its size times its spread."""
         shares = self.sizes * (spread + 1e-9)
         counts = np.ceil(count * shares / shares.sum()).astype(np.int64)
@@ -153,7 +153,7 @@ class Strata:
         chosen = _smallest(numbers, strata, counts)
         strata = strata[chosen]
         weights = (self.sizes / np.maximum(counts, 1))[strata]
-        return Drawn(rows[chosen], words[chosen], costs[chosen], weights, strata, self.sizes)
+        return _Drawn(rows[chosen], words[chosen], costs[chosen], weights, strata, self.sizes)
 
     def _columns(self) -> tuple[NDArray[Any], ...]:
         return tuple(np.concatenate(column) for column in zip(*self._kept, strict=True))
@@ -202,7 +202,7 @@ class _Ranking:
         self.limit = TIE + scorer.log_perplexity(split)
         self.first_costs = np.sort(scorer.all_costs(self.start.output)[0])
         self.expanded = 0
-        self.first_draw: Drawn | None = None
+        self.first_draw: _Drawn | None = None
         self.redrawn = False
 
     def result(self) -> Rank:
@@ -221,7 +221,7 @@ class _Ranking:
 
     def _next(self, level: _Level, levels_left: int) -> _Level:
         """All partial suffixes with one more word that are good enough, or a sample of them."""
-        strata = Strata(self.limit, max(self.left, 1), self.rng)
+        strata = _Strata(self.limit, max(self.left, 1), self.rng)
         for first in range(0, len(level.costs), ROWS):
             strata.add(first, self._totals(level, first))
         affordable = strata.total <= self.left
@@ -264,7 +264,7 @@ class _Ranking:
 
     def _guess(self, levels_left: int) -> FloatArray:
         """About how many ways there are to go on with some cost left; decides on n_h only."""
-        left = np.linspace(0, self.limit, Strata.COUNT + 1)[::-1]
+        left = np.linspace(0, self.limit, _Strata.COUNT + 1)[::-1]
         one_word = np.searchsorted(self.first_costs, left[:-1]).astype(np.float64)
         return one_word ** min(levels_left, 3)
 

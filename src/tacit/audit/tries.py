@@ -1,15 +1,16 @@
 """How often a run was audited, so that trying again makes no evidence.
 
-A bound that holds with a confidence of 95% is wrong once in twenty times, and whoever audits twenty
-times with other settings and shows the bound that suits has shown nothing.  Therefore every try is
+A bound that holds with a confidence of 95% is wrong once in twenty times, so auditing twenty times
+with other settings and showing the bound that suits shows nothing.  Therefore every try is
 written down and synced before anything is looked at, and the allowed error alpha = 1 - confidence
 is spent over the tries: the n-th distinct one may err with a probability of alpha / 2^n.
 
 Guarantee: if the tries' settings do not depend on the coins, all bounds of a run hold together with
 the least confidence that was asked for, however many there are, since alpha/2 + alpha/4 + ... <=
 alpha.  For tries that look at the same model this is so even if each is chosen by the results
-before it.  The guesses do not depend on the confidence (see `auditing`), so all of these bounds
-follow from one count of right guesses: if any of them errs, the one with the least confidence does.
+before it.  The guesses do not depend on the confidence (see `tacit.audit.language`), so all of
+these bounds follow from one count of right guesses: if any of them errs, the one with the least
+confidence does.
 
 An exact repetition is the same try and has the same result.
 
@@ -42,10 +43,10 @@ class Try:
 
     @property
     def confidence(self) -> float:
-        return spent(self.asked, self.number)
+        return _spent(self.asked, self.number)
 
 
-def spent(confidence: float, number: int) -> float:
+def _spent(confidence: float, number: int) -> float:
     """1 - (1 - confidence) / 2^number: what the try of this number must hold with."""
     checks.open_unit("confidence", confidence)
     checks.whole("number", number, at_least=1)
@@ -62,23 +63,23 @@ class Tries:
     """The tries of one run, in a file of its private folder that only ever grows."""
 
     def __init__(self, path: Path, at_least: int = 0) -> None:
-        """`at_least` so many tries must be in it: the number that a published audit states."""
+        """A file with fewer than `at_least` tries, as a published audit states, is refused."""
         self._path, self._at_least = path, at_least
 
     def next(self, settings: Mapping[str, Any], confidence: float) -> Try:
         """What `begin` would make of these settings; nothing is recorded."""
-        return self._found(self._rows(), settings, confidence)
+        return self._try(self._rows(), settings, confidence)
 
     def begin(self, settings: Mapping[str, Any], confidence: float) -> Try:
         """Record a try with these settings, synced, unless it is a repetition."""
         checks.open_unit("confidence", confidence)
         with self._locked():
             rows = self._rows()
-            found = self._found(rows, settings, confidence)
-            if found.number > _count(rows):
-                row = {"try": found.number, "asked": confidence, "settings": dict(settings)}
-                self._append(row | {"confidence": found.confidence})
-        return found
+            own = self._try(rows, settings, confidence)
+            if own.number > _count(rows):
+                row = {"try": own.number, "asked": confidence, "settings": dict(settings)}
+                self._append(row | {"confidence": own.confidence})
+        return own
 
     def finish(self, done: Try, lower_bound: float) -> None:
         """Record what a try has shown, synced; once."""
@@ -94,9 +95,10 @@ class Tries:
             (row["lower_bound"] for row in self._rows() if "lower_bound" in row), default=None
         )
 
-    def _found(
+    def _try(
         self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float
     ) -> Try:
+        """The recorded try with these settings, or else the next one."""
         count = _count(rows)
         if count < self._at_least:
             raise ValueError(
@@ -104,9 +106,9 @@ class Tries:
                 f" {self._at_least}: tries were removed, so no confidence can be stated any more"
             )
         # By way of JSON, as the file has been.
-        wanted = json.loads(json.dumps(dict(settings), allow_nan=False))
+        asked = json.loads(json.dumps(dict(settings), allow_nan=False))
         for row in rows:
-            if row.get("settings") == wanted and row["asked"] == confidence:
+            if row.get("settings") == asked and row["asked"] == confidence:
                 return Try(row["try"], confidence)
         return Try(count + 1, confidence)
 

@@ -233,7 +233,7 @@ def gather(
     trained, non_members = [], test
     if references:
         ids = [test.user_id(index) for index in range(len(test))]
-        parts, others = split_test_users(ids, references)
+        parts, others = _split_test_users(ids, references)
         trained, non_members = [Subset(test, part) for part in parts], Subset(test, others)
 
     def shown(users: UserSource) -> UserTexts:
@@ -248,7 +248,7 @@ def gather(
     )
 
 
-def split_test_users(
+def _split_test_users(
     user_ids: Sequence[str], references: int = 1
 ) -> tuple[list[list[int]], list[int]]:
     """Indices of the test users that each reference model learns from, and of the non-members.

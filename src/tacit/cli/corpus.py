@@ -201,6 +201,7 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
 
 
 def _print_account(console: Console, account: Account) -> None:
+    """The budget and what is left of it, and every run on these people."""
     budget = account.budget
     if budget is None or account.spent is None or account.left is None:
         console.print("No budget is declared for these people.")
@@ -250,6 +251,7 @@ def _select(name: str, part: str, texts: str) -> UserSource:
 
 
 def _quantiles(counts: NDArray[Any]) -> dict[str, int]:
+    """How much the users have: quantiles that are counts of some user."""
     import numpy as np
 
     levels = {"least": 0.0, "median": 0.5, "90%": 0.9, "most": 1.0}

@@ -7,7 +7,7 @@ utterances it was trained on cannot be asked for: what a model makes of those is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,17 +115,20 @@ def measure(
     tokenizer: Tokenizer,
     name: str,
 ) -> Metrics:
-    """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar."""
+    """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar.
+
+    Args:
+        predictor: a model, or a baseline such as a unigram.
+        sequences: tokens of each text, without the token at its beginning.
+        tokenizer: what made the tokens; unknown words count as missed.
+        name: what the bar says is being measured.
+    """
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
     total = Metrics()
-
-    def add(part: Sequence[Sequence[int]]) -> None:
-        nonlocal total
+    for part in tracked(_pieces(sequences), f"measuring {name}"):
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
-
-    _piecewise(sequences, f"measuring {name}", add)
     return total
 
 
@@ -151,17 +154,10 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     return {"unigram": bigram.unigram, "bigram": bigram}
 
 
-def _piecewise(
-    sequences: Sequence[Sequence[int]],
-    title: str,
-    work: Callable[[Sequence[Sequence[int]]], None],
-) -> None:
-    """Work through the texts with a bar; what is measured is a sum over texts."""
+def _pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
+    """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
     size = max(200, -(-len(sequences) // _PIECES))
-    with bar(title) as show:
-        for start in range(0, len(sequences), size):
-            show(title, start, len(sequences), f"{start:,} of {len(sequences):,} texts")
-            work(sequences[start : start + size])
+    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
 def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
@@ -176,13 +172,10 @@ def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict
     if not heads:
         raise ValueError(f"--head-words needs 10 words at least, and there are {len(frequent)}")
     total = {head: [0] * 11 for head in heads}
-
-    def add(part: Sequence[Sequence[int]]) -> None:
+    for part in tracked(_pieces(sequences), "counting head words"):
         more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
         for head, counts in more.items():
             total[head] = [a + int(b) for a, b in zip(total[head], counts, strict=True)]
-
-    _piecewise(sequences, "counting head words", add)
     return total
 
 
@@ -212,6 +205,7 @@ def _print(
     results: dict[str, Metrics],
     histograms: dict[int, list[int]] | None,
 ) -> None:
+    """A line for the model and each baseline; the histograms of McMahan et al. 2018, Table 3."""
     after = f" after round {row['round']}" if row["round"] is not None else ""
     model = results["model"]
     shown = table(

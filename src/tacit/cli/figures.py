@@ -146,19 +146,31 @@ def epsilon_over_releases(path: Path, facts: Mapping[str, Any], budget: float | 
     draw(path, Panel(facts["counted"], label, curves, levels))
 
 
-def compared_runs(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Held-out metrics of runs by name: over rounds, and over epsilon where that is finite."""
+def compared_runs(
+    path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], task: str = "language"
+) -> None:
+    """Held-out metrics of runs by name: over legs, and over epsilon where that is finite."""
 
     def curves(x: str, y: str, scale: float = 1.0) -> dict[str, list[tuple[float, float | None]]]:
         return {
             name: [
                 (row[x], None if row[y] is None else scale * row[y])
                 for row in rows
-                if x == "round" or row[x]
+                if x in ("round", "epoch") or row[x]
             ]
             for name, rows in runs.items()
         }
 
+    if task == "nlu":
+        panels = {"semantic error rate": "semantic_error_rate", "slot F1": "slot_f1"}
+        draw(
+            path,
+            *(
+                Panel("epochs", f"{title} in %", curves("epoch", y, 100))
+                for title, y in panels.items()
+            ),
+        )
+        return
     smoothed, accuracy = "accuracy_top1_smoothed", "top-1 accuracy in %, smoothed"
     draw(
         path,
@@ -166,21 +178,6 @@ def compared_runs(path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -
         Panel("rounds", "perplexity", curves("round", "perplexity"), log_y=True),
         Panel("epsilon so far", accuracy, curves("epsilon", smoothed, 100), log_x=True),
     )
-
-
-def perplexity_over_rounds(
-    path: Path,
-    runs: Mapping[str, Sequence[Mapping[str, Any]]],
-    levels: Mapping[str, float],
-    title: str,
-) -> None:
-    """Perplexity on test users, run by run; models that are not trained are level lines."""
-    curves = {
-        name: [(row["round"], row["perplexity"]) for row in rows if row["perplexity"] is not None]
-        for name, rows in runs.items()
-    }
-    label = "perplexity on test users"
-    draw(path, Panel("rounds", label, curves, _with_values(levels), title, log_y=True))
 
 
 def perplexity_curve(

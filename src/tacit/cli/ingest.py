@@ -119,6 +119,7 @@ def ingest(
 
 
 def _print(console: Console, facts: Mapping[str, Any]) -> None:
+    """Counts, what was left out, and what the operator should know about the people."""
     lines = [
         f"{facts['out']}: {facts['users']:,} users ({facts['test_users']:,} for testing),"
         f" {facts['texts']:,} texts ({facts['held_out_texts']:,} held out), {facts['words']:,}"

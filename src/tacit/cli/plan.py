@@ -137,6 +137,10 @@ def _as_row(answer: Answer) -> dict[str, Any]:
 def _print(
     console: Console, rows: list[dict[str, Any]], refused: dict[str, str], asked: str
 ) -> None:
+    """What was asked, what was solved for, a line for each accountant, and the claim.
+
+    A projected figure is labelled and stands beside the actual one (design rule 10).
+    """
     first = rows[0]
     console.print(
         f"{first['rounds']:,} rounds of {first['cohort']:,.6g} {first['unit']}s a round out of"

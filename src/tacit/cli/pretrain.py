@@ -423,9 +423,12 @@ class _MaskedPieces:
 
 
 def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
-    """A new one from the training text or a public list, or one from a file."""
+    """A new one from the training text or a public list, or one from a file.
+
+    `which` is a kind of tokenizer, public:NAME, or the path of a tokenizer.json.
+    """
     from tacit.tokenizers import build, provenance
-    from tacit.tokenizers.public import from_public
+    from tacit.tokenizers.public import PublicSource
     from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
     kinds: tuple[Kind, ...] = get_args(Kind)
@@ -437,7 +440,7 @@ def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
             origin = provenance.ORACLE if public.corpora else named
             return build.learn(kind, public.train, vocab, provenance=origin)
     if which.startswith("public:"):
-        return from_public(which, "word", vocab)
+        return PublicSource(which).tokenizer("word", vocab)
     if not Path(which).exists():
         raise ValueError(
             f"--tokenizer must be one of {', '.join(kinds)}, public:NAME, or a tokenizer.json that"

@@ -1,4 +1,8 @@
-"""`tacit recipes`: the published settings that come with tacit, and what each stands for."""
+"""`tacit recipes`: the published settings that come with tacit, and what each stands for.
+
+Recipes of both tasks are in one list.  Packages add theirs through the entry-point group
+`tacit.recipes`, as `tacit_papers` does.
+"""
 
 from __future__ import annotations
 

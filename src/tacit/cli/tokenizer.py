@@ -277,9 +277,10 @@ def swap(
     """
     from tacit.cli import train as training
     from tacit.cli.requests import Request
+    from tacit.engines.choice import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
-    from tacit.tasks.language.switching import with_switch
+    from tacit.tasks.language.tokenizer_switch import with_switch
     from tacit.tokenizers.learn import check_successor
 
     check_counts(size=size, tokens=tokens, rounds=rounds)
@@ -287,7 +288,7 @@ def swap(
     for option in typed_options(context):
         if tokenizer is not None and option in ("--kind", "--size", *_SAMPLING):
             raise ValueError(f"{option} is for a tokenizer to be learnt; leave out --tokenizer")
-    engine = training.choose_engine("", workers, "cpu")
+    engine = choose_engine("", workers, "cpu")
     RunDirectory.check_free(run)
     path, at = run_and_round(model)
     parent = LanguageRun.open(path)
@@ -330,7 +331,10 @@ def _removed_if_unswitched(run: Path) -> Iterator[None]:
 
 
 def _chosen_source(options: list[str]) -> str:
-    """The one source that is named; an option that would be ignored with it is refused."""
+    """The one source that is named; an option that would be ignored with it is refused.
+
+    `options` are those that stand on the command line: a default cannot be out of the way.
+    """
     named = [flag for flag in _SOURCES if flag in options]
     if len(named) != 1:
         got = f", got {' and '.join(named)}" if named else ""
@@ -344,7 +348,10 @@ def _chosen_source(options: list[str]) -> str:
 
 
 def _check_new(out: Path, what: str) -> None:
-    """Refuse a path at which nothing can be made, before any work is done for it."""
+    """Refuse a path at which nothing can be made, before any work is done for it.
+
+    Folders that are missing above it are made; a file above it is in the way.
+    """
     if out.exists():
         raise ValueError(f"{out} exists already; name a new {what}")
     above = next(folder for folder in out.absolute().parents if folder.exists())

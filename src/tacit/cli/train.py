@@ -124,6 +124,7 @@ def train(
         requests,
         task_asked_for,
     )
+    from tacit.engines.choice import choose_engine
     from tacit.engines.launch import Launch
 
     launch = Launch.of_this_process()
@@ -167,39 +168,6 @@ def train(
     carry_out(asked, computing, boards, keep_key=keep_key, quiet=quiet, as_json=as_json)
 
 
-def choose_engine(name: str, workers: int | None, device: str) -> EngineChoice:
-    """How cohorts are computed: in this process, in several, or on an accelerator."""
-    name = name or ("processes" if device == "cpu" else "vectorized")
-    if name not in ("processes", "vectorized"):
-        raise ValueError(f"--engine must be processes or vectorized, got {name!r}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be at least 1, got {workers}")
-    if name == "processes":
-        if device != "cpu":
-            raise ValueError(f"--engine processes computes on the cpu; with {device} leave it out")
-        from tacit.engines.processes import available_cores, engine_for
-
-        count = workers or available_cores()
-        return lambda model: engine_for(model, count)
-    if workers not in (None, 1):
-        raise ValueError("--workers is for --engine processes; leave it out with vectorized")
-    import torch
-
-    from tacit.engines.vectorized import VectorizedEngine
-
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    kind = device.partition(":")[0]
-    if kind not in available:
-        raise ValueError(f"--device must be cpu, cuda or mps, got {device!r}")
-    if not available[kind]:
-        raise ValueError(f"--device {device}: torch finds none here; leave it out to use the cpu")
-    return lambda model: VectorizedEngine(model, device)
-
-
 def carry_out(
     asked: Sequence[Request],
     engine: EngineChoice | None,
@@ -209,7 +177,16 @@ def carry_out(
     quiet: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Train everything that is asked for, one after the other, and print the figures."""
+    """Train everything that is asked for, one after the other, and print the figures.
+
+    Args:
+        asked: the trainings, from `tacit.cli.requests`; all of one task.
+        engine: how cohorts are computed; None for intents and slots.
+        boards: where held-out metrics go as well, one for each training, or none.
+        keep_key: keep the run keys, with which noise could be subtracted.
+        quiet: show no progress.
+        as_json: print what result.json holds, and nothing else.
+    """
     results = []
     for request, board in zip_longest(asked, boards):
         try:
@@ -276,6 +253,11 @@ def _how_to_go_on(request: Request, several: bool) -> str:
 
 
 def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]) -> None:
+    """Figures, claims and where the runs are, then the commands that come next.
+
+    A claim stands beside every epsilon (design rule 2), and claims of several runs that say the
+    same are printed once, under the names of all of them.
+    """
     several = bool(asked[0].variant)
     console.print(_variants_table(asked, results) if several else _table(results[0]))
     names_by_sentences: dict[str, list[str]] = {}  # what is true of several runs is said once
@@ -295,6 +277,7 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
 
 
 def _next_commands(result: Result, path: str) -> Iterator[str]:
+    """What to try on one run; `tacit export` only if it may be released."""
     if result["task"] == "nlu":
         yield f"tacit audit {path}"
         return

@@ -55,7 +55,10 @@ def is_synthetic(name: str) -> bool:
 
 
 def ingest_builtin(name: str, out: str | Path, **settings: Any) -> Corpus:
-    """Make a corpus directory of a built-in corpus; `settings` are those of `ingest_records`."""
+    """Make a corpus directory of a built-in corpus; `settings` are those of `ingest_records`.
+
+    Whether it is about people is recorded in it: chitchat is, a generated corpus is not.
+    """
     if is_synthetic(name):
         corpus = SyntheticCorpus(_synthetic_options(name))
         settings |= {"count": len(corpus), "about_people": False}

@@ -5,6 +5,10 @@ order and split follow from it, so the same people get the same split in every c
 them, and one user never moves another.  It would let anybody who guesses a raw id confirm it,
 so it is used while a corpus is made and not stored.  The *hashed id* is HMAC-SHA256 under the
 corpus's salt, and is all that is left of the raw id afterwards.
+
+Guarantee: each of these digests is a function of one user (and text) and of public labels alone.
+A user's split, rank and held-out texts therefore do not depend on who else is in the corpus, which
+user-level adjacency by adding or removing one user needs.
 """
 
 from __future__ import annotations

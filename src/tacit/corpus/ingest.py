@@ -108,10 +108,14 @@ def ingest_records(
     threads: int = 2,
     report: Report = _silent,
 ) -> Corpus:
-    """Make a corpus of (user, texts) pairs, of which there are `count`; the rest as `ingest`.
+    """Make a corpus of (user, texts) pairs; all else is as for `ingest`.
 
-    `inputs` are the files that the records were read from.  `about_people` is False for users who
-    were generated: nothing is remembered of them, and nothing is claimed about them.
+    Args:
+        records: pairs of a raw user id and texts that stay in their order; a user may come again.
+        count: the number of pairs, for `report`; 0 if it is not known.
+        inputs: the files that the records were read from, to be recognised by their digests.
+        about_people: False for users who were generated: nothing is remembered of them, and
+            nothing is claimed about them.  The corpus records it for everything downstream.
     """
     job = _Job(
         Path(out),

@@ -43,7 +43,11 @@ def state_folder(*, create: bool = True) -> Path:
 
 
 def secret() -> bytes:
-    """32 bytes from the operating system, made once for this installation."""
+    """32 bytes from the operating system, made once for this installation.
+
+    A damaged secret is refused and never replaced: with another one, nobody known here would be
+    recognised, and what was spent on them would be forgotten.
+    """
     path = state_folder() / "secret"
     try:
         if not path.exists():

@@ -24,9 +24,6 @@ from tacit.privacy.ledger_lines import UNITS, Header, PriorCost
 # Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
 Terms = tuple[str, Adjacency | None]
 
-# Cheapest first: a composition is within a budget as soon as one of them says so.
-_CHEAPEST_FIRST = ("zcdp", "rdp", "moments", "pld")
-
 
 @dataclass
 class KnownRun:
@@ -64,7 +61,7 @@ class KnownRun:
 
     @property
     def composition(self) -> Composition:
-        """All releases that the run has charged."""
+        """All releases that the run has charged, as the accountants take them."""
         return Composition(tuple(self.counts.items()))
 
     @property
@@ -167,9 +164,9 @@ class PeoplesBudget:
             return True
         if not composition.is_private:
             return False
-        sound = {accountant.name: accountant for accountant in sound_accountants(composition)[0]}
-        names = [name for name in _CHEAPEST_FIRST if name in sound]
-        return any(sound[name].epsilon(composition, self.delta) <= self.epsilon for name in names)
+        sound, _ = sound_accountants(composition)
+        quickest_first = reversed(sound)  # the composition is covered as soon as one says so
+        return any(one.epsilon(composition, self.delta) <= self.epsilon for one in quickest_first)
 
     def stricter(self, other: PeoplesBudget) -> PeoplesBudget:
         """The lower epsilon and delta of both.
@@ -256,7 +253,11 @@ class Account:
 
 @dataclass(frozen=True)
 class Joint:
-    """What one run costs together with all others on the same people's text."""
+    """What one run costs together with all others on the same people's text.
+
+    It is a remark beside a run's own guarantee, never a part of it: other runs may be released by
+    others, later, or not at all.
+    """
 
     others: int
     counted: int  # runs in the figure, this one included if it is of their kind

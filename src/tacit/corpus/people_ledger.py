@@ -58,7 +58,10 @@ FORK = "~"  # between a run's id and the last hash of a copy of it that went ano
 
 @dataclass
 class _Record:
-    """What the lines read so far say."""
+    """What the lines read so far say, and where reading goes on.
+
+    It is thrown away and read anew where lines were cut off again, or the people were merged.
+    """
 
     size: int = 0
     last: bytes = b""  # the last line, with its newline
@@ -309,6 +312,8 @@ class PeopleLedger:
 
     def witness(self, ledger: Ledger) -> None:
         """Let this ledger know of all that a run charges from now on, and of what it has charged.
+
+        From here on `ledger.charge` passes every charge through `charging` below.
 
         What the run has charged and is not known here is added: a run that came from another
         installation has released it, and one that was killed between two appends is charged all

@@ -66,7 +66,10 @@ def refuse_private_origin(name: str, origin: str, corpus: UserCorpus) -> None:
 
 
 def _inputs_of(corpus: Corpus) -> set[str]:
-    """The SHA-256 of all files that text of a corpus's people came in, as far as is known here."""
+    """The SHA-256 of all files that text of a corpus's people came in, as far as is known here.
+
+    These are the files of this corpus and of every other one of the same people.
+    """
     group = people.known_group(corpus.identity)
     return {*corpus.input_digests, *(group.inputs if group else ())}
 

@@ -19,10 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import struct
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +53,6 @@ _NEEDED = set(
 )
 _FILES = {"bytes": {USERS, TEXTS}, "digests": {USERS, TEXTS, LINES}}
 _PIECE = 1 << 20
-_VALUES, _DATA = 1, 2  # Arrow's buffers: 0 marks nulls; text has its ends in 1 and its bytes in 2
 
 
 class Corpus(UserCorpus):
@@ -69,9 +65,15 @@ class Corpus(UserCorpus):
     def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
         self.path = path
         self._meta = meta
-        self._length = int(meta["users"])
-        self._users = _Table(path / USERS, meta["bytes"][USERS], USERS_SCHEMA)
-        self._texts = _Table(path / TEXTS, meta["bytes"][TEXTS], TEXTS_SCHEMA)
+        users = _mapped_table(path / USERS, meta["bytes"][USERS], USERS_SCHEMA)
+        texts = _mapped_table(path / TEXTS, meta["bytes"][TEXTS], TEXTS_SCHEMA)
+        # Columns lie where they are in the files: nothing is copied here.
+        self._ids: Any = users.column("id")
+        self._text: Any = texts.column("text")
+        self._held_out: Any = texts.column("held_out")
+        self._offsets: Any = users.column("offset").to_numpy()
+        self._counts: Any = users.column("texts").to_numpy()
+        self._words: Any = users.column("words").to_numpy()
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
@@ -82,36 +84,35 @@ class Corpus(UserCorpus):
         return Corpus.open, (self.path,)  # another process maps the files by itself
 
     def __len__(self) -> int:
-        return self._length
+        return len(self._ids)
 
     def user_id(self, index: int) -> str:
-        return self._users.read("id", 16 * self._checked(index), 16).hex()
+        user_id: bytes = self._ids[self._checked(index)].as_py()
+        return user_id.hex()
 
     def texts(self, index: int) -> list[str]:
-        return self._texts.texts("text", *self._rows(index))
+        texts: list[str] = self._text.slice(*self._rows(index)).to_pylist()
+        return texts
 
     def text(self, index: int, position: int) -> str:
         start, count = self._rows(index)
         if not 0 <= position < count:
             raise IndexError(f"text {position} of {count}")
-        return self._texts.texts("text", start + position, 1)[0]
+        return str(self._text[start + position])
 
     def text_count(self, index: int) -> int:
         return self._rows(index)[1]
 
     def text_counts(self) -> Counts:
-        return self._users.column("texts")
+        return np.asarray(self._counts, dtype=np.int64)
 
     def word_counts(self) -> Counts:
         """The number of words, divided at blanks, of each user."""
-        return self._users.column("words")
+        return np.asarray(self._words, dtype=np.int64)
 
     def held_out_mask(self, index: int) -> Mask:
-        start, count = self._rows(index)
-        skipped = start % 8
-        data = self._texts.read("held_out", start // 8, (skipped + count + 7) // 8)
-        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-        return bits[skipped : skipped + count].astype(np.bool_)
+        marks = self._held_out.slice(*self._rows(index))
+        return np.asarray(marks.to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     @property
     def fingerprint(self) -> str:
@@ -119,7 +120,7 @@ class Corpus(UserCorpus):
 
     @property
     def train(self) -> UserSource:
-        return Subset(self, range(int(self._meta["test_users"]), self._length))
+        return Subset(self, range(int(self._meta["test_users"]), len(self)))
 
     @property
     def test(self) -> UserSource:
@@ -189,7 +190,7 @@ class Corpus(UserCorpus):
         return bytes.fromhex(self._meta["salt"])
 
     def line_sketch(self) -> LineSketch:
-        """A sample of the lines of all texts."""
+        """A sample of the lines of all texts, by which they are found again elsewhere."""
         path = self.path / LINES
         try:
             return LineSketch.from_json(json.loads(path.read_bytes()))
@@ -202,67 +203,29 @@ class Corpus(UserCorpus):
         return {name: value for name, value in self._meta.items() if name != "salt"}
 
     def _rows(self, index: int) -> tuple[int, int]:
-        """A user's first row in the table of texts, and how many rows there are."""
+        """A user's first row in the table of texts, and the number of rows."""
         index = self._checked(index)
-        last = index == self._length - 1
-        start, *end = self._users.numbers("offset", index, 1 if last else 2)
-        return start, (end[0] if end else len(self._texts)) - start
+        return int(self._offsets[index]), int(self._counts[index])
 
 
-class _Table:
-    """An Arrow file of one record batch, mapped into memory, and read in pieces here and there.
+def _mapped_table(path: Path, size: int, schema: pa.Schema) -> pa.RecordBatch:
+    """An Arrow file of one record batch, mapped into memory at the same cost whatever its size.
 
-    Opening it costs the same whatever its size.
+    A file that does not have these bytes and these columns is refused.
     """
-
-    def __init__(self, path: Path, size: int, schema: pa.Schema) -> None:
-        actual = path.stat().st_size if path.exists() else 0
-        if actual != size:
-            raise ValueError(
-                f"{str(path)!r} is damaged: it has {actual:,} bytes instead of {size:,}"
-            )
-        self._file = path.open("rb")
+    actual = path.stat().st_size if path.exists() else 0
+    if actual != size:
+        raise ValueError(f"{str(path)!r} is damaged: it has {actual:,} bytes instead of {size:,}")
+    with path.open("rb") as file:
         # Not pyarrow's own memory map: that one asks the system to read ahead all of the file.
-        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-        try:
-            self._batch = pa.ipc.open_file(mapped).get_batch(0)
-            if self._batch.schema != schema:
-                raise pa.ArrowInvalid("other columns")
-        except (pa.ArrowInvalid, ValueError):
-            raise ValueError(f"{str(path)!r} is damaged: it does not hold its table") from None
-        self._starts = {
-            (name, number): buffer.address - mapped.address
-            for name, column in zip(schema.names, self._batch.columns, strict=True)
-            for number, buffer in enumerate(column.buffers())
-            if buffer is not None
-        }
-
-    def __len__(self) -> int:
-        return len(self._batch)
-
-    def column(self, name: str) -> Counts:
-        """A whole column of numbers."""
-        values = self._batch.column(name).to_numpy()
-        return np.asarray(values, dtype=np.int64)
-
-    def read(self, name: str, start: int, size: int, buffer: int = _VALUES) -> bytes:
-        """Some bytes of a column.
-
-        Read from the file and not through the mapping: a user is on pages that nothing else
-        touched, and a page fault costs several times what this call does.
-        """
-        return os.pread(self._file.fileno(), size, self._starts[name, buffer] + start)
-
-    def numbers(self, name: str, start: int, count: int) -> list[int]:
-        """Some values of a column of 64-bit numbers, or ends of texts."""
-        return list(struct.unpack(f"<{count}q", self.read(name, 8 * start, 8 * count)))
-
-    def texts(self, name: str, start: int, count: int) -> list[str]:
-        """Some values of a column of text."""
-        ends = self.numbers(name, start, count + 1)
-        first = ends[0]
-        data = self.read(name, first, ends[-1] - first, _DATA)
-        return [data[start - first : end - first].decode() for start, end in pairwise(ends)]
+        mapped = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        batch = pa.ipc.open_file(mapped).get_batch(0)
+        if batch.schema != schema:
+            raise pa.ArrowInvalid("other columns")
+    except (pa.ArrowInvalid, ValueError):
+        raise ValueError(f"{str(path)!r} is damaged: it does not hold its table") from None
+    return batch
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -107,7 +107,10 @@ class SyntheticCorpus(UserCorpus):
         return np.array([hashing.held_out_draw(key, text) < below for text in texts])
 
     def records(self) -> Iterator[tuple[str, list[str]]]:
-        """(raw id, texts) of all users, for an ingest; much faster than one user at a time."""
+        """(raw id, texts) of all users, for an ingest.
+
+        A block of users is drawn at once, which is much faster than one user at a time.
+        """
         for start in range(0, len(self), _BLOCK):
             users = np.arange(start, min(start + _BLOCK, len(self)))
             for user, texts in zip(users, self._block(users), strict=True):
@@ -175,7 +178,11 @@ class SyntheticCorpus(UserCorpus):
         ]
 
     def _ranks(self, users: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The words' ranks, [user, text, position]; a text knows nothing of the one before."""
+        """The words' ranks, [user, text, position].
+
+        Positions are drawn one after the other, for all users and texts at once, since a word may
+        follow from those before it; a text knows nothing of the one before.
+        """
         options = self.options
         texts, size = self.text_count(0), options.words_per_text
         own = mixed(self._key + users.astype(np.uint64) * _STEP)

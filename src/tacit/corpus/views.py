@@ -46,7 +46,11 @@ class View(UserSource):
 
 
 class Subset(View):
-    """The users at some indices, in that order."""
+    """The users at some indices, in that order.
+
+    A range of indices costs nothing to hold; a list or an array is kept as it is.  The fingerprint
+    names the indices, so caches of two subsets never meet.
+    """
 
     def __init__(self, source: UserSource, indices: Indices) -> None:
         super().__init__(source)
@@ -109,7 +113,11 @@ def part(source: UserSource, number: int, of: int) -> UserSource:
 
 
 class _TextSplit(View):
-    """Each user's held-out texts, or all the others."""
+    """Each user's held-out texts, or all the others.
+
+    Held-out texts of training users measure how well a model fits people it was trained on; they
+    are as private as the texts that are trained on.
+    """
 
     def __init__(self, source: UserSource, held_out: bool) -> None:
         super().__init__(source)

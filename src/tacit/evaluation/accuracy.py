@@ -69,18 +69,22 @@ class Metrics(Additive):
 
     @property
     def accuracy_top1(self) -> float:
+        """Share of targets that are the model's first choice; unknown ones never are."""
         return self._share(self.top1)
 
     @property
     def accuracy_top3(self) -> float:
+        """Share of targets among the first three choices."""
         return self._share(self.top3)
 
     @property
     def accuracy_top5(self) -> float:
+        """Share of targets among the first five choices."""
         return self._share(self.top5)
 
     @property
     def unknown_rate(self) -> float:
+        """Share of targets outside the dictionary."""
         return self._share(self.unknown)
 
     @property

@@ -46,13 +46,14 @@ class Unigram:
 
     @property
     def vocab_size(self) -> int:
+        """How many tokens there are, BOS among them."""
         return len(self.probs)
 
     @classmethod
     def fit(
         cls, sequences: Sequence[Tokens], vocab_size: int, *, bos: int, add: float = 1.0
     ) -> Unigram:
-        """Count the targets of the sequences."""
+        """Count the targets of the sequences; every token but BOS gets `add` on top."""
         if not (add > 0 and math.isfinite(add)):
             raise ValueError(f"add must be a finite number above 0, got {add}")
         if not 0 <= bos < vocab_size:
@@ -65,6 +66,7 @@ class Unigram:
         return cls(torch.from_numpy(counts / counts.sum()))
 
     def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+        """The same logits for every target, in one chunk."""
         positions = np.arange(len(all_targets(sequences)))
         if len(positions):
             yield Chunk(positions, self.log_probs.expand(len(positions), -1))
@@ -72,7 +74,10 @@ class Unigram:
 
 @dataclass(frozen=True)
 class Bigram:
-    """Every token with its share among the successors of the one before it."""
+    """Every token with its share among the successors of the one before it.
+
+    Only pairs that were seen are stored, by their first token, as in a sparse matrix of rows.
+    """
 
     unigram: Unigram
     row_starts: IntArray  # [vocab_size + 1]: where the successors of each token begin
@@ -114,7 +119,7 @@ class Bigram:
                 yield Chunk(group, logits.expand(len(group), -1))
 
     def log_probs_after(self, token: int) -> Tensor:
-        """log p(. | token)."""
+        """log p(. | token) for all tokens, [vocab_size], in float64."""
         row = slice(int(self.row_starts[token]), int(self.row_starts[token + 1]))
         probs = self.unigram.probs * self.backed_off[token]
         probs[torch.from_numpy(self.successors[row])] += torch.from_numpy(self.discounted[row])

@@ -35,7 +35,7 @@ from torch.nn import functional
 from tacit.models.base import LanguageModel, State
 from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
-from tacit.models.transformer import Block, Transformer, sinusoids
+from tacit.models.transformer import Transformer, TransformerBlock, sinusoids
 
 KEPT_VALUES = 2**24  # keys and values that a Transformer may keep: 64 MB
 WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
@@ -44,7 +44,7 @@ _LARGEST_EXPONENT = 100.0  # 2^100, times as many words as there may be, is stil
 _TILE = 2_000  # words at a time, so that the powers find the logits in the cache
 
 
-class TiedHead:
+class _TiedHead:
     """The product of output vectors with a tied embedding, into memory that all steps share.
 
     With new memory for every step, sampling would take a third longer.
@@ -91,7 +91,7 @@ class Output:
     """
 
     values: Tensor
-    head: TiedHead | None = None
+    head: _TiedHead | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -106,7 +106,7 @@ class Output:
         """2^(scale * logits), or None where a float32 may not hold them.
 
         To draw from softmax(logits / T), exp(logits / T) will do without subtracting its maximum,
-        wherever it is sure to be within the range of floats.  `TiedHead.bound` says so before the
+        wherever it is sure to be within the range of floats.  `_TiedHead.bound` says so before the
         logits are computed, which saves two passes of five over the [rows, vocabulary] array.
         Powers of 2 take half the time of those of e.
         """
@@ -165,7 +165,7 @@ def decoder_for(model: LanguageModel, rows: int = 1, *, longest: int | None = No
     if _is_transformer(model):
         if longest is not None:
             return _TransformerDecoder(model, rows, longest)
-        head = TiedHead(model.embedding)
+        head = _TiedHead(model.embedding)
         return _WholeTextDecoder(lambda texts: _transformer_vectors(model, texts), head, rows)
     if model.carries_state:
         return _StateDecoder(model)
@@ -199,7 +199,7 @@ class _RecurrentDecoder(Decoder):
 
     def __init__(self, model: RecurrentModel, rows: int) -> None:
         self._model = model
-        self._head = TiedHead(model.embedding)
+        self._head = _TiedHead(model.embedding)
         self._layers: list[tuple[GatedLayer, Tensor, Tensor, Tensor]] = []
         inputs = model.config.embedding_size  # without the context behind it, which is zero
         for layer in model.layers:
@@ -241,7 +241,7 @@ class _TransformerDecoder(Decoder):
 
     def __init__(self, model: Transformer, rows: int, longest: int) -> None:
         self._model = model
-        self._head = TiedHead(model.embedding)
+        self._head = _TiedHead(model.embedding)
         weight, config = model.embedding.weight, model.config
         self._positions = sinusoids(longest, weight)
         shape = (2, rows, config.heads, longest, config.embedding_size // config.heads)
@@ -259,13 +259,15 @@ class _TransformerDecoder(Decoder):
         # What is behind the last token is from the text before, or nothing.
         seen = torch.arange(int(self._last.max()) + 1) <= self._last[:, None]
         for block, kept in zip(self._model.blocks, self._kept, strict=True):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             stream = stream + self._attention(block, kept, seen, block.attention_norm(stream))
             wide = functional.gelu(block.widen(block.feed_forward_norm(stream)))
             stream = stream + block.narrow(wide)
         self._vectors = self._model.output_norm(stream)
 
-    def _attention(self, block: Block, kept: Tensor, seen: Tensor, inputs: Tensor) -> Tensor:
+    def _attention(
+        self, block: TransformerBlock, kept: Tensor, seen: Tensor, inputs: Tensor
+    ) -> Tensor:
         query, key, value = (
             part(inputs).unflatten(1, (block.heads, -1))
             for part in (block.query, block.key, block.value)
@@ -336,7 +338,7 @@ class _WholeTextDecoder(Decoder):
     """
 
     def __init__(
-        self, read: Callable[[Tensor], Tensor], head: TiedHead | None, rows: int, width: int = 8
+        self, read: Callable[[Tensor], Tensor], head: _TiedHead | None, rows: int, width: int = 8
     ) -> None:
         self._read, self._head = read, head
         self._texts = torch.zeros(rows, width, dtype=torch.int64)

@@ -41,7 +41,7 @@ class Choice:
         if self.temperature > 0 and self.top_k is None:
             powers = output.powers(LOG2_E / temperature)
             if powers is not None:
-                return draw(powers.index_fill_(1, self.banned, 0), uniform)
+                return _draw(powers.index_fill_(1, self.banned, 0), uniform)
         logits = output.logits()
         logits = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
         logits.index_fill_(1, self.banned, -torch.inf)
@@ -52,12 +52,12 @@ class Choice:
             # Of equal logits the first: numpy promises so, torch does not.
             return torch.from_numpy(logits.numpy().argmax(1))
         if self.top_k is not None:
-            keep_first_choices(logits, self.top_k)
+            _keep_first_choices(logits, self.top_k)
         # The maximum goes first: a small temperature must not make infinities of all.
-        return draw(logits.sub_(largest).mul_(LOG2_E / temperature).exp2_(), uniform)
+        return _draw(logits.sub_(largest).mul_(LOG2_E / temperature).exp2_(), uniform)
 
 
-def keep_first_choices(logits: Tensor, k: int) -> None:
+def _keep_first_choices(logits: Tensor, k: int) -> None:
     """Set all but the k first choices of each row to -inf, in place.
 
     Of equal logits the smaller id is first.  numpy finds the k-th largest value of a row in a fifth
@@ -76,7 +76,7 @@ def keep_first_choices(logits: Tensor, k: int) -> None:
     logits.masked_fill_(logits < edge, -torch.inf)
 
 
-def draw(weights: Tensor, uniform: Tensor) -> Tensor:
+def _draw(weights: Tensor, uniform: Tensor) -> Tensor:
     """Column j of each row with probability weights[j] / total, from a number in [0, 1).
 
     A cumulative sum over all columns, in float64 as it has to be, costs several times the model

@@ -43,7 +43,9 @@ class Predictor(Protocol):
     """A model or a baseline: whatever predicts the next token."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """How many tokens it knows: the width of its logits."""
+        ...
 
     def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
         """Logits for every target of every sequence, each exactly once."""
@@ -51,7 +53,10 @@ class Predictor(Protocol):
 
 
 class NetworkPredictor:
-    """A `LanguageModel` behind the scoring interface.  Batching changes no row's result."""
+    """A `LanguageModel` behind the scoring interface.  Batching changes no row's result.
+
+    `rows` is how many targets' logits are computed at a time.
+    """
 
     def __init__(self, model: LanguageModel, rows: int = ROWS) -> None:
         if not rows >= 1:
@@ -61,9 +66,11 @@ class NetworkPredictor:
 
     @property
     def vocab_size(self) -> int:
+        """How many tokens the model knows."""
         return self.model.config.vocab_size
 
     def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+        """Logits for every target of every sequence, batch after batch."""
         with evaluating(self.model):
             for batch in self.batches(sequences):
                 yield from batch

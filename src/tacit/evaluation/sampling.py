@@ -48,7 +48,11 @@ Progress = Callable[[int, int], None]  # tokens sampled so far, tokens to sample
 
 @dataclass(frozen=True)
 class Sampling:
-    """How text is drawn.  Temperature 0 takes the first choice every time."""
+    """How text is drawn.
+
+    Probabilities are softmax(logits / temperature) over the `top_k` first choices, or over all
+    tokens without it.  Temperature 0 takes the first choice every time.
+    """
 
     temperature: float = 1.0
     top_k: int | None = None

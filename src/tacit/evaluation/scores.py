@@ -80,7 +80,7 @@ def _fill(chunks: Iterator[Chunk], scores: Scores, never: int | None) -> None:
             if not _is_repeated(chunk.logits) and len(scratch) < rows:
                 scratch = torch.empty_like(chunk.logits)
             targets = torch.from_numpy(scores.targets[chunk.positions])
-            log_probs, ranks = log_probs_and_ranks(chunk.logits, targets, scratch[:rows])
+            log_probs, ranks = _log_probs_and_ranks(chunk.logits, targets, scratch[:rows])
             if never is not None:
                 ranks -= _is_before(never, chunk.logits, targets)
             scores.log_probs[chunk.positions] = log_probs.numpy()
@@ -111,7 +111,7 @@ def _in_parallel(batches: Sequence[Iterator[Chunk]], scores: Scores, never: int 
         torch.set_num_threads(threads)
 
 
-def log_probs_and_ranks(
+def _log_probs_and_ranks(
     logits: Tensor, targets: Tensor, scratch: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """log p(target) and the target's rank (0 is the first choice), one of each per row.
@@ -175,7 +175,7 @@ def _is_repeated(logits: Tensor) -> bool:
 
 
 def _of_one_row(row: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_probs_and_ranks` for many targets of one row: one softmax, and one sort if cheaper."""
+    """`_log_probs_and_ranks` for many targets of one row: one softmax, and one sort if cheaper."""
     if len(targets) < SORTING_PAYS:
         repeated = row.expand(len(targets), -1)
         ranks = _counted_ranks(repeated, targets, torch.empty(repeated.shape, dtype=row.dtype))

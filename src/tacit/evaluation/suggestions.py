@@ -49,11 +49,15 @@ class Suggestion:
     probability: float
 
     def as_row(self) -> dict[str, str | float]:
+        """Plain JSON."""
         return {"word": self.word, "probability": self.probability}
 
 
 class Suggester:
-    """A model and its tokenizer, ready for one text after the other."""
+    """A model and its tokenizer, ready for one text after the other.
+
+    `beam` is how many beginnings of words the search keeps; words of one token need no search.
+    """
 
     def __init__(self, model: LanguageModel, tokenizer: Tokenizer, beam: int = BEAM) -> None:
         if model.config.vocab_size != tokenizer.vocab_size:

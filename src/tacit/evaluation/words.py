@@ -42,14 +42,17 @@ class WordMetrics(Additive):
 
     @property
     def word_accuracy(self) -> float:
+        """Share of words all of whose tokens are first choices."""
         return self.right / self.words if self.words else math.nan
 
     @property
     def unknown_rate(self) -> float:
+        """Share of words with a token outside the dictionary."""
         return self.unknown / self.words if self.words else math.nan
 
     @property
     def perplexity_per_word(self) -> float:
+        """exp(-log P / words), over all texts together: equation 2 of the paper."""
         return perplexity(-self.log_prob / self.words) if self.words else math.nan
 
     def as_row(self) -> dict[str, Any]:
@@ -83,7 +86,10 @@ def word_metrics(
 def evaluate_words(
     predictor: Predictor | nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> WordMetrics:
-    """Score whole texts, each from a fresh state, and count words."""
+    """Score whole texts, each from a fresh state, and count words.
+
+    Only between tokenizers of one normalisation are the figures of the same words.
+    """
     tokens, owners = [], []
     for text in texts:
         ids, owner = tokenizer.word_ids(text)

@@ -101,7 +101,7 @@ def _solve(
         Composition.of([_plan_for(known).event()]), precise=precise
     )
     if asked == "noise_multiplier":
-        z = calibration.noise_for_releases(
+        z = calibration.noise_for_epsilon(
             lambda z: _plan_for(replace(known, noise_multiplier=z)).releases(known.rounds or 1),
             delta=delta,
             target_epsilon=target,

@@ -45,8 +45,6 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 
-NAMES: tuple[str, ...] = ("pld", "rdp", "moments", "zcdp")  # tightest first
-
 # What each sampling is called, and the tightest accountant that is sound for it (design rule 1).
 _SAMPLING: dict[type[Event], tuple[str, str]] = {
     PoissonGaussian: ("Poisson sampling", "pld"),
@@ -165,7 +163,7 @@ class PldAccountant(Accountant):
 RENYI_ORDERS: NDArray[np.float64] = np.asarray(library.DEFAULT_RDP_ORDERS, dtype=np.float64)
 
 
-class RdpAccountant(Accountant):
+class _RdpAccountant(Accountant):
     """dp-accounting's RDP curves, orders and improved conversion."""
 
     name = "rdp"
@@ -246,7 +244,7 @@ def _log_moments_of_response(epsilon: float, moments: NDArray[np.float64]) -> ND
 _MOMENTS: NDArray[np.float64] = np.arange(1, 33, dtype=np.float64)
 
 
-class MomentsAccountant(Accountant):
+class _MomentsAccountant(Accountant):
     """Integer moments lambda = 1..32 with the classic conversion.
 
     Moments alpha(lambda) of rounds add, and
@@ -301,7 +299,7 @@ def _log_moments(event: Event) -> NDArray[np.float64]:
     raise ValueError(f"the moments of {event!r} are not known")
 
 
-class ZcdpAccountant(Accountant):
+class _ZcdpAccountant(Accountant):
     """Zero-concentrated DP (Bun and Steinke 2016): one number, rho, that simply adds.
 
     The conversion is that of Canonne, Kamath and Steinke 2020, the least over alpha > 1 of
@@ -360,17 +358,19 @@ def _least(objective: Callable[[float], float]) -> float:
     return float(minimum.fun)
 
 
+# Tightest first, which is also the one that takes longest first.
+_ACCOUNTANTS: dict[str, type[Accountant]] = {
+    each.name: each for each in (PldAccountant, _RdpAccountant, _MomentsAccountant, _ZcdpAccountant)
+}
+NAMES: tuple[str, ...] = tuple(_ACCOUNTANTS)
+
+
 def accountant_named(name: str, *, precise: bool = False) -> Accountant:
     """The accountant of that name; `precise` gives pld its finest grid."""
-    match name:
-        case "pld":
-            return PldAccountant(pld.PRECISE_RESOLUTION if precise else pld.DEFAULT_RESOLUTION)
-        case "rdp":
-            return RdpAccountant()
-        case "moments":
-            return MomentsAccountant()
-        case "zcdp":
-            return ZcdpAccountant()
+    if name == "pld" and precise:
+        return PldAccountant(pld.PRECISE_RESOLUTION)
+    if name in _ACCOUNTANTS:
+        return _ACCOUNTANTS[name]()
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"accountant must be one of {', '.join(NAMES)}, got {name!r}{hint}")

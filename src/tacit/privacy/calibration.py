@@ -19,42 +19,26 @@ from tacit.privacy.events import Composition, Event
 
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 2e5
 _MOST_ROUNDS = 10**9
+_TOLERANCE = 1e-3  # of epsilon
 
 
 def noise_for_epsilon(
-    event_at: Callable[[float], Event],
-    *,
-    rounds: int,
-    delta: float,
-    target_epsilon: float,
-    accountant: Accountant,
-    spent: Composition | None = None,
-    tolerance: float = 1e-3,
-) -> float:
-    """The least noise multiplier (to `tolerance`) that keeps `rounds` within the target.
-
-    `event_at(z)` is the event of one round at noise multiplier z; `spent` was used up before.
-    """
-    checks.whole("rounds", rounds, at_least=1)
-    before = spent or Composition()
-    return noise_for_releases(
-        lambda z: before.then(event_at(z), rounds),
-        delta=delta,
-        target_epsilon=target_epsilon,
-        accountant=accountant,
-        tolerance=tolerance,
-    )
-
-
-def noise_for_releases(
     releases_at: Callable[[float], Composition],
     *,
     delta: float,
     target_epsilon: float,
     accountant: Accountant,
-    tolerance: float = 1e-3,
 ) -> float:
-    """The same, for releases that differ from each other: all of them at noise multiplier z."""
+    """The least noise multiplier that keeps all releases within the target, to 0.1% of epsilon.
+
+    Args:
+        releases_at: all that is released at a noise multiplier, and all that was before.
+        delta: the delta at which the target holds.
+        target_epsilon: the most that all releases may cost together.
+        accountant: the one whose figure must be within the target.
+
+    Raises `ValueError` where no amount of noise reaches the target.
+    """
     checks.positive("target_epsilon", target_epsilon)
 
     @functools.cache
@@ -78,13 +62,11 @@ def noise_for_releases(
 
     root = math.exp(brentq(excess, math.log(low), math.log(high), xtol=1e-3, rtol=1e-3))
     slope = (excess(math.log(1.01 * root)) - excess(math.log(root))) / math.log(1.01)
-    return _tightened(lambda z: epsilon(z, accountant), root, slope, target_epsilon, tolerance)
+    return _tightened(lambda z: epsilon(z, accountant), root, slope, target_epsilon)
 
 
-def _tightened(
-    epsilon: Callable[[float], float], z: float, slope: float, target: float, tolerance: float
-) -> float:
-    """From a near solution z, the least z with epsilon(z) <= target, to `tolerance`.
+def _tightened(epsilon: Callable[[float], float], z: float, slope: float, target: float) -> float:
+    """From a near solution z, the least z with epsilon(z) <= target, to `_TOLERANCE`.
 
     `slope` is d log epsilon / d log z there, below 0.  Newton steps aim a little below the target.
     """
@@ -94,11 +76,11 @@ def _tightened(
         value = epsilon(z)
         if value <= target:
             good = z
-            if value >= target * (1 - tolerance) or good - bad <= 1e-2 * tolerance * good:
+            if value >= target * (1 - _TOLERANCE) or good - bad <= 1e-2 * _TOLERANCE * good:
                 return good
         else:
             bad = z
-        aim = math.log(value / target) + tolerance / 2 if value > 0 else -1.0
+        aim = math.log(value / target) + _TOLERANCE / 2 if value > 0 else -1.0
         step = z * math.exp(-aim / slope)
         z = step if bad < step < good else (bad + good) / 2 if good < math.inf else 2 * z
     assert good < math.inf, "the search before bracketed the target"
@@ -119,15 +101,13 @@ def rounds_for_epsilon(
     delta: float,
     target_epsilon: float,
     accountant: Accountant,
-    spent: Composition | None = None,
 ) -> int:
     """The most rounds of `event` that stay within the target; 0 if not even one does."""
     checks.positive("target_epsilon", target_epsilon)
-    before = spent or Composition()
 
     @functools.cache
     def epsilon(rounds: int, by: Accountant) -> float:
-        return by.epsilon(before.then(event, rounds), delta)
+        return by.epsilon(Composition.of([(event, rounds)]), delta)
 
     if epsilon(1, accountant) > target_epsilon:
         return 0

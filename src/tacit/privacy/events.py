@@ -17,7 +17,7 @@ import enum
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from tacit.privacy import checks
 
@@ -31,14 +31,20 @@ class Adjacency(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """A release, or something that costs nothing and is recorded all the same."""
+    """A release, or something that costs nothing and is recorded all the same.
+
+    Events are values: equal events are the same release made again.  Their fields are public
+    numbers, and `kind` is their name in a ledger.
+    """
 
     kind: ClassVar[str]
+    _adjacency: ClassVar[Adjacency | None] = None
 
     @property
     def adjacency(self) -> Adjacency | None:
         """The adjacency the event is stated for; None where any would do."""
-        return None
+        stated: Adjacency | None = getattr(self, "stated_for", self._adjacency)
+        return stated
 
     @property
     def sampling(self) -> str:
@@ -53,14 +59,10 @@ class Event:
             for name, value in fields.items()
         }
 
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(**fields)
-
 
 @dataclass(frozen=True)
 class Gaussian(Event):
-    """Gaussian noise on a query of everybody's data: no sampling, no amplification."""
+    """Gaussian noise on a sum that everybody is in."""
 
     noise_multiplier: float
     stated_for: Adjacency = Adjacency.ADD_REMOVE
@@ -70,16 +72,8 @@ class Gaussian(Event):
         checks.positive("noise_multiplier", self.noise_multiplier)
 
     @property
-    def adjacency(self) -> Adjacency:
-        return self.stated_for
-
-    @property
     def sampling(self) -> str:
         return "no sampling (everybody in every round)"
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(float(fields["noise_multiplier"]), Adjacency(fields["stated_for"]))
 
 
 @dataclass(frozen=True)
@@ -89,14 +83,11 @@ class PoissonGaussian(Event):
     sampling_prob: float
     noise_multiplier: float
     kind: ClassVar[str] = "poisson-gaussian"
+    _adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
         checks.probability("sampling_prob", self.sampling_prob)
         checks.positive("noise_multiplier", self.noise_multiplier)
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return Adjacency.ADD_REMOVE
 
     @property
     def sampling(self) -> str:
@@ -112,16 +103,13 @@ class TruncatedPoissonGaussian(Event):
     max_cohort: int
     noise_multiplier: float
     kind: ClassVar[str] = "truncated-poisson-gaussian"
+    _adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
         checks.whole("population", self.population, at_least=1)
         checks.probability("sampling_prob", self.sampling_prob)
         checks.whole("max_cohort", self.max_cohort, at_least=1)
         checks.positive("noise_multiplier", self.noise_multiplier)
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return Adjacency.ADD_REMOVE
 
     @property
     def sampling(self) -> str:
@@ -139,6 +127,7 @@ class FixedSizeGaussian(Event):
     cohort: int
     noise_multiplier: float
     kind: ClassVar[str] = "fixed-size-gaussian"
+    _adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
 
     def __post_init__(self) -> None:
         checks.whole("population", self.population, at_least=1)
@@ -148,10 +137,6 @@ class FixedSizeGaussian(Event):
             raise ValueError(
                 f"cohort must be at most the population of {self.population}, got {self.cohort}"
             )
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return Adjacency.REPLACE
 
     @property
     def sampling(self) -> str:
@@ -168,14 +153,6 @@ class PureDP(Event):
 
     def __post_init__(self) -> None:
         checks.non_negative("epsilon", self.epsilon)
-
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.stated_for
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(float(fields["epsilon"]), Adjacency(fields["stated_for"]))
 
 
 @dataclass(frozen=True)
@@ -211,19 +188,7 @@ class PostProcessing(Event):
     kind: ClassVar[str] = "post-processing"
 
 
-_KINDS: dict[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (
-        Gaussian,
-        PoissonGaussian,
-        TruncatedPoissonGaussian,
-        FixedSizeGaussian,
-        PureDP,
-        Lapse,
-        NonPrivate,
-        PostProcessing,
-    )
-}
+_KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
@@ -237,7 +202,9 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
         raise ValueError(
             f"privacy event {kind!r} needs the fields {sorted(expected)}, got {sorted(fields)}"
         )
-    return _KINDS[kind]._from_fields(fields)
+    if "stated_for" in fields:
+        fields["stated_for"] = Adjacency(fields["stated_for"])
+    return _KINDS[kind](**fields)
 
 
 @dataclass(frozen=True)
@@ -251,6 +218,7 @@ class Composition:
 
     @classmethod
     def of(cls, events: Iterable[Event | tuple[Event, int]]) -> Composition:
+        """The composition of events, each alone or with how often it happened."""
         merged: dict[Event, int] = {}
         for item in events:
             event, count = item if isinstance(item, tuple) else (item, 1)
@@ -270,16 +238,17 @@ class Composition:
     @property
     def adjacency(self) -> Adjacency | None:
         """The one adjacency of all events.  Mixing two has no single meaning, so it raises."""
-        found = {e.adjacency for e, _ in self.counts} - {None}
-        if len(found) > 1:
+        stated = {e.adjacency for e, _ in self.counts} - {None}
+        if len(stated) > 1:
             raise ValueError(
                 "the events mix add/remove-one and replace-one adjacency, and an epsilon for one is"
                 " not an epsilon for the other; run all phases with one sampler"
             )
-        return next(iter(found), None)
+        return next(iter(stated), None)
 
     @property
     def is_private(self) -> bool:
+        """Whether every release had some protection, so that accountants can give a figure."""
         return not any(isinstance(e, NonPrivate) for e, _ in self.counts)
 
     def costly(self) -> tuple[tuple[Event, int], ...]:

@@ -27,9 +27,7 @@ from tacit.privacy.ledger_lines import (
     Header,
     LedgerError,
     Parent,
-    entry_lines,
     fault,
-    header_line,
     verify,
 )
 
@@ -174,8 +172,8 @@ class Ledger:
     def _create(cls, path: Path, header: Header, entries: tuple[Entry, ...]) -> Self:
         for entry in entries:
             _refuse_adjacency(path, header, entry.event)
-        first, first_hash = header_line(header)
-        lines, hashes = entry_lines(entries, first_hash)
+        first, first_hash = header.line()
+        lines, hashes = _lines(entries, first_hash)
         data = b"".join([first, *lines])
         try:
             durable.create_whole(path, data)
@@ -222,7 +220,7 @@ class Ledger:
         self._refuse_repetition(entries)
         self._refuse_beyond_budget(releases)
         self._locked()
-        lines, hashes = entry_lines(entries, self._hashes[-1])
+        lines, hashes = _lines(entries, self._hashes[-1])
         size = self._size
         try:
             with self._witnessed(releases) as witness:
@@ -355,6 +353,16 @@ class Ledger:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _lines(entries: Sequence[Entry], previous: str) -> tuple[list[bytes], list[str]]:
+    """The lines of entries that follow the line with the hash `previous`, and their hashes."""
+    lines, hashes = [], []
+    for entry in entries:
+        line, previous = entry.line(previous)
+        lines.append(line)
+        hashes.append(previous)
+    return lines, hashes
 
 
 def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:

@@ -15,7 +15,7 @@ import dataclasses
 import enum
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -250,6 +250,10 @@ class Header(_Record):
         """Whether an event's cost is stated for the adjacency that the header declares."""
         return self.adjacency is None or event.adjacency in (None, self.adjacency)
 
+    def line(self) -> tuple[bytes, str]:
+        """A ledger's first line, with its newline, and its hash."""
+        return seal({"format": FORMAT} | self.to_json())
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         checks.fields_of("a ledger's header", data, cls)
@@ -291,32 +295,16 @@ class Entry(_Record):
             if not (value is None or isinstance(value, str)):
                 raise ValueError(f"{name} must be text or nothing, got {value!r}")
 
+    def line(self, previous: str) -> tuple[bytes, str]:
+        """The line after the one with the hash `previous`, with its newline, and its hash."""
+        return seal(self.to_json() | {"previous": previous})
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         checks.fields_of("a ledger's entry", data, cls)
         if not isinstance(data["event"], Mapping):
             raise ValueError(f"event must be a JSON object, got {data['event']!r}")
         return cls(**{**data, "event": event_from_json(data["event"])})
-
-
-def header_line(header: Header) -> tuple[bytes, str]:
-    """The first line, with its newline, and its hash."""
-    return seal({"format": FORMAT} | header.to_json())
-
-
-def entry_line(entry: Entry, previous: str) -> tuple[bytes, str]:
-    """An entry's line, with its newline, and its hash."""
-    return seal(entry.to_json() | {"previous": previous})
-
-
-def entry_lines(entries: Iterable[Entry], previous: str) -> tuple[list[bytes], list[str]]:
-    """The lines of entries that follow the line with the hash `previous`, and their hashes."""
-    lines, hashes = [], []
-    for entry in entries:
-        line, previous = entry_line(entry, previous)
-        lines.append(line)
-        hashes.append(previous)
-    return lines, hashes
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Our own C++: built on first use where there is a compiler.
 
-Nothing needs a compiler: whoever asks for a library has to do without it where there is none, or
-one that fails.  What was built is kept in the user's cache, under a name made of the sources, the
-flags, the compiler's version and the processor: all that the bits of a result may depend on.
+Nothing needs a compiler: a caller that asks for a library has to do without it where there is no
+compiler, or one that fails.  What was built is kept in the user's cache, under a name made of the
+sources, the flags, the compiler's version and the processor: all that the bits of a result may
+depend on.
 """
 
 from __future__ import annotations
@@ -64,9 +65,8 @@ def build(source: Source) -> Library | None:
 
 def cache_folder() -> Path:
     """Where what was built is kept, and what was found out about it."""
-    given = os.environ.get("TACIT_CACHE")
-    if given:
-        return Path(given) / "kernels"
+    if cache := os.environ.get("TACIT_CACHE"):
+        return Path(cache) / "kernels"
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "tacit" / "kernels"
 
@@ -84,16 +84,16 @@ def digest_of(source: Source, compiler: list[str]) -> str:
 
 
 def _compiler() -> list[str] | None:
-    given = shlex.split(os.environ.get("CXX", ""))
-    for candidate in ([given] if given else []) + [["c++"], ["g++"], ["clang++"]]:
-        found = shutil.which(candidate[0])
-        if found:
-            return [found, *candidate[1:]]
+    """The command line of a C++ compiler: `$CXX`, or one under a usual name; None without one."""
+    asked = shlex.split(os.environ.get("CXX", ""))
+    for candidate in ([asked] if asked else []) + [["c++"], ["g++"], ["clang++"]]:
+        if program := shutil.which(candidate[0]):
+            return [program, *candidate[1:]]
     return None
 
 
 def _processor() -> str:
-    """What -march=native looks at."""
+    """What `-march=native` looks at, so that a cache on a shared disk serves several machines."""
     facts = {platform.machine(), platform.processor()}
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -103,6 +103,10 @@ def _processor() -> str:
 
 
 def _compiled(source: Source, compiler: list[str], digest: str, folder: Path) -> Path:
+    """The library's file in a folder, compiled now if it is not there yet.
+
+    It is compiled under a name that no other process uses, and then renamed.
+    """
     path = folder / f"{source.name}-{digest}.so"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,6 +122,7 @@ def _compiled(source: Source, compiler: list[str], digest: str, folder: Path) ->
 
 @functools.cache
 def _temporary_folder() -> Path:
+    """A folder of this process alone, for where the cache cannot be written to."""
     folder = Path(tempfile.mkdtemp(prefix="tacit-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

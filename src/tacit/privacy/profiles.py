@@ -44,14 +44,23 @@ _RARE = 3e6
 
 
 class Profile(Protocol):
-    """One direction of one release's dominating pair."""
+    """One direction of one release's dominating pair (P, Q).
+
+    A pair dominates a release if its delta is at least the release's at every epsilon, whatever
+    the data; compositions of dominating pairs then dominate compositions of releases (Zhu et al.
+    2022, theorem 10).
+    """
 
     def delta(self, epsilons: Array) -> Array:
         """delta at each epsilon, in [0, 1] and non-increasing."""
         ...
 
     def loss_range(self, tail_mass: float) -> tuple[float, float]:
-        """Bounds on the loss; each tail beyond them has at most about `tail_mass` under P."""
+        """Bounds on the loss; each tail beyond them has at most about `tail_mass` under P.
+
+        A grid covers this range only.  What lies above it is counted as an infinite loss, so a
+        range that is too narrow makes a bound worse, and never wrong.
+        """
         ...
 
     @property
@@ -126,7 +135,7 @@ class Remove(_SampledPair):
 
 
 @dataclass(frozen=True)
-class Add(_SampledPair):
+class _Add(_SampledPair):
     """P = N(0, z^2) against Q = (1-q) N(0, z^2) + q N(1, z^2): a user is added."""
 
     def delta(self, epsilons: Array) -> Array:
@@ -144,7 +153,7 @@ class Add(_SampledPair):
 
 
 @dataclass(frozen=True)
-class Replace(_SampledPair):
+class _Replace(_SampledPair):
     """P = (1-q) N(0, z^2) + q N(1, z^2) against the same with N(-1, z^2); symmetric."""
 
     @property
@@ -176,7 +185,7 @@ class Replace(_SampledPair):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class _Mixture:
     """With a public coin of probability `weight` the first pair, otherwise the second."""
 
     weight: float
@@ -201,7 +210,7 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class RandomizedResponse:
+class _RandomizedResponse:
     """The pair that dominates every epsilon-DP release."""
 
     epsilon: float
@@ -228,11 +237,11 @@ def profiles_of(event: Event) -> tuple[Profile, ...]:
         case Gaussian(noise_multiplier=z):
             return (Remove(1.0, z),)
         case PoissonGaussian(sampling_prob=q, noise_multiplier=z):
-            return (Remove(q, z),) if q == 1 else (Remove(q, z), Add(q, z))
+            return (Remove(q, z),) if q == 1 else (Remove(q, z), _Add(q, z))
         case TruncatedPoissonGaussian():
             return _truncated(event)
         case PureDP(epsilon=epsilon):
-            return (RandomizedResponse(epsilon),)
+            return (_RandomizedResponse(epsilon),)
     raise ValueError(f"no privacy profile is known for {event!r}")
 
 
@@ -251,5 +260,5 @@ def _truncated(event: TruncatedPoissonGaussian) -> tuple[Profile, ...]:
     joined_given_cut = min(kept_and_cut / cut_given_joined, 1.0)
     if joined_given_cut == 0.0:
         return plain
-    pushed = Replace(joined_given_cut, event.noise_multiplier / 2)
-    return tuple(Mixture(cut_given_joined, pushed, direction) for direction in plain)
+    pushed = _Replace(joined_given_cut, event.noise_multiplier / 2)
+    return tuple(_Mixture(cut_given_joined, pushed, direction) for direction in plain)

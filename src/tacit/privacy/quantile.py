@@ -2,7 +2,7 @@
 
 With m the lower 63 bits of a word, u = m * 2^-64 is in (0, 1/2] and the value is Phi^-1(u), with
 the sign that the top bit says.  u's exponent and the first bits of its mantissa choose one of 321
-intervals, and the rest is the place in it, at which a polynomial of degree 7 is evaluated.
+intervals, and the rest is the point in it, at which a polynomial of degree 7 is evaluated.
 
 There are two forms, in NumPy and in C++ (three times faster).  Both are the same few operations on
 IEEE doubles in the same order, each of which rounds in one way only, so their bits are the same, on
@@ -59,24 +59,28 @@ _WORTH_A_BUILD = 1 << 14  # words; fewer take no time in either form
 
 
 def to_normal_(words: Words) -> NDArray[np.int64]:
-    """Each word becomes the bits of its normal value; the places of deep ones, left alone."""
+    """Turn each word, in its own memory, into the bits of its normal value.
+
+    Returns the indices of deep words (magnitude below 2^53), which are left alone.
+    """
     with _BUILDING:
         function = in_cpp() if len(words) >= _WORTH_A_BUILD else None
     if function is None:
         return in_numpy_(words)
     deep = np.empty(len(words), np.int64)
-    found = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
-    return deep[:found]
+    count = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
+    return deep[:count]
 
 
 def in_numpy_(words: Words) -> NDArray[np.int64]:
-    """The same in NumPy alone, a few at a time, so that all passes stay in the cache."""
+    """`to_normal_` in NumPy alone, a few words at a time, so that all passes stay in the cache."""
     starts = range(0, len(words), _AT_ONCE)
     deep = [start + _few_in_numpy_(words[start : start + _AT_ONCE]) for start in starts]
     return np.concatenate([np.empty(0, np.int64), *deep])
 
 
 def _few_in_numpy_(words: Words) -> NDArray[np.int64]:
+    """Horner's rule on the row of the table that a magnitude's exponent and first bits choose."""
     magnitudes = words & MAGNITUDE
     deep = np.flatnonzero(magnitudes < DEEP)
     kept = words[deep]
@@ -101,7 +105,7 @@ def _few_in_numpy_(words: Words) -> NDArray[np.int64]:
 
 @functools.cache
 def in_cpp() -> Callable[..., int] | None:
-    """The form in C++, where there is one that is right: compilers can be told strange things."""
+    """The C++ version, or None if it does not build or disagrees with NumPy."""
     if os.environ.get("TACIT_KERNEL") == "torch":  # as for the training step: nothing in C++
         return None
     library = native.build(SOURCE)
@@ -114,11 +118,14 @@ def in_cpp() -> Callable[..., int] | None:
 
 
 def _agrees(function: Callable[..., int]) -> bool:
-    """Bit for bit with NumPy's, on words from all intervals and beyond."""
+    """Whether a C++ function agrees with NumPy bit for bit, on words from all intervals and beyond.
+
+    A compiler can be told (by `CXX`, say) to do strange things to floats.
+    """
     words = np.random.default_rng(0).integers(0, 2**64, 1 << 16, dtype=np.uint64)
     words[: 1 << 14] >>= np.arange(1 << 14, dtype=np.uint64) % np.uint64(64)
     words[-2:] = 2**63 - 1, 2**64 - 1
     expected, deep = words.copy(), np.empty(len(words), np.int64)
-    places = in_numpy_(expected)
-    found = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
-    return np.array_equal(words, expected) and np.array_equal(deep[:found], places)
+    expected_deep = in_numpy_(expected)
+    count = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
+    return np.array_equal(words, expected) and np.array_equal(deep[:count], expected_deep)

@@ -149,10 +149,10 @@ class Stream:
             chosen = np.ones(population, np.bool_)
             chosen[self.subset(population, population - size)] = False
             return np.flatnonzero(chosen)
-        found = np.empty(0, np.int64)
-        while len(found) < size:
-            found = np.union1d(found, self.integers(population, size - len(found)))
-        return found
+        drawn = np.empty(0, np.int64)
+        while len(drawn) < size:
+            drawn = np.union1d(drawn, self.integers(population, size - len(drawn)))
+        return drawn
 
     def permutation(self, n: int) -> NDArray[np.int64]:
         """A uniform order of 0..n-1: the order of n words, drawn again if two are equal."""

@@ -147,7 +147,10 @@ class MaskedModel:
             self.network.train(training)
 
     def score_unigram(self, batches: list[MaskedBatch]) -> MaskedScore:
-        """The baseline that knows the pieces' frequencies in the training text and no context."""
+        """The baseline that knows the pieces' frequencies in the training text and no context.
+
+        A new network is as good as this, since the frequencies are its last layer's bias.
+        """
         shares = self._log_shares()
         return _score(lambda batch: shares.expand(len(batch.targets), -1), batches)
 
@@ -201,6 +204,7 @@ class MaskedModel:
 def _score(
     log_probabilities: Callable[[MaskedBatch], Tensor], batches: list[MaskedBatch]
 ) -> MaskedScore:
+    """Perplexity and accuracy over all hidden pieces of the batches, summed in float64."""
     loss, right, targets = 0.0, 0, 0
     for batch in batches:
         logs = log_probabilities(batch)

@@ -56,7 +56,11 @@ class Masking:
             raise ValueError(f"masked_share must be above 0 and below 1, got {self.share}")
 
     def hide(self, pieces: Tensor) -> MaskedBatch:
-        """Hide some of sequences [CLS] ... [SEP] [PAD], each with a piece of text in it."""
+        """Hide some of sequences [CLS] ... [SEP] [PAD], each with a piece of text in it.
+
+        Every piece of text is chosen with probability `share`, independently of the others; if
+        none is, the one with the smallest draw is, so that there is a loss to compute.
+        """
         padding, *ends = (self.vocabulary.id(name) for name in (PAD, CLS, SEP))
         is_frame = torch.isin(pieces, torch.tensor([padding, *ends]))
         draws = torch.rand(pieces.shape).masked_fill(is_frame, 2.0)
@@ -129,7 +133,10 @@ class Sequences:
         return counts
 
     def some(self, pieces: int, seed: int) -> Sequences:
-        """As many at random as have this many pieces of text together, or all."""
+        """As many at random as have this many pieces of text together, or all.
+
+        The seed decides which, so that measurements during a training are of the same text.
+        """
         order = np.random.default_rng(seed).permutation(len(self))
         enough = int(np.searchsorted(np.cumsum(self.lengths[order] - 2), pieces)) + 1
         return Sequences(self.ids[order[:enough]], self.lengths[order[:enough]])
@@ -157,7 +164,10 @@ class Sequences:
         window: int = 4,
         seed: int = 0,
     ) -> Tensor:
-        """Vectors [pieces, width] of about this standard deviation; zeros for pieces never seen."""
+        """Vectors [pieces, width] of about this standard deviation; zeros for pieces never seen.
+
+        The singular vectors come from a random projection, which the seed decides about.
+        """
         counts = _nearness(self, vocabulary, window)
         information = _information(counts)
         rows, columns = information.nonzero()

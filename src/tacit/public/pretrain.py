@@ -98,7 +98,7 @@ class _Window:
 
 
 def windows(pieces: Sequence[npt.NDArray[np.int64]], unroll: int, bos: int) -> Iterator[_Window]:
-    """A batch of texts that are sorted by falling length, `unroll` tokens a step."""
+    """The windows of a batch of texts that are sorted by falling length, `unroll` tokens a step."""
     lengths = np.array([len(piece) for piece in pieces])
     tokens = np.full((len(pieces), lengths[0]), bos)
     for row, piece in enumerate(pieces):

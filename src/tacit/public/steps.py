@@ -210,7 +210,10 @@ def batches_by_length(
 
 @contextmanager
 def own_randomness(seed: int, step: int) -> Iterator[None]:
-    """Dropout by the seed and the step, whatever else draws from the global generator."""
+    """Dropout by the seed and the step, whatever else draws from the global generator.
+
+    The global generator is afterwards as it was before.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed((seed * 1_000_003 + step) % 2**63)
         yield

@@ -14,22 +14,16 @@ too, for comparison; what is learnt from it is then no public thing, and `corpor
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.files import opened
 from tacit.corpus.hashing import is_test, user_key
 from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.synthetic import SyntheticCorpus
-from tacit.tokenizers.public import PublicSource
+from tacit.tokenizers.public import COMPRESSED, JSON_LINES, PublicSource
 
 HELD_OUT = 0.1
-_COMPRESSED = (".gz", ".zst", ".zstd")
-_JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 @dataclass
@@ -100,26 +94,25 @@ def read_public_text(inputs: list[str], *, people: bool = True) -> PublicText:
 
 
 def _add_file(path: Path, public: PublicText) -> None:
-    before = len(public.train), len(public.held_out)
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    with opened(path) as stream:
-        lines = stream.lines()
-        if suffixes and suffixes[-1] in _JSON_LINES:
-            for user, texts in _authors(lines, path):
-                public.add_author(texts, held_out=is_test(user_key(user), HELD_OUT))
-        else:
-            public.add_anonymous([line.strip() for line in lines if line.strip()])
-    added = (*public.train[before[0] :], *public.held_out[before[1] :])
-    refuse_known(str(path), path, (line for text in added for line in text.split("\n")))
+    """Add a file, unless it is text of people whose text was ever ingested here.
+
+    Its name in the list is that of the file without what says how it is written.
+    """
+    source = PublicSource(path)
+    if source.has_authors:
+        for user, texts in source.authors:
+            public.add_author(texts, held_out=is_test(user_key(user), HELD_OUT))
+    else:
+        public.add_anonymous([line.strip() for line in source.lines])
+    refuse_known(str(path), path, source.lines)
     name = path.name
-    for suffix in (*_COMPRESSED, *_JSON_LINES, ".txt", ".text"):
+    for suffix in (*COMPRESSED, *JSON_LINES, ".txt", ".text"):
         name = name.removesuffix(suffix)
     public.names.append(name or path.name)
 
 
 def _add_corpus(name: str, public: PublicText) -> None:
+    """Add a corpus, whose test users are held out; generated users are not people."""
     corpus = load_corpus(name)
     called = Path(name).name if Path(name).is_dir() else name
     public.names.append(called)
@@ -129,22 +122,3 @@ def _add_corpus(name: str, public: PublicText) -> None:
     for source, held_out in ((corpus.train, False), (corpus.test, True)):
         for index in range(len(source)):
             public.add_author(source.texts(index), held_out=held_out)
-
-
-def _authors(lines: Iterator[str], path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each author's name and texts, from the lines of a JSON Lines file."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"line {number} of {str(path)!r}"
-        try:
-            record: Any = json.loads(line)
-        except ValueError as problem:
-            raise ValueError(f"{where} is not JSON: {problem}") from None
-        user = record.get("user") if isinstance(record, dict) else None
-        texts = record.get("texts") if isinstance(record, dict) else None
-        if not (isinstance(user, str | int) and not isinstance(user, bool) and str(user).strip()):
-            raise ValueError(f'{where} has no "user"; write {{"user": ..., "texts": [...]}}')
-        if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-            raise ValueError(f'{where} has no list of strings "texts"')
-        yield str(user), texts

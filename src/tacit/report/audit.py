@@ -28,37 +28,41 @@ AUDIT_FILE = "audit.json"
 
 
 class _Verdict(Table):
-    """Whether a phrase was drawn out, by Random Sampling and by Beam Search: all that is public."""
+    """Whether a phrase was drawn out of the model: all that is public of one."""
 
     text: str
-    memorized_rs: bool
-    memorized_bs: bool
+    memorized_rs: bool  # by Random Sampling: it beats all the random suffixes it is held against
+    memorized_bs: bool  # by Beam Search: it is among the likeliest continuations of its first word
 
     @property
     def is_memorized(self) -> bool:
+        """Whether either attack draws it out."""
         return self.memorized_rs or self.memorized_bs
 
 
 class _Phrase(_Verdict):
-    """How likely a model finds a phrase."""
+    """How likely a model finds a phrase (Carlini et al. 2019)."""
 
     log_perplexity: float
-    rank: float | None = None
-    rank_standard_error: float | None = None
-    exposure: float | None = None
+    rank: float | None = None  # among all phrases of its length, the likeliest being 1
+    rank_standard_error: float | None = None  # where the rank is estimated from a sample
+    exposure: float | None = None  # log2 of the number of phrases, less log2 of the rank
 
 
 class _Canary(_Phrase):
-    """A phrase that was planted: in how many users' texts, and how often."""
+    """A phrase that was planted in users' texts."""
 
-    expected_sharers: float
-    example_prob: float
-    sharers: int
-    copies: int
+    expected_sharers: float  # how many users were to have it
+    example_prob: float  # the share of a sharer's texts that it replaces
+    sharers: int  # how many users really have it
+    copies: int  # how often it stands in all their texts together
 
 
 class _Controls(Table):
-    """Phrases like the canaries that were never planted."""
+    """Phrases like the canaries that were never planted.
+
+    None of them should count as memorized; if one does, so may a canary for the same reason.
+    """
 
     count: int
     memorized_rs: int
@@ -68,11 +72,11 @@ class _Controls(Table):
 class _EmpiricalEpsilon(Table):
     """What the audit could show of epsilon, and the most that it could have shown."""
 
-    estimate: float | None
-    lower_bound: float
+    estimate: float | None  # under normal laws, which the warnings may doubt
+    lower_bound: float  # at this confidence, which presumes nothing but the coins
     confidence: float
-    ceiling: float
-    canaries: int
+    ceiling: float  # the largest bound that so many guesses could have shown
+    canaries: int  # made-up clients, of whom coins decided who took part
     took_part: int | None = None
     guesses: int | None = None
     correct: int | None = None
@@ -115,7 +119,7 @@ class _TruePositives(Table):
     """How many members an attack finds at a rate of false positives, or why that is not known."""
 
     fpr: float
-    tpr: float | None
+    tpr: float | None  # null if there are too few non-members to know
     interval: tuple[float, float] | None = None
     fpr_high: float | None = None  # of the threshold, at the same confidence
     why_not: str | None = None
@@ -168,7 +172,10 @@ class AuditResult:
         )
 
     def facts(self) -> dict[str, Any] | None:
-        """What audit.json says, with its canaries added up by cell; None without an audit."""
+        """What audit.json says, with its canaries added up by cell; None without an audit.
+
+        The words and figures of phrases are those of the private part, if there is one.
+        """
         if self.public is None:
             return None
         facts = self.public.model_dump(mode="json") | {"cells": _cells(self.public.rows)}
@@ -177,7 +184,10 @@ class AuditResult:
         return facts
 
     def _phrases(self, verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
-        """A row for each phrase with the same names in every report: what is hidden is null."""
+        """A row for each phrase with the same names in every report: what is hidden is null.
+
+        The private part counts only if it is of the same audit, that is, of the same round.
+        """
         hidden = dict.fromkeys(_Phrase.model_fields)
         known: Sequence[_Phrase] = ()
         if self.private is not None and self.private.round in (None, self.round):
@@ -239,6 +249,7 @@ def _cells(rows: Sequence[_Canary]) -> list[dict[str, Any]]:
 
 
 def _cell(sharers: float, example_prob: float, rows: Sequence[_Canary]) -> dict[str, Any]:
+    """What came out of the canaries of one cell; an exposure that is not known is left out."""
     exposures = [row.exposure for row in rows if row.exposure is not None]
     return {
         "expected_sharers": sharers,
@@ -268,6 +279,7 @@ def audit_charts(facts: Facts) -> dict[str, Facts | None]:
 
 
 def _heat(cells: Sequence[Facts], name: str, attack: str) -> Facts:
+    """The share of the canaries of each cell that an attack draws out."""
     shares = [
         (
             cell["expected_sharers"],
@@ -281,6 +293,7 @@ def _heat(cells: Sequence[Facts], name: str, attack: str) -> Facts:
 
 
 def _exposures(rows: Sequence[Facts]) -> Facts | None:
+    """How many canaries have which exposure, those that are memorized on top of the others."""
     stacks: dict[str, list[float]] = {"not memorized": [], "memorized": []}
     for row in rows:
         if row["exposure"] is not None:
@@ -290,6 +303,7 @@ def _exposures(rows: Sequence[Facts]) -> Facts | None:
 
 
 def _levels(shown: Facts, accounted: float | None) -> Facts:
+    """What the audit showed of epsilon beside what is accounted, which it must not exceed."""
     names = {
         "lower_bound": f"lower bound, with {100 * shown['confidence']:g}% confidence",
         "estimate": "estimate",

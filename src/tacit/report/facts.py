@@ -30,13 +30,15 @@ from tacit.report.claim import (
 )
 from tacit.report.language import LanguageReport
 from tacit.report.nlu import NluReport
-from tacit.report.warnings import claim_warnings, note, run_warnings
+from tacit.report.warnings import claim_warnings, in_order, note, run_warnings
 from tacit.runs.directory import RunDirectory
 from tacit.runs.export import without_folders
 from tacit.runs.run import LanguageRun, Run
 
 KIND = "tacit report"  # how report.json is told from other files
+# The parts of a report that depend on the task, by the name that an experiment has for it.
 TASKS: dict[str, Any] = {"language": LanguageReport, "nlu": NluReport}
+# Files of a run that a report gives digests of, as far as they exist: none of them is private.
 _FILES = (
     "experiment.toml",
     "ledger.jsonl",
@@ -59,8 +61,14 @@ def gather(
 ) -> dict[str, Any]:
     """The facts of a report, as JSON data.
 
-    `internal` adds what was computed from people's text, `projection` a claim for more people
-    beside the actual one, and `tell` is told about the progress.
+    Args:
+        run: a run of any task, finished or not.
+        internal: adds what an audit or attack computed from people's text.
+        projection: adds the claim that the same noise would give with more people.
+        tell: called with what is being computed, how far it is, and of how much.
+
+    Raises:
+        ValueError: a file of the run is damaged, or there is nothing to project; in one sentence.
     """
     result = results.read_object(run.directory.result_file)  # first: the run takes it for whole
     task = TASKS[run.experiment.task](run, internal=internal)
@@ -84,26 +92,11 @@ def gather(
         "kind": KIND,
         "task": experiment.task,
         "internal": internal,
-        "run": {
-            "directory": run.path.resolve().name,
-            "name": experiment.name,
-            **experiment.about.model_dump(mode="json"),
-            "done": run.leg,
-            "planned": experiment.legs,
-            "counted": f"{experiment.leg_name}s",
-            "complete": result is not None,
-            "ending": None if result is None else str(result.get("ending") or "complete"),
-            "simulation": run.is_simulation,
-            "model": experiment.model.name,
-            **task.about(),
-        },
+        "run": _about(run, result) | task.about(),
         "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
-        "warnings": [
-            asdict(warning)
-            for warning in sorted(warnings, key=lambda one: one.severity != "serious")
-        ],
+        "warnings": [asdict(warning) for warning in in_order(warnings)],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
         "metrics": [
             results.checked(task.metrics, row, run.directory.metrics_file).model_dump(mode="json")
@@ -111,14 +104,33 @@ def gather(
         ],
         **task.sections(tell),
         "ledger": ledger_facts(run.ledger),
-        "versions": {
-            "tacit": __version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _VERSIONS},
-        },
+        "versions": _versions(),
         "experiment": without_folders(experiment).to_toml(),
         "files": _file_facts(run.directory),
     }
+
+
+def _about(run: Run, result: dict[str, Any] | None) -> dict[str, Any]:
+    """What the run is called, how far it is, and how it ended, if it did."""
+    experiment = run.experiment
+    return {
+        "directory": run.path.resolve().name,
+        "name": experiment.name,
+        **experiment.about.model_dump(mode="json"),
+        "done": run.leg,
+        "planned": experiment.legs,
+        "counted": f"{experiment.leg_name}s",
+        "complete": result is not None,
+        "ending": None if result is None else str(result.get("ending") or "complete"),
+        "simulation": run.is_simulation,
+        "model": experiment.model.name,
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Of what wrote the report: tacit, Python, and the libraries that figures may depend on."""
+    own = {"tacit": __version__, "python": platform.python_version()}
+    return own | {name: metadata.version(name) for name in _VERSIONS}
 
 
 def _file_facts(directory: RunDirectory) -> list[dict[str, Any]]:

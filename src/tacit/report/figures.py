@@ -26,7 +26,11 @@ _COLUMNS = {"rounds": "round", "epochs": "epoch", "epsilon so far": "epsilon"}  
 
 @dataclass(frozen=True)
 class Axis:
-    """A scale from `low` to `high`, linear or logarithmic."""
+    """A scale from `low` to `high`, linear or logarithmic, and where its values are drawn.
+
+    The data of a chart lies between 52 and 348 units across, and between 200 (at the bottom) and 24
+    (at the top) units down; `charts.html` draws the axes around it.
+    """
 
     label: str
     low: float
@@ -124,7 +128,10 @@ def shares_chart(
 
 
 def epsilon_chart(facts: Facts | None) -> Facts | None:
-    """Epsilon as the releases were made, by each accountant."""
+    """Epsilon as the releases were made, by each accountant; None if there is nothing to draw.
+
+    `facts` is what `report.claim.epsilon_over_releases` returns.
+    """
     if facts is None:
         return None
     curves = {}

@@ -1,4 +1,9 @@
-"""What is special about the report on a language model: rounds of users, words, and its audit."""
+"""What is special about the report on a language model: rounds of users, words, and its audit.
+
+A round samples users, clips and averages their updates, and adds noise; its plan is told in the
+letters of McMahan et al. 2018 (`docs/notation.md`).  Metrics are those on the text of test users,
+who are disjoint from the training users and not protected.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,12 @@ class _Metrics(Table):
 
 
 class LanguageReport:
-    """The parts of a report that only a language model has."""
+    """The parts of a report that only a language model has.
+
+    `report.facts` asks every task for the same: a template and a table of metrics, how far the
+    model was audited and where its vocabulary is from, what to say about the run, further sections,
+    warnings, and charts.
+    """
 
     template = "language.html"
     metrics = _Metrics
@@ -84,7 +94,11 @@ class LanguageReport:
 
     @staticmethod
     def charts(facts: Facts) -> dict[str, Facts | None]:
-        """The charts of the training and of the audit by name."""
+        """The charts of the training and of the audit by name.
+
+        Accuracy over epsilon leaves out what was measured before anything was spent, and all of a
+        run without privacy, whose epsilon is null.
+        """
         rows = facts["metrics"]
         costly = [row for row in rows if row["epsilon"]]
         unit = facts["perplexity_per"]
@@ -124,7 +138,10 @@ def _switches(run: LanguageRun) -> list[dict[str, Any]]:
 
 
 def _phases(run: LanguageRun) -> list[dict[str, Any]]:
-    """The paper's letters, phase by phase: q, C, S, z and sigma."""
+    """The paper's letters, phase by phase: q, C, S, z and sigma.
+
+    A clip norm is null where nothing is clipped, and noise where there is none.
+    """
     planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
     return [
         {

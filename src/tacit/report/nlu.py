@@ -34,12 +34,12 @@ class _Metrics(Table):
     """What was measured on utterances of valid or test, none of which is protected."""
 
     utterances: int
-    semantic_error_rate: float | None = None
+    semantic_error_rate: float | None = None  # SER: wrong slots and intents out of all
     intent_accuracy: float | None = None
     slot_f1: float | None = None
     slot_precision: float | None = None
     slot_recall: float | None = None
-    exact_match: float | None = None
+    exact_match: float | None = None  # utterances with the intent and every slot right
 
 
 class _EpochMetrics(_Metrics):
@@ -68,16 +68,20 @@ class _Attacks(Table):
     epoch: int
     members: int
     non_members: int
-    unit: str
-    shadows: tuple[str, ...]
-    references: int
+    unit: str  # of the intervals: user or text
+    shadows: tuple[str, ...]  # models on other corpora from which an attack was learnt
+    references: int  # models on utterances of the same corpus that an attack compares with
     confidence: float
     stated: dict[str, dict[str, Any]]  # the figures that were named before anything was measured
     attacks: tuple[_Attack, ...]
     absent: dict[str, str]  # figures that are missing, and why
 
     def facts(self) -> dict[str, Any]:
-        """A row for each attack, as the page and its ROC show them."""
+        """A row for each attack, as the page and its ROC show them.
+
+        A row's `stated` is the name under which it was chosen before anything was measured, or
+        null: the best of several attacks would be no honest figure.
+        """
         stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
             each.model_dump(mode="json", exclude={"duplicates"})
@@ -91,7 +95,7 @@ class _Attacks(Table):
 
 
 class NluReport:
-    """The parts of a report that only an intent and slot model has."""
+    """The parts of a report that only an intent and slot model has; compare `LanguageReport`."""
 
     template = "nlu.html"
     metrics = _EpochMetrics
@@ -120,7 +124,10 @@ class NluReport:
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """What was released, the metrics on test, and the attack in an internal report."""
+        """What was released, the metrics on test, and the attack in an internal report.
+
+        `as_printed` has the three figures of the paper's algorithm as printed, or is null.
+        """
         attacks = self._attacks.facts() if self._attacks else None
         return {
             "as_printed": self._run.as_printed(),
@@ -178,9 +185,10 @@ class NluReport:
         }
 
     def _test(self, tell: Tell | None) -> dict[str, Any] | None:
-        """The metrics on test, which a finished run has, and the same by intent if they agree.
+        """The metrics on test, which a finished run has, and the same by intent.
 
-        Where the utterances were moved or changed since, the whole is known all the same.
+        Those by intent are measured again, with the last model.  They are left out if the
+        utterances are not where they were, or give other figures in all than the run had.
         """
         if self._result is None:
             return None

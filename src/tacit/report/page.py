@@ -56,7 +56,7 @@ class Target:
         return self.page.with_suffix(".json")
 
     def write(self, facts: Facts) -> None:
-        """Write both files."""
+        """Write both files; the facts come first, so that no page is without them."""
         page = render(facts).encode()
         data = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
         mode = 0o600 if facts["internal"] else 0o644
@@ -65,6 +65,7 @@ class Target:
 
 
 def _is_report(path: Path) -> bool:
+    """Whether a file holds the facts of a report, so that another report may replace it."""
     try:
         data = json.loads(path.read_bytes())
     except (ValueError, OSError):
@@ -87,6 +88,7 @@ def draw(facts: Facts) -> dict[str, Facts]:
 
 @functools.cache
 def _environment() -> Environment:
+    """The templates of this folder, and how they write numbers."""
     environment = Environment(
         loader=PackageLoader("tacit.report", "."),
         autoescape=True,

@@ -1,5 +1,6 @@
 """What a reviewer must know of a run before any figure is read.
 
+Warnings come before any figure on the page, the serious ones first, and `tacit report` prints them.
 A warning is "serious" if the model must not be given away as it is, or if the claim itself is in
 doubt; otherwise it is a "note" that qualifies the figures.  Those that only one kind of model can
 have are in `report.language` and `report.nlu`.
@@ -8,7 +9,7 @@ have are in `report.language` and `report.nlu`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,7 @@ _LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20
 
 @dataclass(frozen=True)
 class Warning:
-    """A name for scripts, and a text for people."""
+    """A name for scripts, and a text for people; `docs/report.md` lists all names."""
 
     name: str
     severity: Literal["serious", "note"]
@@ -38,8 +39,16 @@ def note(name: str, text: str) -> Warning:
     return Warning(name, "note", text)
 
 
+def in_order(warnings: Iterable[Warning]) -> list[Warning]:
+    """The serious ones first, and otherwise as they came."""
+    return sorted(warnings, key=lambda warning: warning.severity != "serious")
+
+
 def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:
-    """Why a claim holds for nothing, for little, or for nobody: a function of the ledger."""
+    """Why a claim holds for nothing, for little, or for nobody.
+
+    It is a function of the ledger, so that `tacit verify` knows which warnings a report must have.
+    """
     header, unit = guarantee.header, guarantee.header.unit
     if not math.isfinite(guarantee.value):
         yield serious(

@@ -15,7 +15,7 @@ from pathlib import Path
 from tacit.privacy.events import PostProcessing, canonical_json
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Contents, Entry, LedgerError, entry_line
+from tacit.privacy.ledger_lines import Contents, Entry, LedgerError
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry
@@ -37,7 +37,7 @@ def sealed_ledger(
         plan_hash=hashlib.sha256(note.encode()).hexdigest(),
         note=note,
     )
-    return ledger + entry_line(entry, contents.hashes[-1])[0]
+    return ledger + entry.line(contents.hashes[-1])[0]
 
 
 def is_bundle(path: Path) -> bool:
@@ -47,7 +47,10 @@ def is_bundle(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle."""
+    """A bundle whose files are those that its ledger names.
+
+    `open` refuses any other; a `Bundle` made by hand can be asked for its `faults`.
+    """
 
     path: Path
     ledger: Ledger
@@ -55,10 +58,10 @@ class Bundle:
     @classmethod
     def open(cls, path: Path | str) -> Bundle:
         """The bundle in a folder; one with a file that is missing, changed or added is refused."""
-        found = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
-        if faults := found.faults():
+        bundle = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
+        if faults := bundle.faults():
             raise LedgerError(faults[0])
-        return found
+        return bundle
 
     @property
     def round(self) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, entry_line, verify
+from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, verify
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
@@ -54,7 +54,7 @@ class History:
             event=PostProcessing(how),
             plan_hash=tokenizer.fingerprint,
         )
-        return cls.of_bytes(data + entry_line(entry, head.hash)[0], released.path)
+        return cls.of_bytes(data + entry.line(head.hash)[0], released.path)
 
     @classmethod
     def of_bytes(cls, data: bytes, path: Path) -> History:

@@ -28,7 +28,7 @@ from typing import Any
 
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.corpus.public_inputs import refuse_known, refuse_private
+from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.views import kept
 from tacit.corpus.views import part as part_of
@@ -49,7 +49,7 @@ from tacit.tokenizers.normalisation import (
     strings,
 )
 from tacit.tokenizers.partition_selection import PartitionSelection
-from tacit.tokenizers.public import PublicSource
+from tacit.tokenizers.public import PublicSource, declare
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit.tokenizers.word_counts import KEY_SIZE, WordCounts, check_users
@@ -183,17 +183,10 @@ def heavy_hitters(
     size: int = 10_000,
 ) -> LearntTokenizer:
     """A tokenizer from a few words of each user, out of those of a public text or list."""
-    source = PublicSource(candidates)
-    words = build.most_frequent(source.word_weights(method.normalisation))
-    name = source.name
-    if not source.parts:
-        path = Path(name)
-        refuse_private(f"the candidates {name}", path, source.lines, users.corpus)
-        name = path.resolve().name
-
+    words = build.most_frequent(PublicSource(candidates).word_weights(method.normalisation))
     learn = partial(method.learn, users.source, words)
     facts = {"candidates": candidates, **asdict(method)}
-    inputs = (PublicInput("candidates", name, source.digest),)
+    inputs = (declare("candidates", candidates, users.corpus),)
     return _release(users, (method.event,), facts, learn, terms, kind, size, inputs)
 
 

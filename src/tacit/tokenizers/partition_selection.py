@@ -102,12 +102,10 @@ class PartitionSelection:
         checks.open_unit("delta", delta)
         selection_delta = delta / 2
         z = noise_for_epsilon(
-            Gaussian,
-            rounds=1,
+            lambda z: Composition.of([Lapse(selection_delta), Gaussian(z)]),
             delta=delta,
             target_epsilon=epsilon,
             accountant=PldAccountant(),
-            spent=Composition.of([Lapse(selection_delta)]),
         )
         return cls(z, selection_delta, words_per_user, normalisation)
 

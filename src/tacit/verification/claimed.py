@@ -42,13 +42,21 @@ _WARNING = "**Not for release: "  # how a card begins that has one
 
 
 def _figures(evidence: Evidence) -> Iterator[str]:
-    """Every sound accountant gives a figure; the claim is by the one asked for, or by the least."""
+    """Every sound accountant gives a figure, which is never below 0 or undefined.
+
+    The claim is by the accountant that was asked for, or by the one with the least epsilon.
+    """
     if any(math.isnan(value) or value < 0 for value in evidence.guarantee.epsilon.values()):
         yield f"{evidence.ledger.path}: an accountant gives no epsilon for what it has charged"
 
 
 def _result(evidence: Evidence) -> Iterator[str]:
-    """result.json: its own digest, the claim and its figures, and how far the run got."""
+    """result.json: its own digest, the claim and its figures, and how far the run got.
+
+    The file is written after the last entry of the ledger, so nothing in the chain can hold its
+    digest; it carries its own, and every value in it that follows from the ledger is compared
+    besides.
+    """
     if (stated := evidence.result) is None:
         return
     file = evidence.directory.result_file
@@ -90,7 +98,11 @@ def _audit(evidence: Evidence) -> Iterator[str]:
 
 
 def _report(evidence: Evidence) -> Iterator[str]:
-    """report.json against the ledger and the files that it lists, report.html against that."""
+    """report.json against the ledger and the files that it lists, report.html against that.
+
+    The page is a function of the facts, so a page that was edited by hand differs from the one that
+    the facts make.
+    """
     page, file = evidence.path / "report.html", evidence.path / "report.json"
     if not file.is_file():
         if page.is_file():
@@ -143,7 +155,11 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
 def _compare(
     file: Path, stated: Mapping[str, Any], expected: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[str]:
-    """Each expected value under its name, as JSON has it; what else is on top is left alone."""
+    """A sentence for each expected value that a file does not state, or states differently.
+
+    Values are compared as JSON has them, floats up to their last digits.  What else a file says on
+    top is left alone; inside of a section it must not say more than is expected.
+    """
     for name, value in json.loads(json.dumps(expected)).items():
         where, says = f"{prefix}{name}", stated.get(name)
         if name not in stated:
@@ -176,7 +192,11 @@ def _short(value: object, length: int) -> str:
 
 
 def _card(evidence: Evidence) -> Iterator[str]:
-    """The model card, section by section."""
+    """The model card, section by section.
+
+    The card is made again from the ledger and the experiment.  Figures that were measured are left
+    out. Where the claim is not for release, the card has to begin with why.
+    """
     file = evidence.path / "README.md"
     if not evidence.is_bundle or not file.is_file():
         return  # the digests of the bundle's files report one that is missing
@@ -202,7 +222,11 @@ def _card(evidence: Evidence) -> Iterator[str]:
 def _card_privacy(
     file: Path, text: str, experiment: AnyExperiment, facts: CardFacts
 ) -> Iterator[str]:
-    """The claim, its figures and what was declared public, word for word; then known remarks."""
+    """The claim, its figures and what was declared public, word for word; then known remarks.
+
+    Remarks that depend on the day of the export may follow: that training was not finished, that a
+    key exists, and one on other runs with the same people.
+    """
 
     def paragraphs(of: CardFacts) -> list[str]:
         return _sections(card(experiment, of, None))[_PRIVACY].split("\n\n")

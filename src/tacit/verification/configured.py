@@ -1,4 +1,10 @@
-"""What is accounted and declared is what is configured: the ledger against the experiment."""
+"""What is accounted and declared is what is configured: the ledger against the experiment.
+
+The resolved experiment names every value that decided about a run.  From it follow the event of
+each round, step or epoch, and all that a header declares without looking at the corpus.  Both are
+derived here again, for language models from round plans, and for intent and slot models from the
+method's public numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.language.task import CANARIES, CLIENTS
 from tacit.tasks.nlu import scaling as scaling_file
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import method_of, releases
@@ -24,7 +30,11 @@ _MOST = 3  # charges that differ in the same way are named up to here
 
 
 def _digest(evidence: Evidence) -> Iterator[str]:
-    """The experiment's file is the one in the header; a bundle's has shorter paths."""
+    """The experiment's file is the one whose digest is in the header.
+
+    A bundle's has shorter paths, since whole ones tell about a machine; its digest is in the last
+    line of the bundle's ledger instead.
+    """
     file = evidence.directory.experiment_file
     if evidence.is_bundle:
         return
@@ -35,7 +45,11 @@ def _digest(evidence: Evidence) -> Iterator[str]:
 
 
 def _charges(evidence: Evidence) -> Iterator[str]:
-    """Event, plan and estimator of each charge are those of its phase, step or epoch."""
+    """Event, plan and estimator of each charge are those of its phase, step or epoch.
+
+    An event with more noise than was configured would understate epsilon.  Only the first few of
+    many differences are named.
+    """
     experiment = evidence.experiment
     if isinstance(experiment, Experiment):
         differences = list(_language_charges(evidence, experiment))
@@ -98,7 +112,12 @@ def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]
 
 
 def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Event]:
-    """The event of each charge by its round, from the method's public numbers."""
+    """The event of each charge by the round in its entry, from the method's public numbers.
+
+    Without noise, or by the method as printed in the paper, there is one charge for an epoch;
+    entries of epochs beyond the planned ones have no event here, and are reported as too many
+    elsewhere.
+    """
     training = experiment.training
     in_epoch = evidence.epoch_charges
     assert in_epoch is not None
@@ -119,7 +138,11 @@ def _nlu_events(evidence: Evidence, experiment: NluExperiment) -> dict[int, Even
 
 
 def _vocabulary(evidence: Evidence) -> Iterator[str]:
-    """What was learnt from people's own text leaves no guarantee, and the ledger says so."""
+    """What was learnt from people's own text leaves no guarantee, and the ledger says so.
+
+    An oracle's vocabulary, or a tokenizer learnt without noise, needs an entry that accounts to
+    infinity (design rule 9).
+    """
     experiment, file = evidence.experiment, evidence.ledger.path
     if isinstance(experiment, NluExperiment):
         is_void = experiment.model.vocabulary == ORACLE and not experiment.model.pretrained
@@ -134,7 +157,12 @@ def _vocabulary(evidence: Evidence) -> Iterator[str]:
 
 
 def _header(evidence: Evidence) -> Iterator[str]:
-    """Each value of the header that the experiment decides; a difference is named with both."""
+    """Each value of the header that the experiment decides; a difference is named with both.
+
+    These are the terms of the claim: unit, adjacency, population, delta, budget, whose text it is,
+    what is excluded and what was declared public.  The chain keeps a header from being edited, but
+    not from having been written with other values than the run had.
+    """
     header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
     privacy = experiment.privacy
     budget = None

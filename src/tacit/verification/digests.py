@@ -1,4 +1,10 @@
-"""Files by their digests: models, tokenizers, canaries, a tokenizer's history, and the key."""
+"""Files by their digests: models, tokenizers, canaries, a tokenizer's history, and the key.
+
+A claim is about one model, in one vocabulary.  The ledger is bound to both by digests: those of the
+files of a bundle in its last line, that of a tokenizer in an entry of its own, that of a model in
+the checkpoint whose head is the ledger's.  What a tokenizer from people's text has cost is in the
+header, and again in the ledger that came with the tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +16,26 @@ from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.tasks.language import coins, run_tokenizers
+from tacit.tasks.language import canary_clients as coins
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
+from tacit.tokenizers.history import LEDGER, OF_A_RUN, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Check, Evidence
 
 
 def _files(evidence: Evidence) -> Iterator[str]:
-    """A bundle's files, by the last line of its ledger."""
+    """A bundle's files are those in the last line of its ledger: none changed, missing or added."""
     if evidence.is_bundle:
         yield from evidence.bundle.faults()
 
 
 def _models(evidence: Evidence) -> Iterator[str]:
-    """Each checkpoint can be read, and its model is the one that was written with it."""
+    """Each checkpoint can be read, and its model is the one that was written with it.
+
+    Reading one compares the digest of its model; what was wrong then is reported here.
+    """
     if evidence.is_bundle:
         return
     yield from evidence.damaged_checkpoints
@@ -49,7 +59,11 @@ def _trained_on(evidence: Evidence) -> Iterator[str]:
 
 
 def _tokenizers(evidence: Evidence) -> Iterator[str]:
-    """Each tokenizer is in the ledger, and each checkpoint in one that is."""
+    """Each tokenizer is in the ledger, and each checkpoint names one that is.
+
+    A run that switches its tokenizer has several, each recorded with the round from which on it is
+    used.  One may be on the disk that is not recorded yet, if the run was killed in between.
+    """
     if isinstance(evidence.experiment, NluExperiment):
         for one in evidence.checkpoints:
             if one.facts.get("experiment") != evidence.experiment.fingerprint:
@@ -86,12 +100,16 @@ def _is_to_come(evidence: Evidence, file: Path) -> bool:
 
 
 def _tokenizer_cost(evidence: Evidence) -> Iterator[str]:
-    """What a tokenizer from people's text cost is what the header says that it did."""
+    """What a tokenizer from people's text cost is what the header says that it did.
+
+    The tokenizer comes with a ledger of its own, its history.  If it is missing, nothing says what
+    the people paid, so a tokenizer that needs one and has none is a difference.
+    """
     if isinstance(evidence.experiment, NluExperiment):
         return
     costs = [one for one in evidence.header.prior_costs if one.what == "tokenizer"]
     history = run_tokenizers.history(evidence.path)
-    file = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
+    file = evidence.path / f"{OF_A_RUN}{LEDGER}"
     if history is None:
         if costs:
             yield f"{file} is missing, which says what the tokenizer has cost"
@@ -155,7 +173,10 @@ def _whom(evidence: Evidence, history: History, cost: PriorCost) -> Iterator[str
 
 
 def _canaries(evidence: Evidence) -> Iterator[str]:
-    """What was planted is what the ledger is bound to, before the first round."""
+    """What was planted is what the ledger is bound to, before the first round.
+
+    Canaries that were exchanged afterwards would make an audit look better than it was.
+    """
     experiment = evidence.experiment
     if evidence.is_bundle or not isinstance(experiment, Experiment):
         return
@@ -176,11 +197,14 @@ def _canaries(evidence: Evidence) -> Iterator[str]:
 
 
 def _coins(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
-    """Which canary clients took part was settled before the first round."""
+    """Which canary clients took part was settled before the first round.
+
+    The ledger holds a commitment to the coins, which are secret until an audit guesses them.
+    """
     promised = [entry.plan_hash for entry in evidence.own if entry.kind == coins.COMMITTED]
     if evidence.charged and experiment.audit.canary_clients is not None and not promised:
         yield f"{evidence.ledger.path} does not say which canary clients were drawn"
-    secret = coins.read(evidence.path) if promised else None
+    secret = coins.read_coins(evidence.path) if promised else None
     if secret is not None and promised != [coins.commitment(secret)]:
         file = evidence.directory.private / coins.COINS_FILE
         yield f"{file} does not hold the coins that the ledger committed to"

@@ -19,6 +19,7 @@ import torch
 from tacit.config.experiment import Experiment
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
+from tacit.models.base import layer_sizes
 from tacit.models.registry import from_config
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -26,7 +27,7 @@ from tacit.privacy.ledger_lines import Entry
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
-from tacit.tasks.language.plans import layers_of, round_plans
+from tacit.tasks.language.plans import round_plans
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
@@ -124,7 +125,10 @@ class Evidence:
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints that can be read, in order."""
+        """The checkpoints that can be read, in order, without their optimizer's state.
+
+        What is wrong with the others is in `damaged_checkpoints`.
+        """
         return self._read_checkpoints[0]
 
     @property
@@ -171,7 +175,11 @@ class Evidence:
         return [entry for entry in self.ledger.entries if entry.kind == "tokenizer"]
 
     def tokenizer_at(self, round: int) -> str:
-        """The fingerprint of the tokenizer that a round is computed in, by the ledger."""
+        """The fingerprint of the tokenizer that a round is computed in, by the ledger.
+
+        It is the last one that this run recorded for that round or an earlier one, else the last
+        that was inherited; empty if the ledger names none.
+        """
         first = len(self.inherited)
         own = [one for one in self.tokenizer_entries if one.index >= first and one.round <= round]
         if own:
@@ -192,15 +200,23 @@ class Evidence:
         return isinstance(self.experiment, Experiment) and ":" in self.experiment.model.name
 
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
-        """The sizes of the model's layers, for another vocabulary if `vocab_size` says so."""
+        """The sizes of the model's layers, for another vocabulary if `vocab_size` says so.
+
+        The model is made on torch's meta device from the sizes in its file, so that no weight is
+        loaded.
+        """
         config = weights.load_config(self.model_file)
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
         with torch.device("meta"):
-            return layers_of(from_config(config))
+            return layer_sizes(from_config(config))
 
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
-        """The plan of each phase, as the experiment configures it."""
+        """The plan of each phase, as the experiment configures it.
+
+        With a model of the user's own the sizes of layers are not known; events do not depend on
+        them.
+        """
         assert isinstance(self.experiment, Experiment)
         if not self.is_own_model:
             return round_plans(self.experiment, self.layers(vocab_size))

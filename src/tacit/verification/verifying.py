@@ -1,4 +1,8 @@
-"""All checks, in order, and what they found."""
+"""All checks, in order, and what they found.
+
+Every check runs even if another one fails, and a file that cannot be read is a difference: what
+cannot be checked is not verified.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,10 @@ _TRIES = 3  # at a run that is being trained
 
 @dataclass(frozen=True)
 class Checked:
-    """One check: what was held against what, and what came of it."""
+    """One check: what was held against what, and what came of it.
+
+    It is verified if there are no differences; remarks alone do not count against it.
+    """
 
     name: str
     what: str

@@ -1,4 +1,8 @@
-"""What `tacit papers tokenizers` compares: runs and tokenizers, on whose texts, and their rows."""
+"""What `tacit papers tokenizers` compares: runs and tokenizers, on whose texts, and their rows.
+
+Only test users' text is read, who are in no training on their corpus: a table of tokenizers may be
+published, and training users' words may not.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,7 @@ def open_contenders(texts: Sequence[str]) -> list[Contender]:
 
 
 def _open(name: str, path: Path, round: int | None) -> Contender:
+    """The run, model or tokenizer at a path."""
     if not path.exists():
         raise ValueError(f"there is no run and no tokenizer at {path}")
     if (path / "experiment.toml").is_file() or (path / MODEL_FILE).is_file():

@@ -25,7 +25,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import run_tokenizers
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words
 from tacit.tokenizers.public import PublicSource

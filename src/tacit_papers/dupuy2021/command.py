@@ -1,4 +1,8 @@
-"""`tacit papers nlu`: ways of training side by side, with their attacks and their times."""
+"""`tacit papers nlu`: ways of training side by side, with their attacks and their times.
+
+The command trains each variant of a recipe as `tacit train` would, so that every row of the table
+is a run of its own with its ledger and its guarantee.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +151,11 @@ _HEADINGS = (
 
 
 def _cells(rows: Sequence[MethodRow]) -> list[list[str]]:
-    """What is shown of each row, in the order of the headings; changes are relative to SGD."""
+    """What is shown of each row, in the order of the headings.
+
+    Changes are relative to the first variant that is trained by plain SGD; without one they are
+    left out.
+    """
     from tacit_papers.dupuy2021.comparison import baseline, relative
 
     base = baseline(rows)

@@ -80,7 +80,15 @@ def time_methods(
     steps: int = 10,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
-    """Time each experiment's steps; one of them has to be `sgd`."""
+    """Time each experiment's steps in turns; one of the experiments has to be `sgd`.
+
+    Args:
+        experiments: by name; each keeps its workers for all of its turns.
+        data: the utterances that all of them are timed on.
+        turns: how often each has its turn; the first, which is not timed, comes on top.
+        steps: the steps of a turn.
+        tell: is told whose turn begins, which one it is, and of how many.
+    """
     if _BASELINE not in experiments:
         raise ValueError(f"timing needs a variant {_BASELINE!r} to compare with")
     contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}

@@ -46,7 +46,7 @@ from tacit.config.sections import (
     merge,
 )
 from tacit.privacy.projection import Projection
-from tacit.tasks.language.central_sgd import (
+from tacit_papers.thakkar2020.pooled_sgd import (
     ADAM_RATE,
     MOMENTUM,
     SGD_RATE,
@@ -126,6 +126,7 @@ class _ArmList(Section):
 
     @model_validator(mode="after")
     def _fits_its_unit(self) -> Self:
+        """Refuse what only arms of the other kind have a use for."""
         for name in _OF_RECORDS if self.is_federated else _OF_USERS:
             if getattr(self, name):
                 unit = "users" if self.is_federated else "records"
@@ -180,6 +181,7 @@ class Grid(Complete):
 
     @model_validator(mode="after")
     def _has_arms(self) -> Self:
+        """Refuse a grid without arms, with two of one name, or with an endless one."""
         names = [arm.name for arm in self.all_arms()]
         if not names:
             raise ValueError("there are no arms; add [[arms]] with optimizer, data and batch")
@@ -222,7 +224,11 @@ class Grid(Complete):
         return common
 
     def experiment_of(self, arm: Arm, common: Experiment) -> Experiment:
-        """The experiment of an arm.  Of one on records it says whose text and which model only."""
+        """The experiment of an arm: `common` with its data, its batch and its optimizer.
+
+        Of an arm on records it says only whose text and which model; `record_training` says how.
+        What the arm lists under `experiment` wins over everything else.
+        """
         view = "iid" if arm.data == "iid" else "users"
         experiment = common.changed(name=f"{self.name}/{arm.name}", corpus={"view": view})
         if not arm.is_federated:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from tacit.audit.extraction import CanaryResult, Extraction
+from tacit.audit.language import draw_controls
 from tacit.evaluation.accuracy import evaluate
 from tacit.models.base import LanguageModel
-from tacit.tasks.language.canaries import Frequencies, draw_phrases, word_tokens
+from tacit.tasks.language.canaries import Frequencies, word_tokens
 from tacit.tasks.language.planting import Planted
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit_papers.thakkar2020.grid import ExtractionSettings
@@ -57,7 +58,9 @@ class MemorizationAudit:
         `progress` is told how many phrases are done, and of how many.
         """
         canaries = [one.canary.tokens for one in planted]
-        controls = self._controls(canaries)
+        controls = draw_controls(
+            self.settings.controls, canaries, self.tokenizer, self.seed, self.frequencies
+        )
         ranked = self.settings.ranked_controls if self.settings.ranks else len(controls)
         first, others = canaries + controls[:ranked], controls[ranked:]
         total = len(canaries) + len(controls)
@@ -101,15 +104,3 @@ class MemorizationAudit:
             rng=np.random.default_rng([self.seed, 20]),  # the same suffixes every time
             progress=progress,
         )
-
-    def _controls(self, canaries: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Phrases like the canaries, none of which was planted."""
-        drawn = draw_phrases(
-            self.settings.controls,
-            len(canaries[0]),
-            self.tokenizer,
-            self.seed,
-            self.frequencies,
-            purpose="controls",
-        )
-        return [tokens for tokens in drawn if tokens not in canaries]

@@ -35,16 +35,16 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import Progress
 from tacit.tasks.language import assembly
-from tacit.tasks.language import central_sgd as sgd
 from tacit.tasks.language.people import People, public_frequencies
-from tacit.tasks.language.planted_tokens import planted_tokens
 from tacit.tasks.language.planting import Planted, read_planted, record_planted
-from tacit.tasks.language.records import Records
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
+from tacit_papers.thakkar2020 import pooled_sgd as sgd
 from tacit_papers.thakkar2020.grid import Arm, Grid
 from tacit_papers.thakkar2020.memorization import MemorizationAudit
+from tacit_papers.thakkar2020.planted_tokens import planted_tokens
+from tacit_papers.thakkar2020.pooled_sgd import Records
 
 _GRID_FILE = "secret-sharer.toml"
 _RESULT_FILE = "memorization.json"
@@ -100,7 +100,7 @@ class SecretSharer:
         common = self.grid.common()
         people = People.of(common)
         users = len(people.users)
-        people.planting(common, assembly.tokenizer_of(common, people.users))
+        people.planting(common, assembly.tokenizer_of(common, people.users).tokenizer)
         for arm in self.arms:
             self.grid.experiment_of(arm, common)
             if arm.is_federated and arm.batch > users:
@@ -167,7 +167,7 @@ class SeedTrainings:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of all arms."""
-        return assembly.tokenizer_of(self.grid.common(), self.people.users)
+        return assembly.tokenizer_of(self.grid.common(), self.people.users).tokenizer
 
     @cached_property
     def audit(self) -> MemorizationAudit:
@@ -331,4 +331,5 @@ def projected_facts(actual: Guarantee, to: Projection) -> dict[str, Any]:
 
 
 def _write_json(path: Path, row: dict[str, Any]) -> None:
+    """Write a result whole or not at all: an arm that has one is done."""
     durable.write_whole(path, (json.dumps(row, indent=1, allow_nan=False) + "\n").encode())

@@ -21,11 +21,11 @@ from tacit.tasks.language.canary_clients import (
     WithCanaryClients,
     cosines,
     free_coordinates,
+    simulated_coins,
 )
-from tacit.tasks.language.coins import simulated
 from tests.federated.tiny import BOS, few_users, job, plan, small, stream, task
 
-CLIENTS = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated(3))
+CLIENTS = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated_coins(3))
 ON_RANGES = dataclasses.replace(CLIENTS, support=((10, 20), (150, 290)))
 
 
@@ -34,20 +34,20 @@ def with_canaries(clients=CLIENTS, cap=None):
 
 
 def test_the_same_key_gives_the_same_coins_and_directions():
-    again = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated(3))
+    again = CanaryClients(count=40, dimension=300, clip_norm=0.5, key=simulated_coins(3))
     assert (again.included == CLIENTS.included).all()
     assert (again.update(7) == CLIENTS.update(7)).all()
 
 
 def test_another_key_gives_others():
-    other = dataclasses.replace(CLIENTS, key=simulated(4))
+    other = dataclasses.replace(CLIENTS, key=simulated_coins(4))
     assert (other.included != CLIENTS.included).any()
     assert abs(float(other.direction(7) @ CLIENTS.direction(7))) < 0.3
 
 
 def test_coins_are_fair_and_independent_of_the_number_of_values():
     """Of 4,000 fair coins, 2,000 +- 5 standard deviations of 31.6; a bias of 5% is beyond it."""
-    many = CanaryClients(count=4000, dimension=5, clip_norm=1.0, key=simulated(1))
+    many = CanaryClients(count=4000, dimension=5, clip_norm=1.0, key=simulated_coins(1))
     assert abs(int(many.included.sum()) - 2000) < 158
     wide = dataclasses.replace(many, dimension=50)
     assert (wide.included == many.included).all()
@@ -84,7 +84,7 @@ def test_cosines_are_those_of_the_whole_matrix(clients):
 def test_cosines_with_an_unrelated_change_have_variance_one_over_n():
     """2,000 canaries: the mean square is within 5 standard deviations (0.16) of 1/n; 1.3/n not."""
     many = CanaryClients(
-        count=2000, dimension=400, clip_norm=1.0, key=simulated(5), support=((0, 200),)
+        count=2000, dimension=400, clip_norm=1.0, key=simulated_coins(5), support=((0, 200),)
     )
     change = np.r_[np.linspace(-1, 5, 200), np.full(200, 100.0)]  # nothing random about it
     found = cosines(many, change)
@@ -141,7 +141,7 @@ def test_without_a_clip_a_canary_is_ten_times_as_long():
 def test_a_cohort_adds_a_canary_as_it_adds_a_user():
     model = small()
     clients = CanaryClients(
-        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated(1)
+        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated_coins(1)
     )
     users = with_canaries(clients)
     one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
@@ -158,7 +158,7 @@ def test_a_cohort_adds_a_canary_as_it_adds_a_user():
 def test_every_engine_adds_the_canaries_of_a_cohort_alike():
     model = small()
     clients = CanaryClients(
-        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated(1)
+        count=9, dimension=parameter_count(model), clip_norm=0.5, key=simulated_coins(1)
     )
     users = with_canaries(clients)
     one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
@@ -187,7 +187,7 @@ def test_training_on_a_canary_as_if_it_had_texts_is_refused():
 
 
 def test_another_process_is_sent_the_key_and_not_the_directions():
-    large = CanaryClients(count=500, dimension=1_350_000, clip_norm=1.0, key=simulated(2))
+    large = CanaryClients(count=500, dimension=1_350_000, clip_norm=1.0, key=simulated_coins(2))
     sent = pickle.dumps(with_canaries(large))
     assert len(sent) < 5000
     there = pickle.loads(sent)

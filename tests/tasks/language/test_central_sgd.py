@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.models import registry
-from tacit.tasks.language.central_sgd import Progress, RecordTraining, scaled_rate
-from tacit.tasks.language.records import Records
+from tacit_papers.thakkar2020.pooled_sgd import Progress, Records, RecordTraining, scaled_rate
 
 BOS, EOS = 0, 1
 TEXT = st.lists(st.integers(1, 9), min_size=0, max_size=8).map(lambda words: [BOS, *words])

@@ -5,15 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from tacit.privacy.randomness import RunKey
-from tacit.runs.directory import RunDirectory
-from tacit.tasks.language import coins
+from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canary_clients import CanaryClients
 
 
 @pytest.fixture
-def directory(tmp_path):
+def folder(tmp_path):
     (tmp_path / "private").mkdir(mode=0o700)
-    return RunDirectory(tmp_path)
+    return tmp_path
 
 
 def clients(key):
@@ -21,26 +20,28 @@ def clients(key):
 
 
 def test_two_runs_have_different_coins_and_directions():
-    one, other = (clients(coins.derived(RunKey.generate())) for _ in range(2))
+    one, other = (clients(coins.coins_of(RunKey.generate())) for _ in range(2))
     assert (one.included != other.included).any()
     assert abs(float(one.direction(0) @ other.direction(0))) < 0.9
 
 
 def test_a_simulation_repeats_its_coins():
-    assert coins.simulated(5) == coins.derived(RunKey.from_seed(5)) != coins.simulated(6)
+    assert (
+        coins.simulated_coins(5) == coins.coins_of(RunKey.from_seed(5)) != coins.simulated_coins(6)
+    )
 
 
-def test_the_coins_outlive_the_run_key(directory):
+def test_the_coins_outlive_the_run_key(folder):
     key = RunKey.generate()
-    made = coins.coins_key(directory, key)
-    file = directory.private / coins.COINS_FILE
+    made = coins.coins_key(folder, key)
+    file = folder / "private" / coins.COINS_FILE
     assert file.stat().st_mode & 0o777 == 0o600
-    assert coins.coins_key(directory, key) == made  # a run that goes on
-    assert coins.coins_key(directory) == made  # an audit, when the key is gone
+    assert coins.coins_key(folder, key) == made  # a run that goes on
+    assert coins.coins_key(folder) == made  # an audit, when the key is gone
 
 
 def test_the_secret_is_not_printed():
-    key = coins.simulated(1)
+    key = coins.simulated_coins(1)
     assert repr(key)[2:-1] not in repr(clients(key))
 
 
@@ -54,17 +55,17 @@ def test_the_secret_is_not_printed():
     ],
     ids=["missing", "open to others", "something else", "longer"],
 )
-def test_coins_that_cannot_be_relied_on_are_refused(directory, spoil, says):
-    coins.coins_key(directory, RunKey.generate())
-    spoil(directory.private / coins.COINS_FILE)
+def test_coins_that_cannot_be_relied_on_are_refused(folder, spoil, says):
+    coins.coins_key(folder, RunKey.generate())
+    spoil(folder / "private" / coins.COINS_FILE)
     with pytest.raises(ValueError, match=says):
-        coins.coins_key(directory)
+        coins.coins_key(folder)
 
 
-def test_the_coins_of_another_run_are_refused(directory):
-    coins.coins_key(directory, RunKey.generate())
+def test_the_coins_of_another_run_are_refused(folder):
+    coins.coins_key(folder, RunKey.generate())
     with pytest.raises(ValueError, match="does not belong to the key"):
-        coins.coins_key(directory, RunKey.generate())
+        coins.coins_key(folder, RunKey.generate())
 
 
 def ledger(*entries, branch="mine"):
@@ -72,28 +73,30 @@ def ledger(*entries, branch="mine"):
     return SimpleNamespace(entries=rows, header=SimpleNamespace(branch=branch))
 
 
-def test_coins_that_the_ledger_did_not_commit_to_are_refused(directory):
+def test_coins_that_the_ledger_did_not_commit_to_are_refused(folder):
     """Other coins show nothing, so they would open a gate that the true ones keep shut."""
-    held = coins.coins_key(directory, RunKey.generate())
+    held = coins.coins_key(folder, RunKey.generate())
     mine = (coins.COMMITTED, coins.commitment(held), "mine")
-    other = (coins.COMMITTED, coins.commitment(coins.simulated(0)), "mine")
-    assert coins.of_run(directory, ledger(mine, ("round", "00", "mine"))) == held
+    other = (coins.COMMITTED, coins.commitment(coins.simulated_coins(0)), "mine")
+    assert coins.coins_of_run(folder, ledger(mine, ("round", "00", "mine"))) == held
     for entries in ([], [other], [mine, other]):
         with pytest.raises(ValueError, match="committed to before the training"):
-            coins.of_run(directory, ledger(*entries))
-    (directory.private / coins.COINS_FILE).unlink()
+            coins.coins_of_run(folder, ledger(*entries))
+    (folder / "private" / coins.COINS_FILE).unlink()
     with pytest.raises(ValueError, match="canary-coins is missing"):
-        coins.of_run(directory, ledger(mine))
+        coins.coins_of_run(folder, ledger(mine))
 
 
-def test_a_branch_is_held_against_its_own_commitment(directory):
-    held = coins.coins_key(directory, RunKey.generate())
-    parent = (coins.COMMITTED, coins.commitment(coins.simulated(0)), "parent")
+def test_a_branch_is_held_against_its_own_commitment(folder):
+    held = coins.coins_key(folder, RunKey.generate())
+    parent = (coins.COMMITTED, coins.commitment(coins.simulated_coins(0)), "parent")
     mine = (coins.COMMITTED, coins.commitment(held), "mine")
-    assert coins.of_run(directory, ledger(parent, mine)) == held
+    assert coins.coins_of_run(folder, ledger(parent, mine)) == held
 
 
 def test_a_commitment_binds_without_telling():
-    key = coins.simulated(1)
-    assert coins.commitment(key) == coins.commitment(key) != coins.commitment(coins.simulated(2))
+    key = coins.simulated_coins(1)
+    assert (
+        coins.commitment(key) == coins.commitment(key) != coins.commitment(coins.simulated_coins(2))
+    )
     assert key.hex() not in coins.commitment(key)

@@ -1,15 +1,17 @@
-"""From an experiment to the parts that a training runs with.
+"""From an experiment to the parts that a training of a language model runs with.
 
-An experiment says what; here it becomes objects.  Whatever in it contradicts the corpus, or would
-void the guarantee that it asks for, is refused here, before anything is written.
+An experiment says what; here it becomes objects: the users' update, the server's optimizer, the
+tokenizer, the starting model, the made-up users of an audit.  Whatever in it contradicts the
+corpus, or would void the guarantee that it asks for, is refused here, before anything is written.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.federated import server as servers
+from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
@@ -28,43 +30,32 @@ from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import pretrain
 from tacit.public.steps import Progress, Settings
 from tacit.public.text import read_public_text
-from tacit.tasks.language import coins
+from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
+from tacit.tasks.task import Announce
 from tacit.tokenizers import build
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.public import PublicSource, from_public
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
-UserUpdate = FedAvg | FedSGD
-Tell = Callable[[str, int, int], None]  # what is being prepared, how much is done, of how much
-ServerOptimizer = servers.ServerSGD | servers.ServerMomentum | servers.ServerAdam
 
 
-def user_update(experiment: Experiment) -> UserUpdate:
-    """What users compute."""
-    given = experiment.update
-    negatives = given.sampled_negatives
-    sampled = None if negatives is None else SampledSoftmax(negatives)
-    if given.algorithm == "fedsgd":
-        return FedSGD(
-            batch_size=given.batch_size,
-            unroll=given.unroll,
-            learning_rate=given.learning_rate,
-            rows=given.rows,
-            sampled_softmax=sampled,
-        )
+def user_update(experiment: Experiment) -> FedAvg | FedSGD:
+    """What users compute: E epochs of SGD (FedAvg), or one gradient (FedSGD), of Algorithm 1."""
+    settings = experiment.update
+    negatives = settings.sampled_negatives
+    common: dict[str, Any] = {
+        **settings.model_dump(include={"batch_size", "unroll", "learning_rate", "rows"}),
+        "sampled_softmax": None if negatives is None else SampledSoftmax(negatives),
+    }
+    if settings.algorithm == "fedsgd":
+        return FedSGD(**common)
     return FedAvg(
-        local_epochs=given.local_epochs,
-        batch_size=given.batch_size,
-        unroll=given.unroll,
-        learning_rate=given.learning_rate,
-        clip_each_step=given.clip == "greedy" and experiment.plan.clipping != "none",
-        update_penalty=given.update_penalty,
-        rows=given.rows,
-        shuffle=given.shuffle,
-        sampled_softmax=sampled,
+        **common,
+        **settings.model_dump(include={"local_epochs", "update_penalty", "shuffle"}),
+        clip_each_step=settings.clip == "greedy" and experiment.plan.clipping != "none",
     )
 
 
@@ -93,59 +84,56 @@ def canary_clients(
     support = free_coordinates(model)
     if key is None:
         # Nobody can know a real run's coins without its secret: these count as many and are others.
-        key = coins.unrelated() if experiment.seed is None else coins.simulated(experiment.seed)
+        key = (
+            coins.unrelated_coins()
+            if experiment.seed is None
+            else coins.simulated_coins(experiment.seed)
+        )
     return CanaryClients(count, parameter_count(model), norm, key, support)
 
 
 def server_optimizer(experiment: Experiment) -> ServerOptimizer:
-    """What the server does with an average."""
-    given = experiment.server
-    match given.optimizer:
-        case "sgd":
-            return servers.ServerSGD(given.learning_rate)
-        case "momentum":
-            return servers.ServerMomentum(given.learning_rate, given.momentum)
-        case "adam":
-            return servers.ServerAdam(
-                given.learning_rate, given.beta1, given.beta2, given.stabiliser
-            )
+    """What the server does with an average: the named optimizer with the settings that it has."""
+    settings = experiment.server.model_dump()
+    optimizer: Any = OPTIMIZERS[settings["optimizer"]]  # a dataclass; the base has no fields
+    names = [field.name for field in fields(optimizer) if field.name in settings]
+    server: ServerOptimizer = optimizer(**{name: settings[name] for name in names})
+    return server
 
 
-def tokenizer_of(experiment: Experiment, users: UserSource) -> Tokenizer:
-    """The vocabulary, which is part of the release (design rule 9)."""
-    return learnt_tokenizer_of(experiment, users).tokenizer
+def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
+    """The tokenizer, which is part of the release (design rule 9), and where it comes from.
 
-
-def learnt_tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
-    """The vocabulary, and what is known of where it comes from."""
-    given = experiment.tokenizer
-    if given.source.endswith("tokenizer.json") or Path(given.source, "tokenizer.json").is_file():
-        return load_tokenizer(given.source, given.accept_oracle)
-    if given.source == "oracle":
-        found = build.oracle(users, given.kind, given.size)
+    A file or folder is loaded; "oracle" learns from the users' own text, which voids the guarantee
+    and has to be accepted; anything else names a public text or word list.
+    """
+    choice = experiment.tokenizer
+    source, accept_oracle = choice.source, choice.accept_oracle
+    if source.endswith("tokenizer.json") or Path(source, "tokenizer.json").is_file():
+        return load_tokenizer(source, accept_oracle)
+    if source == "oracle":
+        tokenizer = build.oracle(users, choice.kind, choice.size)
     else:
-        found = from_public(given.source, given.kind, given.size)
-    _refuse_void(LearntTokenizer(found), given.source, given.accept_oracle)
-    return LearntTokenizer(found)
+        tokenizer = PublicSource(source).tokenizer(choice.kind, choice.size)
+    return _refuse_void(LearntTokenizer(tokenizer), source, accept_oracle)
 
 
 def load_tokenizer(source: str, accept_oracle: bool) -> LearntTokenizer:
     """A tokenizer from a file or folder; one that voids every guarantee has to be accepted."""
-    found = LearntTokenizer.load(source)
-    _refuse_void(found, source, accept_oracle)
-    return found
+    return _refuse_void(LearntTokenizer.load(source), source, accept_oracle)
 
 
-def _refuse_void(found: LearntTokenizer, source: str, accept_oracle: bool) -> None:
-    if found.why_void and not accept_oracle:
+def _refuse_void(learnt: LearntTokenizer, source: str, accept_oracle: bool) -> LearntTokenizer:
+    if learnt.why_void and not accept_oracle:
         raise ValueError(
-            f"the tokenizer {source} voids every guarantee: {found.why_void}; take a public"
+            f"the tokenizer {source} voids every guarantee: {learnt.why_void}; take a public"
             " one, or say tokenizer.accept_oracle = true for a run that claims nothing"
         )
+    return learnt
 
 
 @dataclass(frozen=True)
-class Start:
+class StartingModel:
     """A model before its first round, and whose text is in it already."""
 
     model: LanguageModel
@@ -154,26 +142,36 @@ class Start:
 
 
 def starting_model(
-    experiment: Experiment, tokenizer: Tokenizer, corpus: UserCorpus, tell: Tell | None = None
-) -> Start:
-    """Random, or from public text: never from the people's text that is to be protected."""
-    given = experiment.model
-    fresh = registry.build(given.name, tokenizer.vocab_size, seed=given.seed, **given.options)
-    if given.start and (given.pretrain or given.public_output_bias):
+    experiment: Experiment,
+    tokenizer: Tokenizer,
+    corpus: UserCorpus,
+    announce: Announce | None = None,
+) -> StartingModel:
+    """The model before its first round: random, or from public text.
+
+    It must not come from the people's text that is to be protected: weights that were trained on
+    it outside of this run's ledger are refused.  Weights that other people's text is in are named
+    in the claim, with what that has cost them if a ledger beside the weights says so.
+
+    Raises:
+        ValueError: if the weights are of another shape, or the settings contradict each other.
+    """
+    choice = experiment.model
+    fresh = registry.build(choice.name, tokenizer.vocab_size, seed=choice.seed, **choice.options)
+    if choice.start and (choice.pretrain or choice.public_output_bias):
         raise ValueError(
             "model.start has weights already: leave out pretrain and public_output_bias"
         )
-    if not given.start:
-        if given.public_output_bias:
-            named = given.public_output_bias
-            source = named if isinstance(named, str) else experiment.tokenizer.source
-            set_public_output_bias(fresh, tokenizer, source)
-        if given.pretrain is not None:
-            _pretrain(fresh, tokenizer, given.pretrain, tell)
-        return Start(fresh)
-    path = Path(given.start)
+    if not choice.start:
+        if source := choice.public_output_bias:
+            named = source if isinstance(source, str) else experiment.tokenizer.source
+            _set_public_output_bias(fresh, tokenizer, named)
+        if choice.pretrain is not None:
+            _pretrain(fresh, tokenizer, choice.pretrain, announce)
+        return StartingModel(fresh)
+    path = Path(choice.start)
     path = path / "model.safetensors" if path.is_dir() else path
-    own = given.name if ":" in given.name else None
+    own = own_factory(experiment)
     model = weights.load(path, vocab_size=tokenizer.vocab_size, own_factory=own)
     if model.config != fresh.config:
         raise ValueError(
@@ -185,7 +183,13 @@ def starting_model(
             f"model.start: the weights {path} were trained on this very corpus, outside of this"
             " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
         )
-    return Start(model, origins, tuple(_start_costs(path, origins)))
+    return StartingModel(model, origins, tuple(_start_costs(path, origins)))
+
+
+def own_factory(experiment: Experiment) -> str | None:
+    """The user's own function that makes the model, `module:function`; None for ours."""
+    name = experiment.model.name
+    return name if ":" in name else None
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
@@ -204,29 +208,32 @@ def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
 
 
 def _pretrain(
-    model: LanguageModel, tokenizer: Tokenizer, given: Pretraining, tell: Tell | None
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    choice: Pretraining,
+    announce: Announce | None,
 ) -> None:
-    """Plain training on public text, in place."""
-    is_file = Path(given.source).is_file()
-    source = given.source
+    """Plain training on public text, in place; it costs no privacy."""
+    source = choice.source
+    is_file = Path(source).is_file()
     texts = read_public_text([source]).train if is_file else PublicSource(source).texts()
     settings = Settings(
-        learning_rate=given.learning_rate,
-        epochs=given.epochs,
-        batch=given.batch_size,
-        unroll=given.unroll,
+        learning_rate=choice.learning_rate,
+        epochs=choice.epochs,
+        batch=choice.batch_size,
+        unroll=choice.unroll,
     )
 
     def progress(now: Progress) -> None:
-        if tell is not None:
-            tell("pre-training on public text", round(1000 * now.share), 1000)
+        if announce is not None:
+            announce("pre-training on public text", round(1000 * now.share), 1000)
 
     encoded = tokenizer.encode_batch(texts)
     pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
     model.eval()
 
 
-def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
+def _set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
     """Begin with the word frequencies of public text: log((count + 1) / total)."""
     bias = getattr(getattr(model, "embedding", None), "output_bias", None)
     if bias is None:

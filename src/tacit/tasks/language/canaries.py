@@ -84,14 +84,14 @@ class Grid:
         """
         further = sum(count * cell.share(users) for cell, count in self.also)
         each = sum(cell.share(users) for cell in self.cells)
-        found = min(self.per_cell, int((self.max_share - further) / each * (1 + 1e-9)))
-        if found < 1:
+        count = min(self.per_cell, int((self.max_share - further) / each * (1 + 1e-9)))
+        if count < 1:
             raise ValueError(
                 f"one canary in every cell would replace {each + further:.1%} of the texts of"
                 f" {users:,} users, more than max_share = {self.max_share:.1%}; lower sharers or"
                 " example_probs, or raise max_share"
             )
-        return found
+        return count
 
     def cells_of_canaries(self, users: int) -> list[Cell]:
         """The cell of each canary, in the order in which they are drawn."""
@@ -122,7 +122,7 @@ def draw_canaries(
     seed: int,
     frequencies: Frequencies | None = None,
 ) -> list[Canary]:
-    """The canaries of a grid over so many users, cell by cell, no two alike.
+    """The canaries of a grid over a number of users, cell by cell, no two alike.
 
     Words are uniform over the vocabulary, or drawn by `frequencies`, one per token id.
     """
@@ -142,22 +142,22 @@ def draw_phrases(
     frequencies: Frequencies | None = None,
     purpose: str = "canaries",
 ) -> list[tuple[int, ...]]:
-    """So many different phrases, as tokens; another purpose gives others, such as controls."""
+    """`count` different phrases, as tokens; another purpose gives others, such as controls."""
     candidates = word_tokens(tokenizer)
     stream = _stream(seed, purpose)
     shares = None if frequencies is None else _shares(frequencies, candidates)
-    found: dict[tuple[int, ...], None] = {}  # in the order drawn
+    phrases: dict[tuple[int, ...], None] = {}  # in the order drawn
     for _ in range(100):
-        if len(found) == count:
+        if len(phrases) == count:
             break
-        places = _places(stream, (count - len(found)) * words, len(candidates), shares)
-        for row in candidates[places].reshape(-1, words).tolist():
-            found[tuple(row)] = None
-    if len(found) < count:
+        indices = _draw(stream, (count - len(phrases)) * words, len(candidates), shares)
+        for row in candidates[indices].reshape(-1, words).tolist():
+            phrases[tuple(row)] = None
+    if len(phrases) < count:
         raise ValueError(
             f"{count} different phrases of {words} words cannot be made of {len(candidates)} words"
         )
-    return list(found)
+    return list(phrases)
 
 
 def word_tokens(tokenizer: Tokenizer) -> NDArray[np.int64]:
@@ -171,10 +171,10 @@ def word_tokens(tokenizer: Tokenizer) -> NDArray[np.int64]:
     ids = [id for id in range(tokenizer.vocab_size) if id not in special]
     texts = [tokenizer.token(id) for id in ids]
     alone = tokenizer.encode_batch(texts)
-    kept = [id for id, found in zip(ids, alone, strict=True) if found[1:-1] == [id]]
+    kept = [id for id, tokens in zip(ids, alone, strict=True) if tokens[1:-1] == [id]]
     # A mark such as an apostrophe may stand alone and yet be joined to a word beside it.
     beside = tokenizer.encode_batch([f"{t} {t}" for t in (tokenizer.token(id) for id in kept)])
-    kept = [id for id, found in zip(kept, beside, strict=True) if found[1:-1] == [id, id]]
+    kept = [id for id, pair in zip(kept, beside, strict=True) if pair[1:-1] == [id, id]]
     if len(kept) < 2:
         raise ValueError("the tokenizer has no words to make canaries of")
     return np.array(kept)
@@ -207,10 +207,10 @@ def _shares(frequencies: Frequencies, candidates: NDArray[np.int64]) -> Frequenc
     return shares
 
 
-def _places(
+def _draw(
     stream: Stream, count: int, candidates: int, shares: Frequencies | None
 ) -> NDArray[np.int64]:
     if shares is None:
         return stream.integers(candidates, count)
-    places: NDArray[np.int64] = np.searchsorted(shares, stream.uniform(count), side="right")
-    return np.minimum(places, candidates - 1)
+    indices: NDArray[np.int64] = np.searchsorted(shares, stream.uniform(count), side="right")
+    return np.minimum(indices, candidates - 1)

@@ -20,30 +20,117 @@ bent and partly lost.  `free_coordinates` names the others, and as `support` mak
 live there alone.  All of the clip norm is then spent where it can be seen, which is a choice that
 an attacker has too, and n is the size of the support.
 
-Coins and directions come from streams under a secret of the run (see `coins`) that nobody knows
-before the training.  They are made when asked for: 500 directions of 1.35 million values would be
-2.7 GB.
+Coins and directions come from streams under a secret that follows from the run's own key.  An audit
+means something only if nobody could know the coins beforehand: an author of the training could
+otherwise treat those clients differently, and a second run with the same coins would be no second
+piece of evidence.  The run key is destroyed when the run ends, and the audit comes later, so the
+secret is kept in the run's private folder; it is an HMAC under the run key and gives nothing of it
+away.  A simulation's key is made from its seed, so its coins can be repeated.  Directions are made
+when they are asked for: 500 of 1.35 million values would be 2.7 GB.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.cohort import Users
+from tacit.federated.cohort import CohortUsers
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy import checks
+from tacit.privacy import checks, durable
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
-from tacit.tasks.language.coins import SIZE
+
+COINS_FILE = "canary-coins"  # in the private folder of a run
+COMMITTED = "coins"  # the kind of the ledger's entry whose plan_hash is the commitment
+SIZE = 32
+_LABEL = b"tacit canary coins 1\n"
+
+
+def coins_of(key: RunKey) -> bytes:
+    """The coins' secret of the run that has this key."""
+    return key.hmac(b"canary coins")
+
+
+def simulated_coins(seed: int) -> bytes:
+    """The coins' secret of a simulation."""
+    return coins_of(RunKey.from_seed(seed))
+
+
+def unrelated_coins() -> bytes:
+    """A secret that no run has, for counting the canary clients before there is a run."""
+    return coins_of(RunKey.generate())
+
+
+def coins_key(folder: Path, key: RunKey | None = None) -> bytes:
+    """The coins' secret of a run, from its private file; a run that has none yet gets one by `key`.
+
+    A file that says something else than the key is refused: it would be another run's.
+    """
+    kept = read_coins(folder)
+    if kept is None:
+        if key is None:
+            raise ValueError(
+                f"{folder / 'private' / COINS_FILE} is missing, so it is not known which canary"
+                f" clients took part in {folder}, and nothing can be concluded from them"
+            )
+        durable.create_whole(folder / "private" / COINS_FILE, _LABEL + coins_of(key), mode=0o600)
+        return coins_of(key)
+    if key is not None and kept != coins_of(key):
+        raise ValueError(
+            f"{folder / 'private' / COINS_FILE} does not belong to the key of {folder}"
+        )
+    return kept
+
+
+def read_coins(folder: Path) -> bytes | None:
+    """The coins' secret that a run keeps; None if it keeps none."""
+    path = folder / "private" / COINS_FILE
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            data = file.read(len(_LABEL) + SIZE + 1)
+    except FileNotFoundError:
+        return None
+    if mode & 0o077:
+        raise ValueError(f"{path} must be readable by its owner alone (mode 0600), got {mode:04o}")
+    if not data.startswith(_LABEL) or len(data) != len(_LABEL) + SIZE:
+        raise ValueError(f"{path} is damaged: it holds no coins of canary clients")
+    return data[len(_LABEL) :]
+
+
+def commitment(key: bytes) -> str:
+    """What a ledger may say of the coins before training: it binds them and tells nothing."""
+    return hashlib.sha256(_LABEL + key).hexdigest()
+
+
+def coins_of_run(folder: Path, ledger: Ledger) -> bytes:
+    """The coins that a run was trained with, held against its ledger.
+
+    Other coins than those of the training would show nothing, and so pass every gate.  A branch has
+    coins of its own, and what its parent committed to is not about them.
+    """
+    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
+    promised = [entry.plan_hash for entry in own if entry.kind == COMMITTED]
+    secret = coins_key(folder)
+    if promised != [commitment(secret)]:
+        raise ValueError(
+            f"{folder / 'private' / COINS_FILE} does not hold coins that the ledger of"
+            f" {folder} committed to before the training"
+        )
+    return secret
+
 
 LENGTH = 10.0  # of an update that is not clipped yet, in clip norms
 
@@ -142,12 +229,12 @@ def cosines(
         raise ValueError(
             f"change must be finite and not all zero where the canaries are, got a norm of {length}"
         )
-    found = np.empty(clients.count)
+    result = np.empty(clients.count)
     for number in range(clients.count):
-        found[number] = float(np.dot(clients.direction(number), seen)) / length
+        result[number] = float(np.dot(clients.direction(number), seen)) / length
         if progress is not None:
             progress(number + 1)
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -157,7 +244,7 @@ class WithCanaryClients:
     Every canary client has weight 1: it comes with as many examples as `weighting` asks for.
     """
 
-    users: Users
+    users: CohortUsers
     clients: CanaryClients
     weighting: UserWeighting
 
@@ -185,8 +272,8 @@ class WithCanaryClients:
         return UserResult(self.clients.update(number), examples, loss=0.0, steps=0)
 
     def _canary(self, index: int) -> int | None:
-        place = index - len(self.users)
-        return None if place < 0 else self.clients.takes_part[place]
+        beyond = index - len(self.users)
+        return None if beyond < 0 else self.clients.takes_part[beyond]
 
 
 def free_coordinates(model: LanguageModel) -> Ranges:
@@ -200,18 +287,18 @@ def free_coordinates(model: LanguageModel) -> Ranges:
     model.normalise_()
     moved = to_vector(model) != probe
     from_vector_(model, before)
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     end = 0
     for size in layer_sizes(model):
         first, end = end, end + size
         if moved[first:end].any():
             continue
-        if found and found[-1][1] == first:
-            first = found.pop()[0]
-        found.append((first, end))
-    if not found:
+        if ranges and ranges[-1][1] == first:
+            first = ranges.pop()[0]
+        ranges.append((first, end))
+    if not ranges:
         raise ValueError("the model restricts all of its parameters, so no support is free")
-    return tuple(found)
+    return tuple(ranges)
 
 
 def _check_support(ranges: Ranges, dimension: int) -> None:

@@ -1,6 +1,6 @@
 """Whose text a run trains on: the corpus's users as the experiment looks at them.
 
-The training users of the corpus, without their held-out texts, or the first so many of them; with
+The training users of the corpus, without their held-out texts, or the first N of them; with
 canaries in some of their texts if the run is an audit; reshuffled if the experiment asks for the
 IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 2020.
 """
@@ -32,23 +32,31 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class People:
-    """The corpus, and of its training users those that take part, with the texts they train on."""
+    """The corpus, and of its training users those that take part, with the texts they train on.
+
+    It is the `TrainingData` of a language model.  Which users take part follows from public
+    choices alone: the first N, or a part by a hash of the user's id.
+    """
 
     corpus: UserCorpus
     members: UserSource  # those who take part, with all of their texts
 
     @classmethod
     def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
-        """Those of the experiment's corpus."""
+        """The people of the experiment's corpus, or of another one that is given.
+
+        Raises:
+            ValueError: if there are fewer users than asked for, or no test users to measure on.
+        """
         if corpus is None:
             corpus = load_corpus(experiment.corpus.source)
-        members, wanted = corpus.train, experiment.corpus.users
-        if wanted is not None:
-            if wanted > len(members):
+        members, limit = corpus.train, experiment.corpus.users
+        if limit is not None:
+            if limit > len(members):
                 raise ValueError(
-                    f"corpus.users must be at most the {len(members)} there are: {wanted}"
+                    f"corpus.users must be at most the {len(members)} there are: {limit}"
                 )
-            members = Subset(members, range(wanted))
+            members = Subset(members, range(limit))
         if experiment.corpus.part:
             number, of = map(int, experiment.corpus.part.split("/"))
             members = part(members, number, of)
@@ -85,7 +93,11 @@ class People:
             leave_copy(self.corpus)
 
     def refuse_unbudgeted(self, experiment: Experiment) -> None:
-        """Refuse before any work what the people's budget could not cover at all."""
+        """Refuse before any work what the people's budget could not cover at all.
+
+        Tokenizing and pre-training take minutes, so this comes before the plan is resolved, and
+        looks at what is known by then; the first charge looks at all of it.
+        """
         known = self.ledger()
         if known is None or known.budget is None:
             return
@@ -119,28 +131,34 @@ class People:
         return kept(self.members)
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
-        """The canaries that the experiment plants; None if it plants none."""
-        given = experiment.audit.canaries
-        if given is None:
+        """The canaries that the experiment plants; None if it plants none.
+
+        Words are uniform over the vocabulary, or drawn by their frequency in public text.
+        """
+        settings = experiment.audit.canaries
+        if settings is None:
             return None
         grid = Grid(
-            given.sharers,
-            given.example_probs,
-            given.per_cell,
-            given.words,
-            given.max_share,
-            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in given.also),
+            settings.sharers,
+            settings.example_probs,
+            settings.per_cell,
+            settings.words,
+            settings.max_share,
+            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in settings.also),
         )
         frequencies = None
-        if given.draw == "unigram":
+        if settings.draw == "unigram":
             frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
         # A public constant, so that nobody's coming or going changes what others share.
         population = experiment.plan.population or len(self.members)
-        found = draw_canaries(grid, population, tokenizer, given.seed, frequencies)
-        return Planting(tuple(found), population, given.seed)
+        canaries = draw_canaries(grid, population, tokenizer, settings.seed, frequencies)
+        return Planting(tuple(canaries), population, settings.seed)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
-        """What is trained on."""
+        """What is trained on: texts with canaries among them, under the experiment's view.
+
+        The IID view deals all texts out anew to synthetic users, and no claim is about people.
+        """
         planting = self.planting(experiment, tokenizer)
         users = self.users if planting is None else planting.view(self.users)
         return IID(users) if experiment.corpus.view == "iid" else users

@@ -1,43 +1,34 @@
 """From an experiment to its round plans, with every value filled in that the guarantee rests on.
 
 Whatever contradicts the number of users, or would void the guarantee that the experiment asks for,
-is refused here, before anything is written.
+is refused here, before anything is written.  The plans themselves are made by the one factory in
+`mechanisms.factory`, which `tacit plan` uses as well: what is planned is what is trained.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
 
 from tacit.config.experiment import Experiment, Plan
 from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
 from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
-from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
-
-
-@dataclass(frozen=True)
-class Inherited:
-    """What a branch has from its parent: rounds that are done, and all that they released."""
-
-    rounds: int = 0
-    spent: Composition = field(default_factory=Composition)
+from tacit.tasks.task import Inherited
 
 
 def resolved(
     experiment: Experiment,
     users: int,
     layers: tuple[int, ...],
-    inherited: Inherited = Inherited(),  # noqa: B008  (frozen)
+    inherited: Inherited | None = None,
 ) -> Experiment:
     """The experiment with every value filled in that the guarantee depends on.
 
-    A population that nobody declared is the number of training users: who trains without naming
-    one declares that number public, and the claim says so.  A target epsilon becomes the noise
-    that meets it, together with what was inherited.
+    A population that is not declared is the number of training users: to train without naming one
+    declares that number public, and the claim says so.  A target epsilon becomes the noise that
+    meets it, together with what was inherited.
     """
     K = experiment.plan.population or users
     if users == 0:
@@ -71,9 +62,9 @@ def resolved(
 
 
 def _calibrated(
-    experiment: Experiment, layers: tuple[int, ...], inherited: Inherited
+    experiment: Experiment, layers: tuple[int, ...], inherited: Inherited | None
 ) -> Experiment:
-    """With the noise multiplier that meets the target over all rounds that are left."""
+    """The experiment with the noise that meets its target over all rounds that are left."""
     target, delta = experiment.privacy.target_epsilon, experiment.privacy.delta
     assert target is not None
     assert delta is not None
@@ -87,23 +78,24 @@ def _calibrated(
         return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
 
     def releases_at(z: float) -> Composition:
-        return inherited.spent.followed_by(releases(with_noise(z), layers, inherited.rounds))
+        return spent.followed_by(releases(with_noise(z), layers, first))
 
-    name, spent = experiment.privacy.accountant, inherited.spent
+    spent, first = (inherited.spent, inherited.leg) if inherited else (Composition(), 0)
+    name = experiment.privacy.accountant
     by = accountant_named(name) if name else default_accountant(releases_at(1.0))
     if not spent.is_private or (spent.costly() and by.epsilon(spent, delta) >= target):
         raise ValueError(
             f"privacy.target_epsilon of {target:g} cannot be met by a branch: the"
-            f" {inherited.rounds} rounds before it have spent as much or more already"
+            f" {first} rounds before it have spent as much or more already"
         )
-    z = calibration.noise_for_releases(
+    z = calibration.noise_for_epsilon(
         releases_at, delta=delta, target_epsilon=target, accountant=by
     )
     return with_noise(z)
 
 
 def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
-    """All that the rounds from `first` on release, phase by phase."""
+    """All that the rounds from `first` on release, phase by phase, from public numbers alone."""
     lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
     composition, start = Composition(), 0
     for plan, length in zip(round_plans(experiment, layers), lengths, strict=True):
@@ -149,8 +141,3 @@ def _schedule(plan: Plan) -> ClipSchedule | None:
     if schedule.final_round is None:
         raise ValueError("plan.schedule of kind linear needs a final_round")
     return LinearClip(schedule.final_round, schedule.final_norm)
-
-
-def layers_of(model: LanguageModel) -> tuple[int, ...]:
-    """The sizes that per-layer clipping goes by."""
-    return layer_sizes(model)

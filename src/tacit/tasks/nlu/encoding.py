@@ -29,7 +29,7 @@ from tacit.tasks.nlu.data import NLUData, Utterance
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.build import SPECIAL, most_frequent
 from tacit.tokenizers.normalisation import normalised
-from tacit.tokenizers.public import DEFAULT, from_public
+from tacit.tokenizers.public import DEFAULT, PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.tokenizers.wordpiece import CLS, PAD, SEP, UNK, PieceVocabulary
 
@@ -152,7 +152,7 @@ class WordEncoder:
     @classmethod
     def from_public(cls, source: str | Path = DEFAULT, size: int = 10_000) -> WordEncoder:
         """The `size` most frequent words of a public text or list; to name it declares it so."""
-        return cls.from_tokenizer(from_public(source, "word", size + len(SPECIAL)))
+        return cls.from_tokenizer(PublicSource(source).tokenizer("word", size + len(SPECIAL)))
 
     @classmethod
     def oracle(cls, utterances: Sequence[Utterance], size: int | None = None) -> WordEncoder:

@@ -10,7 +10,7 @@ from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import DpSgd, Method, Plain
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.calibration import noise_for_releases
+from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.events import Composition
 from tacit.privacy.guarantee import default_delta
 from tacit.tasks.nlu.encoding import Labels
@@ -155,7 +155,7 @@ def _calibrated(experiment: NluExperiment, inherited: Inherited | None) -> NluEx
     def with_noise(z: float) -> NluExperiment:
         return experiment.changed(noise={"noise_multiplier": z})
 
-    multiplier = noise_for_releases(
+    multiplier = noise_for_epsilon(
         lambda z: spent.followed_by(releases(with_noise(z), first)),
         delta=delta,
         target_epsilon=target,

@@ -1,7 +1,7 @@
-"""Intent and slot models as a task: how a training begins, and what a run asks for.
+"""Intent and slot models as a task: what the spine asks for (`tasks.task.Task`).
 
-`begin` and `branch` say what the header of a run's ledger declares, what is released before the
-first epoch (the layers' factors, and a vocabulary that voids a guarantee), and the first model.
+How a training begins: whose utterances these are, what its ledger's header declares, what is
+released before the first step, and its first model.  `trainer.py` has the epochs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
 from tacit.privacy.ledger import Charge
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.public.declared import declare, public_lines
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
@@ -37,6 +36,7 @@ from tacit.tasks.task import (
     State,
 )
 from tacit.tokenizers.provenance import why_void
+from tacit.tokenizers.public import PublicSource, declare
 
 VALID_AND_TEST = "the utterances of valid and test, which are unprotected"
 PER_UTTERANCE = (
@@ -44,88 +44,71 @@ PER_UTTERANCE = (
 )
 
 
-class NluTask:
-    """See `tasks.task.Task`."""
+def load(experiment: NluExperiment, announce: Announce | None) -> Utterances:
+    """The experiment's utterances, and the people who said them."""
+    return Utterances.of(experiment)
 
-    name = "nlu"
 
-    def load(self, experiment: NluExperiment, announce: Announce | None) -> Utterances:
-        """The utterances that the experiment names."""
-        return Utterances.of(experiment)
+def begin(
+    experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
+) -> Beginning:
+    """A new run, from an initial model."""
+    start = initial_model(experiment, data.data)
+    void = _why_void(experiment, start.encoder)
+    asked = experiment.privacy.accountant
+    experiment = plan.resolved(experiment, data)
+    labels = Labels(experiment.data.intents, experiment.data.tags)
+    trained_on = (data.people or data.data.identity,)
+    model = NluModel(start.build(labels), start.encoder, labels, trained_on)
+    first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
+    if (event := scaling.release_of(experiment.noise)) is not None:
+        first.append(("scaling", event))
+    declared = _declared(experiment, data, key, asked)
+    return Beginning(
+        experiment=experiment,
+        declared=declared,
+        state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
+        releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
+        first_events=_first_events(experiment, data),
+        write=lambda folder: scaling.write(folder, _first_scaling(experiment, data, model, key)),
+    )
 
-    def begin(
-        self,
-        experiment: NluExperiment,
-        data: Utterances,
-        key: RunKey,
-        announce: Announce | None,
-    ) -> Beginning:
-        """A new run, from an initial model."""
-        start = initial_model(experiment, data.data)
-        void = _why_void(experiment, start.encoder)
-        asked = experiment.privacy.accountant
-        experiment = plan.resolved(experiment, data)
-        labels = Labels(experiment.data.intents, experiment.data.tags)
-        model = NluModel(
-            start.build(labels),
-            start.encoder,
-            labels,
-            (data.people or data.data.identity,),
-        )
-        first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
-        if (event := scaling.release_of(experiment.noise)) is not None:
-            first.append(("scaling", event))
-        declared = _declared(experiment, data, key, asked)
-        return Beginning(
-            experiment=experiment,
-            declared=declared,
-            state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
-            releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
-            first_events=_first_events(experiment, data),
-            write=lambda folder: scaling.write(
-                folder, _first_scaling(experiment, data, model, key)
-            ),
-        )
 
-    def branch(
-        self, experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent
-    ) -> Beginning:
-        """A run that goes on from the model of another one, and pays for it.
+def resolve(
+    experiment: NluExperiment, data: Utterances, last: LastState, inherited: Inherited | None
+) -> NluExperiment:
+    """The experiment as a run that was started with it holds it."""
+    return plan.resolved(experiment, data, inherited)
 
-        The layers' factors are the parent's: they were released, or are public, already.
-        """
-        asked = experiment.privacy.accountant
-        experiment = plan.resolved(experiment, data, parent.inherited)
-        header = parent.inherited.ledger.header
-        declared = _declared(experiment, data, key, asked, parent.inherited.spent)
-        inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
-        factors = scaling.read(parent.folder)
-        same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
-        return Beginning(
-            experiment=experiment,
-            declared=dataclasses.replace(declared, public_inputs=inputs),
-            state=State(
-                parent.last.model_file.read_bytes(),
-                parent.last.arrays if same_optimizer else {},
-                {"experiment": experiment.fingerprint},
-            ),
-            inherited=parent.inherited,
-            write=lambda folder: scaling.write(folder, factors),
-        )
 
-    def resolve(
-        self,
-        experiment: NluExperiment,
-        data: Utterances,
-        last: LastState,
-        inherited: Inherited | None,
-    ) -> NluExperiment:
-        """The experiment with every value filled in; see `plan.resolved`."""
-        return plan.resolved(experiment, data, inherited)
+def open_trainer(opened: Opened) -> NluTrainer:
+    """The trainer that goes on at the last checkpoint."""
+    return NluTrainer(opened)
 
-    def open(self, opened: Opened) -> NluTrainer:
-        """The trainer of a run."""
-        return NluTrainer(opened)
+
+def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent) -> Beginning:
+    """A run that goes on from the model of another one, and pays for it.
+
+    The layers' factors are the parent's: they were released, or are public, already.
+    """
+    asked = experiment.privacy.accountant
+    experiment = plan.resolved(experiment, data, parent.inherited)
+    header = parent.inherited.ledger.header
+    declared = _declared(experiment, data, key, asked, parent.inherited.spent)
+    inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
+    factors = scaling.read(parent.folder)
+    same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
+    return Beginning(
+        experiment=experiment,
+        declared=dataclasses.replace(declared, public_inputs=inputs),
+        state=State(
+            parent.last.model_file.read_bytes(),
+            parent.last.arrays if same_optimizer else {},
+            {"experiment": experiment.fingerprint},
+        ),
+        inherited=parent.inherited,
+        write=lambda folder: scaling.write(folder, factors),
+    )
 
 
 def _first_scaling(
@@ -195,7 +178,6 @@ def _adjacency(experiment: NluExperiment, before: Composition | None) -> Adjacen
 
 
 def _excluded(experiment: NluExperiment) -> Iterator[str]:
-    """What the guarantee does not cover, as the claim words it."""
     unit, population = experiment.training.unit, experiment.noise.population
     assert population is not None
     assert experiment.privacy.delta is not None
@@ -213,7 +195,7 @@ def _public_inputs(experiment: NluExperiment, utterances: Utterances) -> Iterato
     """What was declared public by naming it; the training utterances are refused."""
     model = experiment.model
     if model.vocabulary != "oracle" and not model.pretrained:
-        utterances.refuse_as_public(model.vocabulary, public_lines(model.vocabulary))
+        utterances.refuse_as_public(model.vocabulary, PublicSource(model.vocabulary).lines)
         yield declare("dictionary", model.vocabulary, None)
     if model.vectors:
         yield declare("word vectors", model.vectors, None)

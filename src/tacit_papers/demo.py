@@ -26,7 +26,6 @@ from tacit.cli.options import (
 )
 from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import bar, tracked
-from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
@@ -64,7 +63,10 @@ def demo(
     began = time.monotonic()
     import torch
 
+    from tacit.cli.figures import compared_runs
     from tacit.engines.processes import available_cores
+    from tacit.report.facts import gather as facts_of_run
+    from tacit.report.page import Target
 
     torch.set_num_threads(1)  # products this small are slower on two, and processes use the cores
     cores = 1 if quick else available_cores()  # starting a process takes seconds
@@ -79,8 +81,13 @@ def demo(
         raise
     measured = _measure_all(models)
     run = _run_of(models[PRIVATE])
-    picture, page = folder / "curves.png", _write_report(run)
-    _draw(picture, measured, models)
+    picture, page = folder / "curves.png", run.path / "report.html"
+    trained = {LABELS[name]: _run_of(models[name]).metrics() for name in (FEDAVG, PRIVATE)}
+    compared_runs(picture, trained)
+    Target(page).write(facts_of_run(run))
+    # By its path, if the shell would not find it.
+    called = sys.argv[0] if Path(sys.argv[0]).name == "tacit" else "tacit"
+    tacit = "tacit" if shutil.which("tacit") else called
 
     def render(console: Console) -> None:
         if quick:
@@ -93,7 +100,10 @@ def demo(
         for line in (
             f"Took {minutes} min {seconds} s.  Held-out curves are in {picture}, and the report on"
             f" the private model in {page}.  Next:",
-            *(f"  {_program()} {command}" for command in _next_commands(run.path)),
+            f'  {tacit} predict {run.path} "see you"',
+            f"  {tacit} verify {run.path}",
+            f"  {tacit} ingest messages.jsonl --out corpora/mine",
+            f"  {tacit} train demo --variant dp-fedavg --corpus corpora/mine --run runs/mine",
             f"The runs are in {folder}",
         ):
             console.print(line, soft_wrap=True)
@@ -135,7 +145,8 @@ def _train_all(
 ) -> dict[str, StoredModel]:
     """All models by name: the variants of the recipe, their common start, and the pooled one."""
     from tacit.cli.requests import all_settings, requests
-    from tacit.cli.train import choose_engine, train_one
+    from tacit.cli.train import train_one
+    from tacit.engines.choice import choose_engine
     from tacit.runs.stored_model import StoredModel
 
     recipe = "_demo-quick" if quick else "_demo-canaries"
@@ -154,10 +165,9 @@ def _train_all(
 
 def _train_pooled(run: Run, start: LanguageModel, epochs: float) -> LanguageModel:
     """Plain SGD on all records of all users, with the same sentences planted among them."""
-    from tacit.tasks.language.central_sgd import RecordTraining
     from tacit.tasks.language.people import People
-    from tacit.tasks.language.planted_tokens import planted_tokens
-    from tacit.tasks.language.records import Records
+    from tacit_papers.thakkar2020.planted_tokens import planted_tokens
+    from tacit_papers.thakkar2020.pooled_sgd import Records, RecordTraining
 
     model, bos = copy.deepcopy(start), run.tokenizer.bos
     people = People.of(run.experiment)
@@ -229,40 +239,12 @@ def _run_of(stored: StoredModel) -> Run:
     return stored.run
 
 
-def _write_report(run: Run) -> Path:
-    """The page for people who have to believe the claim."""
-    from tacit.report.facts import gather
-    from tacit.report.page import Target
-
-    page = run.path / "report.html"
-    Target(page).write(gather(run))
-    return page
-
-
-def _draw(
-    path: Path, measured: Mapping[tuple[str, str], Metrics], models: Mapping[str, StoredModel]
-) -> None:
-    from tacit.cli.figures import perplexity_over_rounds
-
-    guarantee = _run_of(models[PRIVATE]).guarantee()
-    epsilon, delta = format_epsilon(guarantee.value), format_delta(guarantee.delta)
-    perplexity_over_rounds(
-        path,
-        {LABELS[name]: _run_of(models[name]).metrics() for name in (FEDAVG, PRIVATE)},
-        {
-            name: metrics.perplexity
-            for (name, _), metrics in measured.items()
-            if name in ("unigram", "pre-trained")
-        },
-        f"User-level epsilon {epsilon} at delta {delta}, or no privacy",
-    )
-
-
 def _print_figures(
     console: Console,
     models: Mapping[str, StoredModel],
     measured: Mapping[tuple[str, str], Metrics],
 ) -> None:
+    """How well each model predicts, and whether the private one is worth having."""
     from tacit.models.base import parameter_count
 
     private = models[PRIVATE]
@@ -335,6 +317,7 @@ def _print_privacy(console: Console, run: Run) -> None:
 
 
 def _print_suggestions(console: Console, models: Mapping[str, StoredModel]) -> None:
+    """What three of the models would suggest after the same few words."""
     from tacit.evaluation.suggestions import Suggester
 
     names = {"start": "pre-trained", FEDAVG: LABELS[FEDAVG], PRIVATE: LABELS[PRIVATE]}
@@ -344,18 +327,3 @@ def _print_suggestions(console: Console, models: Mapping[str, StoredModel]) -> N
         words = (suggester.suggest(f"{prefix} ", 3) for suggester in suggesters)
         rows.append((prefix, *("  ".join(each.word for each in three) for three in words)))
     console.print(table("typed", *names.values(), title="Suggestions", compact=True, rows=rows))
-
-
-def _program() -> str:
-    """How to call tacit from here: by its path, if the shell does not find it."""
-    called = sys.argv[0]
-    return called if Path(called).name == "tacit" and not shutil.which("tacit") else "tacit"
-
-
-def _next_commands(run: Path) -> tuple[str, ...]:
-    return (
-        f'predict {run} "see you"',
-        f"verify {run}",
-        "ingest messages.jsonl --out corpora/mine",
-        "train demo --variant dp-fedavg --corpus corpora/mine --run runs/mine",
-    )

@@ -1,4 +1,6 @@
-"""Another tokenizer in the middle of a training (Bagdasaryan et al. 2022, Algorithm 1, UPDATE).
+"""The tokenizers of a run, and the switch to another one in the middle of a training.
+
+The switch is that of Bagdasaryan et al. 2022 (Algorithm 1, UPDATE):
 
     corpus     <- texts sampled from the model after a round, decoded with its tokenizer
     tokenizer  <- learnt from them
@@ -6,10 +8,17 @@
 
 All of it is computed from a model that was released under differential privacy, and from nothing
 else: post-processing, which costs nothing (Dwork 2011).  The ledger says so in an entry of its own.
+The switch is a function of the last checkpoint and the run's key.  It happens when a trainer is
+opened at a round that has one, so a run killed at any point of it simply begins it again; what was
+learnt is kept in the run's folder and not learnt twice:
 
-The switch is a function of the last checkpoint and the run's key.  It happens when a run is opened
-at a round that has one, so that a run killed at any point of it simply begins it again; what was
-learnt is kept in the run directory and not learnt twice.
+    tokenizer.json            the current one
+    tokenizer.ledger.jsonl    what it has cost, if it was learnt from people's text
+    tokenizers/first/         the one the run began with, where it is to be switched
+    tokenizers/round-000060/  the one from that round on, with the words that it was learnt from
+
+A checkpoint names its tokenizer by fingerprint, which is looked up in all of these, so an
+interrupted switch loses none.
 """
 
 from __future__ import annotations
@@ -26,23 +35,104 @@ from tacit.config.experiment import Experiment, TokenizerSwitch
 from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
+from tacit.privacy import durable
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Charge, Ledger
-from tacit.tasks.language import run_tokenizers
 from tacit.tasks.language.assembly import load_tokenizer, server_optimizer
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Opened
 from tacit.tokenizers import learn
-from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.history import (
+    OF_A_RUN,
+    WORDS,
+    History,
+    LearntTokenizer,
+    read_words,
+    write_words,
+)
 from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
+
+
+def begin(folder: Path, learnt: LearntTokenizer, *, switches: bool) -> None:
+    """Write the first tokenizer of a run, with what is known of it."""
+    learnt.tokenizer.save(folder / FILE_NAME)
+    if learnt.words is not None:
+        write_words(folder / f"{OF_A_RUN}{WORDS}", learnt.words)
+    if learnt.history is not None:
+        learnt.history.write(folder, OF_A_RUN)
+    if switches:
+        LearntTokenizer(learnt.tokenizer).save(_others(folder) / "first")
+
+
+def learnt(folder: Path, fingerprint: str) -> LearntTokenizer:
+    """The tokenizer that a checkpoint was made with, and all that is known of it."""
+    words = words_behind(folder, fingerprint)
+    return LearntTokenizer(by_fingerprint(folder, fingerprint), words, history(folder))
+
+
+def history(folder: Path) -> History | None:
+    """What the tokenizer that the run began with has cost; None if it was a public one."""
+    return History.read(folder, OF_A_RUN)
+
+
+def by_fingerprint(folder: Path, fingerprint: str) -> Tokenizer:
+    """The tokenizer that a checkpoint was made with."""
+    current = Tokenizer.load(folder / FILE_NAME)
+    if current.fingerprint == fingerprint:
+        return current
+    for kept in sorted(_others(folder).glob("[!.]*")):
+        if (other := Tokenizer.load(kept)).fingerprint == fingerprint:
+            return other
+    raise ValueError(
+        f"{(folder / FILE_NAME)} is not the tokenizer that the run was trained with"
+        f" (fingerprint {current.fingerprint[:12]}, not {fingerprint[:12]})"
+    )
+
+
+def _learnt_for(folder: Path, round: int) -> LearntTokenizer | None:
+    """The tokenizer of a switch before a round; None if it was not learnt yet."""
+    kept = _of_round(folder, round)
+    return LearntTokenizer.load(kept) if kept.is_dir() else None
+
+
+def keep(folder: Path, learnt: LearntTokenizer, round: int) -> None:
+    """Keep the tokenizer of a switch before a round."""
+    learnt.save(_of_round(folder, round))
+
+
+def use(folder: Path, tokenizer: Tokenizer) -> None:
+    """Let tokenizer.json be this one, which is kept elsewhere too."""
+    data = tokenizer.to_json().encode()
+    if (folder / FILE_NAME).read_bytes() != data:
+        durable.write_whole((folder / FILE_NAME), data)
+
+
+def words_behind(folder: Path, fingerprint: str) -> Mapping[str, float] | None:
+    """How often each word was in the text that a tokenizer was learnt from, if that is known."""
+    for kept in _others(folder).glob("round-*"):
+        if Tokenizer.load(kept).fingerprint == fingerprint:
+            return read_words(kept / WORDS)
+    return read_words(folder / f"{OF_A_RUN}{WORDS}")
+
+
+def _others(folder: Path) -> Path:
+    return folder / "tokenizers"
+
+
+def _of_round(folder: Path, round: int) -> Path:
+    return _others(folder) / f"round-{round:06d}"
+
 
 Moments = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Switch:
-    """A training's state in its new tokens, and what the ledger says about it."""
+class _Switch:
+    """A training's state in its new tokens, and what the ledger says about it.
+
+    Nothing is changed until `record`, which comes after all that may fail.
+    """
 
     round: int
     tokenizer: Tokenizer
@@ -65,11 +155,15 @@ class Switch:
                     )
                 ]
             )
-        run_tokenizers.use(folder, self.tokenizer)
+        use(folder, self.tokenizer)
 
 
-def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> Switch | None:
-    """The switch before the next round; None if the experiment has none there."""
+def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> _Switch | None:
+    """The switch before the next round; None if the experiment has none there.
+
+    The server optimizer's moments are remapped like the parameters that they belong to, or begin
+    anew, as the experiment says.
+    """
     experiment: Experiment = opened.experiment
     round = opened.last.leg
     settings = experiment.switch_at(round)
@@ -82,7 +176,7 @@ def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel)
         moments = dict(server_optimizer(experiment).initial(parameter_count(remapped)))
     else:
         moments = remapped_moments(model, opened.last.arrays, remapping)
-    return Switch(round, learnt, remapped, moments, event)
+    return _Switch(round, learnt, remapped, moments, event)
 
 
 def with_switch(
@@ -136,7 +230,7 @@ def _learn(
 ) -> tuple[Tokenizer, Event]:
     """The new tokenizer, from the run's folder if it was learnt before, and its ledger entry."""
     round, accept_oracle = opened.last.leg, opened.experiment.tokenizer.accept_oracle
-    kept = run_tokenizers.learnt_for(opened.folder, round)
+    kept = _learnt_for(opened.folder, round)
     if settings.source == "sampled":
         of = f"{settings.sampled_tokens} tokens sampled from the model after round {round}"
         event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
@@ -145,7 +239,7 @@ def _learn(
         learnt = kept or load_tokenizer(settings.source, accept_oracle)
         event = _event_of_public(opened, settings, learnt)
     if kept is None:
-        run_tokenizers.keep(opened.folder, learnt, round)
+        keep(opened.folder, learnt, round)
     return learnt.tokenizer, event
 
 
