@@ -188,7 +188,7 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
             raise ValueError(f"{name} holds made-up text, about no real people: it needs no budget")
         ledger = PeopleLedger.of_corpus(corpus)
     else:
-        from tacit.tasks.nlu.layouts import load_nlu
+        from tacit.tasks.nlu.readers import load_nlu
         from tacit.tasks.nlu.utterances import recognise
 
         ledger = PeopleLedger.open(recognise(load_nlu(name, unseen_intents="keep")))

@@ -151,7 +151,11 @@ class Planted:
 def count_planted(
     canaries: Sequence[Canary], users_tokens: Iterable[NDArray[np.integer[Any]]]
 ) -> list[Planted]:
-    """How often each canary is whole in users' tokens, and in how many users'."""
+    """How often each canary is whole in users' tokens, and in how many users'.
+
+    Counted after all caps, because that is what is trained on: a canary that a cap cut in two is
+    not planted.
+    """
     sharers, copies = np.zeros(len(canaries), np.int64), np.zeros(len(canaries), np.int64)
     by_first: dict[int, list[int]] = {}
     for number, canary in enumerate(canaries):
