@@ -3,8 +3,8 @@
 `UserSource` is what everything downstream (tokenizers, training, evaluation) reads from: a corpus
 on disk, a generated one, or a view of either.  A subclass must say how many users there are, who
 they are and what they wrote; single texts and their number follow from that, correct if slow, and
-are overridden where they can be faster.  `UserCorpus` is a source that is whole: it has training and
-test users, and knows whose text it is.
+are overridden where they can be faster.  `UserCorpus` is a source that is whole: it has training
+and test users, and knows whose text it is.
 
 The other classes are views: some users of a source, some of their texts, or all records reshuffled.
 Every view is itself a `UserSource`.  It holds indices at most, and reads text only when a user is
