@@ -23,8 +23,7 @@ from tacit.audit.empirical_epsilon import AUDIT_FILE, Tell, audit_canary_clients
 from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.membership import ATTACKS, MembershipResult, attack_users, gate_figure
 from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import Subset
+from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
 from tacit.privacy.guarantee import finite
