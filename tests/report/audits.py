@@ -56,7 +56,6 @@ def audit(**changes: Any) -> dict[str, Any]:
             "lower_bound": 0.3,
             "confidence": 0.95,
             "ceiling": 3.4792,
-            "delta": 1e-3,
             "canaries": 500,
             "took_part": 250,
             "guesses": 100,
@@ -79,12 +78,10 @@ def membership() -> dict[str, Any]:
     places = [number / 200 for number in range(201)]
 
     def attack(name: str, power: float, why_not: str | None) -> dict[str, Any]:
-        rare = {"fpr": 0.001, "tpr": None, "interval": None, "fpr_high": None, "why_not": why_not}
-        common = {"fpr": 0.01, "tpr": 0.04, "interval": [0.02, 0.07], "fpr_high": 0.03}
+        rare = {"fpr": 0.001, "tpr": None, "interval": None, "why_not": why_not}
+        common = {"fpr": 0.01, "tpr": 0.04, "interval": [0.02, 0.07], "why_not": None}
         return {
             "name": name,
-            "members": MEMBERS,
-            "non_members": 300,
             "auc": 1 / (1 + power),
             "auc_interval": [0.5, 0.7],
             "confidence": 0.95,
@@ -94,8 +91,7 @@ def membership() -> dict[str, Any]:
 
     why = f"only 300 non-members ({SECRET})"
     attacks = [attack("user inference", 0.6, why), attack(f"loss {SECRET}", 0.8, why)]
-    found = {"texts": "fresh", "references": 1, "confidence": 0.95, "attacks": attacks}
-    found |= {"members": MEMBERS, "non_members": 300}
+    found = {"members": MEMBERS, "non_members": 300, "attacks": attacks}
     [phrase] = audit()["phrases"]
     phrase |= {"text": PHRASE, "log_perplexity": LOG_PERPLEXITY, "exposure": 11.5}
     phrase |= {"rank": 1234.0, "rank_standard_error": None}

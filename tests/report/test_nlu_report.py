@@ -316,7 +316,7 @@ def test_steps_that_were_charged_again_are_named(run):
         ("result.json", '{"ending": "complete"}', "result.json is damaged: test is missing"),
         ("metrics.jsonl", '{"utterances": 3}\n', "metrics.jsonl is damaged: epoch is missing"),
         ("private/attack.json", '{"epoch": NaN}', "NaN is no number"),
-        ("private/attack.json", "{}", "attack.json is damaged: attacks is missing"),
+        ("private/attack.json", "{}", "attack.json is damaged: epoch is missing"),
         ("scaling.json", "{", "scaling.json is missing or damaged"),
     ],
 )

@@ -12,19 +12,19 @@ phrases that one may try, the one with that very log-perplexity), are in an inte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from tacit.audit.empirical_epsilon import AUDIT_FILE, EmpiricalEpsilon
-from tacit.audit.membership import MembershipResult
 from tacit.privacy.claims import format_epsilon
 from tacit.report import results
 from tacit.report.figures import Facts, heat_map, histogram, level_chart, roc_chart
 from tacit.report.results import Table
 from tacit.report.warnings import Warning, note, serious
 from tacit.runs.directory import RunDirectory
+
+AUDIT_FILE = "audit.json"
 
 
 class _Verdict(Table):
@@ -69,6 +69,24 @@ class _Controls(Table):
     memorized_bs: int
 
 
+class _EmpiricalEpsilon(Table):
+    """What the audit could show of epsilon, and the most that it could have shown."""
+
+    estimate: float | None  # under normal laws, which the warnings may doubt
+    lower_bound: float  # at this confidence, which presumes nothing but the coins
+    confidence: float
+    ceiling: float  # the largest bound that so many guesses could have shown
+    canaries: int  # made-up clients, of whom coins decided who took part
+    took_part: int | None = None
+    guesses: int | None = None
+    correct: int | None = None
+    says: str | None = None  # what it means for the claim, in one sentence
+    try_number: int | None = None  # at this run; the confidence allows for the earlier ones
+    confidence_asked: float | None = None  # of all tries together
+    highest_lower_bound: float | None = None  # that any of them has shown
+    warnings: tuple[str, ...] = ()
+
+
 class _Audit(Table):
     """The whole of audit.json; its counts must be those of its rows."""
 
@@ -80,7 +98,7 @@ class _Audit(Table):
     controls: _Controls | None = None
     rows: tuple[_Canary, ...]
     phrases: tuple[_Verdict, ...] | None = None
-    empirical_epsilon: EmpiricalEpsilon | None = None
+    empirical_epsilon: _EmpiricalEpsilon | None = None
     accounted_epsilon: float | None = None
     delta: float
 
@@ -97,10 +115,42 @@ class _Audit(Table):
         return self
 
 
+class _TruePositives(Table):
+    """How many members an attack finds at a rate of false positives, or why that is not known."""
+
+    fpr: float
+    tpr: float | None  # null if there are too few non-members to know
+    interval: tuple[float, float] | None = None
+    fpr_high: float | None = None  # of the threshold, at the same confidence
+    why_not: str | None = None
+
+
+class Attack(Table):
+    """A membership attack on users."""
+
+    name: str
+    non_members: int | None = None  # those it was measured on
+    auc: float
+    auc_interval: tuple[float, float]
+    confidence: float
+    tpr_at: tuple[_TruePositives, ...] = ()
+    roc: tuple[tuple[float, float], ...] = ()
+
+
+class _Membership(Table):
+    """What attacks on real users found."""
+
+    members: int
+    non_members: int
+    texts: str | None = None  # which of the members' texts were looked at
+    references: int | None = None  # how many models the attacks compare with
+    attacks: tuple[Attack, ...]
+
+
 class _PrivateAudit(Table):
     """The whole of private/audit.json."""
 
-    membership: MembershipResult | None = None
+    membership: _Membership | None = None
     phrases: tuple[_Phrase, ...] | None = None
     round: int | None = None
 
@@ -158,7 +208,7 @@ class AuditResult:
         """What attacks on real users found, for an internal report; None if there were none."""
         if self.private is None or self.private.membership is None:
             return None
-        return asdict(self.private.membership)
+        return self.private.membership.model_dump(mode="json")
 
     def warnings(self) -> Iterator[Warning]:
         """Where the audit casts doubt on the claim, or on itself."""

@@ -8,14 +8,12 @@ internal report only (design rule 5).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.audit.nlu import ATTACK_FILE
-from tacit.audit.nlu_attack import STATED, NluAttackResult
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.report import results
+from tacit.report.audit import Attack
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.results import Table
@@ -57,11 +55,26 @@ class _Result(Table):
     test: _Metrics
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Attacks(NluAttackResult):
+class _Attack(Attack):
+    """A membership attack on utterances, with those on both sides kept or left out."""
+
+    members: int
+    duplicates: str
+
+
+class _Attacks(Table):
     """The whole of private/attack.json."""
 
     epoch: int
+    members: int
+    non_members: int
+    unit: str  # of the intervals: user or text
+    shadows: tuple[str, ...]  # models on other corpora from which an attack was learnt
+    references: int  # models on utterances of the same corpus that an attack compares with
+    confidence: float
+    stated: dict[str, dict[str, Any]]  # the figures that were named before anything was measured
+    attacks: tuple[_Attack, ...]
+    absent: dict[str, str]  # figures that are missing, and why
 
     def facts(self) -> dict[str, Any]:
         """A row for each attack, as the page and its ROC show them.
@@ -69,13 +82,16 @@ class _Attacks(NluAttackResult):
         A row's `stated` is the name under which it was chosen before anything was measured, or
         null: the best of several attacks would be no honest figure.
         """
-        stated = {key: name for name, key in STATED.items()}
+        stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
         rows = [
-            asdict(each)
-            | {"name": f"{each.name}, duplicates {each.duplicates}", "stated": stated.get(each.key)}
+            each.model_dump(mode="json", exclude={"duplicates"})
+            | {
+                "name": f"{each.name}, duplicates {each.duplicates}",
+                "stated": stated.get((each.name, each.duplicates)),
+            }
             for each in self.attacks
         ]
-        return asdict(self) | {"attacks": rows}
+        return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
 
 
 class NluReport:
@@ -87,7 +103,7 @@ class NluReport:
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
         self._result = results.read(_Result, run.directory.result_file)
-        attack = run.directory.private / ATTACK_FILE
+        attack = run.directory.private / "attack.json"
         self._attacks = results.read(_Attacks, attack) if internal else None
         self._stored = run.stored()
         self.audited_leg = self._attacks.epoch if self._attacks else None

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tacit.config.sections import sentence
 
@@ -25,7 +25,7 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
-_Table = TypeVar("_Table")
+_Table = TypeVar("_Table", bound=Table)
 
 
 def read(table: type[_Table], path: Path) -> _Table | None:
@@ -58,12 +58,8 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def checked(table: type[_Table], data: dict[str, Any], path: Path) -> _Table:
-    """Data of the file at `path` as a table; the first mistake in it is raised as one sentence.
-
-    A table is a `Table`, or the very dataclass that another command wrote.
-    """
+    """Data of the file at `path` as a table; the first mistake in it is raised as one sentence."""
     try:
-        return TypeAdapter(table).validate_python(data)
+        return table.model_validate(data)
     except ValidationError as error:
-        model = table if issubclass(table, BaseModel) else Table
-        raise ValueError(sentence(error, f"{path} is damaged", model)) from None
+        raise ValueError(sentence(error, f"{path} is damaged", table)) from None
