@@ -31,8 +31,8 @@ from tacit.audit.users import (
     score_users,
     user_texts,
 )
+from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
 from tacit.public.steps import Settings
 from tests.evaluation.tiny import Table

@@ -20,7 +20,7 @@ from tacit.audit.nlu_attack import (
 )
 from tacit.audit.nlu_shadow import Shadow, ShadowAttack
 from tacit.audit.roc import auc
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
 from tests.tasks.nlu.attack_fakes import confident, distinct, said, with_likelihood
 
 

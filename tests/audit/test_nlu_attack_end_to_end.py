@@ -18,9 +18,9 @@ from tacit.audit.nlu_attack import (
     attack_utterances,
 )
 from tacit.audit.nlu_shadow import Shadow
-from tacit.tasks.nlu.attack_roles import attack_roles
 from tacit.tasks.nlu.generated import GeneratedOptions, distinct_utterances
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
+from tacit.tasks.nlu.utterances import attack_roles
 
 STEPS = 80
 

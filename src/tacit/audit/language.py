@@ -26,8 +26,7 @@ from tacit.audit.membership import ATTACKS, MembershipResult, attack_users
 from tacit.audit.one_run import ceiling, planned_guesses
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import Subset
+from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel, to_vector
 from tacit.privacy import checks, durable
 from tacit.public.steps import Settings

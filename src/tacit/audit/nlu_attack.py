@@ -53,12 +53,13 @@ from tacit.audit.membership import (
     measure,
 )
 from tacit.audit.nlu_shadow import Shadow, ShadowAttack
+from tacit.audit.roc import Ints
 from tacit.audit.users import UserScores
 from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
-from tacit.tasks.nlu.attack_roles import unit
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.scored import Floats, Ints, Scored
+from tacit.tasks.nlu.predictions import Floats, Scored
+from tacit.tasks.nlu.utterances import unit
 
 KEPT, LEFT_OUT = "kept", "left out"
 SHADOW, SHADOW_RESCALED, RMIA, LOSS = "shadow", "shadow_rescaled", "rmia", "loss"
