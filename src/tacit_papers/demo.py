@@ -58,7 +58,7 @@ def demo(
     import torch
 
     from tacit.cli.figures import compared_runs
-    from tacit.engines.processes import available_cores
+    from tacit.engines.engine import available_cores
     from tacit.report.facts import gather as facts_of_run
     from tacit.report.page import Target
 
@@ -140,7 +140,7 @@ def _train_all(
     """All models by name: the variants of the recipe, their common start, and the pooled one."""
     from tacit.cli.requests import all_settings, requests
     from tacit.cli.train import train_one
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.runs.stored_model import StoredModel
 
     recipe = "_demo-quick" if quick else "_demo-canaries"

@@ -181,7 +181,7 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
             raise ValueError(f"{name} holds made-up text, about no real people: it needs no budget")
         ledger = PeopleLedger.of_corpus(corpus)
     else:
-        from tacit.tasks.nlu.layouts import load_nlu
+        from tacit.tasks.nlu.readers import load_nlu
         from tacit.tasks.nlu.utterances import recognise
 
         ledger = PeopleLedger.open(recognise(load_nlu(name, unseen_intents="keep")))
@@ -228,7 +228,7 @@ def _print_account(console: Console, account: Account) -> None:
 def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
-    from tacit.corpus.views import held_out, kept
+    from tacit.corpus.source import held_out, kept
 
     for option, value, known in (
         ("part", part, ("all", "train", "test")),

@@ -228,9 +228,9 @@ def _print(
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:
     """Semantic error rate, intent accuracy and slot F1, in all and by intent."""
     from tacit.runs.run import NluRun
-    from tacit.tasks.nlu.layouts import load_nlu
     from tacit.tasks.nlu.metrics import by_intent, total
     from tacit.tasks.nlu.predictions import predict
+    from tacit.tasks.nlu.readers import load_nlu
 
     if part not in ("test", "valid"):
         raise ValueError(f"--part must be test or valid, got {part!r}")
@@ -245,10 +245,8 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
     stored = opened.stored()
     with bar("evaluating") as show:
         answers = predict(
-            stored.model,
-            stored.encoder,
-            stored.labels,
-            utterances,
+            stored,
+            [utterance.tokens for utterance in utterances],
             progress=lambda done, of: show("evaluating", done, of, f"{done:,} utterances"),
         )
     measured = by_intent(utterances, answers)

@@ -255,7 +255,7 @@ def _swap(
     """
     from tacit.cli import train as training
     from tacit.cli.requests import Request
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
     from tacit.tasks.language.tokenizer_switch import with_switch

@@ -111,12 +111,12 @@ def train(
         requests,
         task_asked_for,
     )
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.engines.launch import Launch
 
     launch = Launch.of_this_process()
     if launch.rank > 0:  # torchrun has started this command several times
-        from tacit.engines.torchrun import serve_rank_0
+        from tacit.engines.teams import serve_rank_0
 
         serve_rank_0()
     parent = parse_parent(from_run) if from_run is not None else None

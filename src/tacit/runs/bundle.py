@@ -47,7 +47,10 @@ def is_bundle(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle."""
+    """A bundle whose files are those that its ledger names.
+
+    `open` refuses any other; a `Bundle` made by hand can be asked for its `faults`.
+    """
 
     path: Path
     ledger: Ledger

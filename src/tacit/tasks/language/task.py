@@ -224,7 +224,7 @@ def _declared_public(
     *,
     before: Experiment | None = None,
 ) -> tuple[PublicInput, ...]:
-    """Everything that is declared public by naming it; what is not public is refused.
+    """Everything that is declared public by naming it, with its digest; people's text is refused.
 
     `before` is the experiment of a parent, whose ledger has its inputs already.
     """

@@ -129,7 +129,10 @@ Moments = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class _Switch:
-    """A training's state in its new tokens, and what the ledger says about it."""
+    """A training's state in its new tokens, and what the ledger says about it.
+
+    Nothing is changed until `record`, which comes after all that may fail.
+    """
 
     round: int
     tokenizer: Tokenizer
@@ -156,7 +159,11 @@ class _Switch:
 
 
 def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> _Switch | None:
-    """The switch before the next round; None if the experiment has none there."""
+    """The switch before the next round; None if the experiment has none there.
+
+    The server optimizer's moments are remapped like the parameters that they belong to, or begin
+    anew, as the experiment says.
+    """
     experiment: Experiment = opened.experiment
     round = opened.last.leg
     settings = experiment.switch_at(round)
