@@ -94,7 +94,7 @@ def _understanding(run: Path, epoch: int | None) -> Callable[[str], _Answer]:
     from tacit.runs.bundle import Bundle
     from tacit.runs.run import NluRun
     from tacit.runs.stored_model import MODEL_FILE
-    from tacit.tasks.nlu import model_files
+    from tacit.tasks.nlu.models import NluModel
     from tacit.tasks.nlu.predictions import understand
 
     if (run / "checkpoints").is_dir():
@@ -103,7 +103,7 @@ def _understanding(run: Path, epoch: int | None) -> Callable[[str], _Answer]:
         raise ValueError(f"{run} holds one model only, so leave out --round {epoch}")
     else:
         Bundle.open(run)  # its ledger says which weights it is of
-        stored = model_files.load(run / MODEL_FILE)
+        stored = NluModel.load(run / MODEL_FILE)
 
     def answer(text: str) -> _Answer:
         said = understand(stored, text)
