@@ -53,7 +53,8 @@ def demo(
     """All of it in minutes, on chat that is built in.
 
     Trains models without privacy and one with it on 1,171 people's chat, attacks each, and writes
-    the report on the private one.  Takes a few minutes.  They are ordinary runs, which the other commands can be tried on.
+    the report on the private one.  They are ordinary runs, which the other commands can be tried
+    on.
     """
     began = time.monotonic()
     import torch
