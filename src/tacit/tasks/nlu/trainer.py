@@ -20,11 +20,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from tacit.engines.children import Children
 from tacit.engines.launch import Launch
-from tacit.engines.processes import Team
 from tacit.engines.ranks import Ranks
-from tacit.engines.torchrun import Torchrun
+from tacit.engines.teams import Children, Team, Torchrun
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
 from tacit.privacy.ledger import Charge

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.corpus import installation
+from tacit.corpus import people
 from tacit.corpus import people as known_people
 from tacit.corpus.hashing import role_draw, user_key
 from tacit.corpus.people_ledger import PeopleLedger
@@ -149,7 +149,7 @@ def recognise(data: NLUData, *, new_people: bool = False) -> str:
     utterances = [one for part in PARTS for one in getattr(data, part)]
     records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
     users = {user_key(one.user) for one in utterances if one.user is not None}
-    sketches = [Sketch.of(ids, installation.secret()) for ids in (records, users) if ids]
+    sketches = [Sketch.of(ids, people.secret()) for ids in (records, users) if ids]
     return known_people.recognise(sketches, new_people=new_people).people
 
 
