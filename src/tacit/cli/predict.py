@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
@@ -59,13 +60,13 @@ def predict(
     suggester = Suggester(stored.model, stored.tokenizer)
     if text is not None:
         suggestions = suggester.suggest(text, top)
-        rows = [each.as_row() for each in suggestions]
+        rows = [asdict(each) for each in suggestions]
         emit(rows, as_json, lambda console: _print(console, text, suggestions))
         return
     for line in _lines():  # one line of output for each
         suggestions = suggester.suggest(line, top)
         if as_json:
-            print(json.dumps([each.as_row() for each in suggestions]), flush=True)
+            print(json.dumps([asdict(each) for each in suggestions]), flush=True)
         else:
             shown = (f"{each.word} {each.probability:.1%}" for each in suggestions)
             print("   ".join(shown) or "nothing to suggest", flush=True)
