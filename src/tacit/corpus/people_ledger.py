@@ -41,15 +41,18 @@ from tacit.corpus.store import Corpus
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
-from tacit.privacy.events import (
-    Composition,
-    Event,
-    PostProcessing,
-    canonical_json,
-    event_from_json,
+from tacit.privacy.events import Composition, Event, PostProcessing
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import (
+    Charge,
+    Header,
+    LedgerError,
+    fault,
+    open_seal,
+    read_header,
+    seal,
 )
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Header, LedgerError, fault, open_seal, read_header, seal
+from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
@@ -251,7 +254,7 @@ class PeopleLedger:
             return
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
-        event = event_from_json(line["event"])
+        event = Event.from_json(line["event"])
         known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
 
     # Writing.

@@ -13,14 +13,15 @@ import io
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, Self
 
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
-from tacit.privacy.events import Composition, Event, PostProcessing, event_from_json
+from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger_lines import (
+    Charge,
     Contents,
     Entry,
     Head,
@@ -30,19 +31,6 @@ from tacit.privacy.ledger_lines import (
     fault,
     verify,
 )
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What is about to be released, as `Ledger.charge` takes it; `Entry` explains the fields."""
-
-    kind: str
-    round: int
-    attempt: int
-    event: Event
-    plan_hash: str
-    note: str | None = field(default=None, kw_only=True)
-    estimator: str | None = field(default=None, kw_only=True)
 
 
 class Witness(Protocol):
@@ -212,7 +200,7 @@ class Ledger:
         if not releases:
             return self.head
         entries = [
-            Entry(len(self._entries) + n, branch=self.header.branch, **vars(release))
+            Entry(**vars(release), index=len(self._entries) + n, branch=self.header.branch)
             for n, release in enumerate(releases)
         ]
         for entry in entries:
@@ -252,7 +240,7 @@ class Ledger:
 
     def _refuse_event(self, event: Event) -> None:
         """Refuse an event that could not be read back, or is stated for another adjacency."""
-        if event_from_json(event.to_json()) != event:  # and an unknown kind raises
+        if Event.from_json(event.to_json()) != event:  # and an unknown kind raises
             raise ValueError(f"the event {event} does not survive being written as JSON")
         _refuse_adjacency(self.path, self.header, event)
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.privacy.events import PostProcessing, canonical_json
+from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Contents, Entry, LedgerError
+from tacit.privacy.records import canonical_json
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry

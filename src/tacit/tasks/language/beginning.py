@@ -12,8 +12,7 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
-from tacit.privacy.ledger import Charge
-from tacit.privacy.ledger_lines import PriorCost, PublicInput
+from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.people import People

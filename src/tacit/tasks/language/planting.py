@@ -28,8 +28,8 @@ from tacit.corpus.source import Counts, UserSource
 from tacit.corpus.views import View
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import LedgerError
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
 from tacit.tasks.language.canaries import Canary, Cell

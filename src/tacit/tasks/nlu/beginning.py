@@ -12,8 +12,7 @@ import numpy as np
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.privacy.ledger import Charge
-from tacit.privacy.ledger_lines import PublicInput
+from tacit.privacy.ledger_lines import Charge, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from tacit.config.recipes import Shelf
 from tacit.config.sections import About, Complete, NotNegative, Positive, Section, Share, Whole
 from tacit.mechanisms.edp_sgd import NoiseDecay
-from tacit.privacy.events import canonical_json
+from tacit.privacy.records import canonical_json
 
 Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are

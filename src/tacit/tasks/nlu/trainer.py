@@ -27,7 +27,7 @@ from tacit.engines.ranks import Ranks
 from tacit.engines.torchrun import Torchrun
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
-from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import model_files, plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
