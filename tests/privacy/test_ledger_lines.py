@@ -215,7 +215,7 @@ def test_an_entry_that_makes_no_sense_is_refused_though_its_hash_is_right(
         ({"host": "here"}, "needs the fields"),
         ({"budget": {"epsilon": 1.0}}, "the header is not valid"),
         ({"budget": {"epsilon": 0, "delta": 0.1, "accountant": "pld"}}, "epsilon must be"),
-        ({"budget": {"epsilon": 1, "delta": 0.1, "accountant": ""}}, "accountant must be named"),
+        ({"budget": {"epsilon": 1, "delta": 0.1, "accountant": ""}}, "accountant must be text"),
         ({"parent": "run-0"}, "parent needs the fields"),
         ({"view": "mixed"}, "view must be one of people, iid, synthetic, got 'mixed'"),
         ({"counted": "days"}, "counted must be one of"),
