@@ -456,7 +456,7 @@ class Notary:
         path.write_bytes(b"")
 
     @contextmanager
-    def charging(
+    def __call__(
         self, ledger: Ledger, releases: Sequence[Charge]
     ) -> Iterator[Callable[[Sequence[bytes]], None]]:
         if self.fault == "budget":

@@ -47,7 +47,6 @@ from tacit.privacy.ledger_lines import (
     Charge,
     Header,
     LedgerError,
-    fault,
     open_seal,
     read_header,
     seal,
@@ -215,14 +214,16 @@ class PeopleLedger:
         row, line_hash = open_seal(line, self.path, number)
         if number == 1:
             if row.get("format") != FORMAT:
-                raise fault(self.path, 1, f"it is not the header of a ledger of format {FORMAT}")
+                raise LedgerError.at(
+                    self.path, 1, f"it is not the header of a ledger of format {FORMAT}"
+                )
         elif row.pop("previous", None) != record.head:
-            raise fault(self.path, number, "it does not follow from the line above it")
+            raise LedgerError.at(self.path, number, "it does not follow from the line above it")
         else:
             try:
                 self._take_row(row)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise fault(self.path, number, f"it is not valid: {error}") from error
+                raise LedgerError.at(self.path, number, f"it is not valid: {error}") from error
         record.head, record.lines, record.last = line_hash, number, line + b"\n"
         record.size += len(record.last)
 
@@ -344,7 +345,7 @@ class PeopleLedger:
             if lines[count:]:
                 self._append_lines(fd, header.run_id, lines[count:])
             self._refuse_overspent()
-        ledger.witness = self
+        ledger.witness = self.charging
 
     @contextmanager
     def charging(

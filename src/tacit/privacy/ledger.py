@@ -11,11 +11,11 @@ import errno
 import fcntl
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
@@ -28,22 +28,15 @@ from tacit.privacy.ledger_lines import (
     Header,
     LedgerError,
     Parent,
-    fault,
     verify,
 )
 
-
-class Witness(Protocol):
-    """A second record that must know of a charge before its noise is drawn: the people's ledger."""
-
-    def charging(
-        self, ledger: Ledger, releases: Sequence[Charge]
-    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
-        """Refuse what the people's budget does not cover; inside, take the lines once written.
-
-        Lines that were taken are on the disk when the call returns.  If the block is left by an
-        error, they are taken back before the error goes on.
-        """
+# A second record that must know of a charge before its noise is drawn: the people's ledger.  It is
+# called with the ledger and the releases, and refuses what the people's budget does not cover.
+# Inside of its block it takes the lines once they are written, and has them on the disk when that
+# call returns.  If the block is left by an error, it takes them back before the error goes on.
+_TakeLines = Callable[[Sequence[bytes]], None]
+Witness = Callable[["Ledger", Sequence[Charge]], AbstractContextManager[_TakeLines]]
 
 
 class Ledger:
@@ -55,7 +48,7 @@ class Ledger:
     def __init__(self, path: Path, contents: Contents, size: int, *, writes: bool) -> None:
         self.path = path
         self.header = contents.header
-        self.witness: Witness | None = None
+        self.witness: Witness = _no_witness
         self._entries: list[Entry] = []
         self._hashes = [contents.hashes[0]]
         self._counts: dict[Event, int] = {}
@@ -164,7 +157,7 @@ class Ledger:
         lines, hashes = _lines(entries, first_hash)
         data = b"".join([first, *lines])
         try:
-            durable.create_whole(path, data)
+            durable.write_whole(path, data, new=True)
         except FileExistsError as error:
             raise LedgerError(f"{path} exists already, and a ledger is never replaced") from error
         contents = Contents(header, entries, (first_hash, *hashes))
@@ -211,9 +204,9 @@ class Ledger:
         lines, hashes = _lines(entries, self._hashes[-1])
         size = self._size
         try:
-            with self._witnessed(releases) as witness:
+            with self.witness(self, releases) as take_lines:
                 self._write(b"".join(lines))
-                witness(lines)
+                take_lines(lines)
         except BaseException:
             # Last of all: a line that is here and not in the people's ledger is added there when
             # the run is opened again, but one that is there alone looks like a restored backup.
@@ -230,13 +223,6 @@ class Ledger:
             self._counts[entry.event] = self._counts.get(entry.event, 0) + 1
             if entry.kind == "round" and entry.branch == self.header.branch:
                 self._round_lines[entry.round, entry.attempt] = entry.index + 2
-
-    def _witnessed(
-        self, releases: Sequence[Charge]
-    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
-        if self.witness is None:
-            return contextlib.nullcontext(lambda lines: None)
-        return self.witness.charging(self, releases)
 
     def _refuse_event(self, event: Event) -> None:
         """Refuse an event that could not be read back, or is stated for another adjacency."""
@@ -343,6 +329,12 @@ class Ledger:
         self.close()
 
 
+@contextlib.contextmanager
+def _no_witness(ledger: Ledger, releases: Sequence[Charge]) -> Iterator[_TakeLines]:
+    """Nobody else has to know: the text is of nobody, or the ledger is of an example."""
+    yield lambda lines: None
+
+
 def _lines(entries: Sequence[Entry], previous: str) -> tuple[list[bytes], list[str]]:
     """The lines of entries that follow the line with the hash `previous`, and their hashes."""
     lines, hashes = [], []
@@ -363,7 +355,7 @@ def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:
 
 def _refuse_torn(path: Path, contents: Contents) -> None:
     if contents.torn:
-        raise fault(path, len(contents.hashes) + 1, "it is cut off")
+        raise LedgerError.at(path, len(contents.hashes) + 1, "it is cut off")
 
 
 def _load(path: Path, head: Head | None) -> tuple[Contents, int]:

@@ -38,10 +38,10 @@ Unit = Annotated[str, one_of(*UNITS)]
 class LedgerError(ValueError):
     """A ledger that cannot be trusted, or that must not be written to."""
 
-
-def fault(path: Path, number: int, what: str) -> LedgerError:
-    """The error for a line that is wrong."""
-    return LedgerError(f"the ledger {path} cannot be trusted at line {number}: {what}")
+    @classmethod
+    def at(cls, path: Path, number: int, what: str) -> LedgerError:
+        """The error for a line that is wrong."""
+        return cls(f"the ledger {path} cannot be trusted at line {number}: {what}")
 
 
 def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
@@ -61,16 +61,16 @@ def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str
         fields = json.loads(line)
         is_canonical = canonical_json(fields).encode() == line
     except (ValueError, RecursionError) as error:
-        raise fault(path, number, "it is cut off or not valid JSON") from error
+        raise LedgerError.at(path, number, "it is cut off or not valid JSON") from error
     if not (isinstance(fields, dict) and is_canonical):
-        raise fault(path, number, "it is not a JSON object as tacit writes it")
+        raise LedgerError.at(path, number, "it is not a JSON object as tacit writes it")
     stated = fields.pop("hash", None)
     item = b'"hash":' + canonical_json(stated).encode()
     others = line.replace(item + b",", b"", 1) if fields else b"{}"
     if len(others) == len(line):  # the last of the fields
         others = line.replace(b"," + item, b"", 1)
     if stated != hashlib.sha256(others).hexdigest():
-        raise fault(path, number, "it was changed: its hash does not match what it says")
+        raise LedgerError.at(path, number, "it was changed: its hash does not match what it says")
     return fields, stated
 
 
@@ -224,6 +224,11 @@ class Contents:
     hashes: tuple[str, ...]  # of the header, then of each entry
     torn: bytes = b""
 
+    def next_line(self, charge: Charge) -> bytes:
+        """The line of a charge that follows the last one."""
+        entry = Entry(**vars(charge), index=len(self.entries), branch=self.header.branch)
+        return entry.line(self.hashes[-1])[0]
+
 
 def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
     """Read a ledger's bytes, or raise `LedgerError` naming the first line that is wrong.
@@ -232,7 +237,7 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
     """
     *lines, torn = data.split(b"\n")
     if not lines:
-        raise fault(path, 1, "it is cut off" if torn else "the file is empty")
+        raise LedgerError.at(path, 1, "it is cut off" if torn else "the file is empty")
     header, header_hash = read_header(lines[0], path)
     inherited = header.parent.head.entries if header.parent else 0
     entries: list[Entry] = []
@@ -241,19 +246,21 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
         entry, line_hash = _read_entry(line, path, number, hashes[-1])
         if entry.index >= inherited and entry.branch != header.branch:
             what = f"the entry is of the branch {entry.branch!r}"
-            raise fault(path, number, f"{what}, and the ledger of {header.branch!r}")
+            raise LedgerError.at(path, number, f"{what}, and the ledger of {header.branch!r}")
         if not header.admits(entry.event):
             what = f"its event is stated for {entry.event.adjacency} adjacency"
-            raise fault(path, number, f"{what}, and the ledger for {header.adjacency}")
+            raise LedgerError.at(path, number, f"{what}, and the ledger for {header.adjacency}")
         entries.append(entry)
         hashes.append(line_hash)
     needed = max(inherited, head.entries if head else 0)
     if len(entries) < needed:
         what = f"it is {'cut off' if torn else 'missing'}: the ledger ends after {len(entries)}"
         because = "the checkpoint has" if head and needed == head.entries else "the branch inherits"
-        raise fault(path, len(lines) + 1, f"{what} entries, and {because} {needed}")
+        raise LedgerError.at(path, len(lines) + 1, f"{what} entries, and {because} {needed}")
     if head and hashes[head.entries] != head.hash:
-        raise fault(path, head.entries + 1, "its hash is not the one that the checkpoint has")
+        raise LedgerError.at(
+            path, head.entries + 1, "its hash is not the one that the checkpoint has"
+        )
     return Contents(header, tuple(entries), tuple(hashes), torn)
 
 
@@ -261,11 +268,11 @@ def read_header(line: bytes, path: Path) -> tuple[Header, str]:
     """The header that is sealed in a ledger's first line, and the line's hash."""
     fields, line_hash = open_seal(line, path, 1)
     if fields.pop("format", None) != FORMAT:
-        raise fault(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
+        raise LedgerError.at(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
     try:
         return Header.from_json(fields), line_hash
     except (ValueError, TypeError) as error:
-        raise fault(path, 1, f"the header is not valid: {error}") from error
+        raise LedgerError.at(path, 1, f"the header is not valid: {error}") from error
 
 
 def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry, str]:
@@ -275,10 +282,10 @@ def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry
     try:
         entry = Entry.from_json(fields)
     except (ValueError, TypeError) as error:
-        raise fault(path, number, f"the entry is not valid: {error}") from error
+        raise LedgerError.at(path, number, f"the entry is not valid: {error}") from error
     if entry.index != number - 2:
         what = f"it holds entry {entry.index} where entry {number - 2} belongs"
-        raise fault(path, number, f"{what}, so lines were removed, repeated or reordered")
+        raise LedgerError.at(path, number, f"{what}, so lines were removed, repeated or reordered")
     if previous != above:
-        raise fault(path, number, "it does not follow from the line above it")
+        raise LedgerError.at(path, number, "it does not follow from the line above it")
     return entry, line_hash
