@@ -64,7 +64,7 @@ class Declared:
     population_is_counted: bool
     adjacency: Adjacency | None
     view: str
-    data: str
+    data: str = ""
     people: str = ""
     part: str = ""
     split: str = ""
