@@ -366,15 +366,11 @@ def _least(objective: Callable[[float], float]) -> float:
 
 def accountant_named(name: str, *, precise: bool = False) -> Accountant:
     """The accountant of that name; `precise` gives pld its finest grid."""
-    match name:
-        case "pld":
-            return _PldAccountant(pld.PRECISE_RESOLUTION if precise else pld.DEFAULT_RESOLUTION)
-        case "rdp":
-            return _RdpAccountant()
-        case "moments":
-            return _MomentsAccountant()
-        case "zcdp":
-            return _ZcdpAccountant()
+    if name == "pld":
+        return _PldAccountant(pld.PRECISE_RESOLUTION if precise else pld.DEFAULT_RESOLUTION)
+    for kind in (_RdpAccountant, _MomentsAccountant, _ZcdpAccountant):
+        if kind.name == name:
+            return kind()
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"accountant must be one of {', '.join(NAMES)}, got {name!r}{hint}")

@@ -104,11 +104,6 @@ class Ledger:
         _refuse_torn(path, contents)
         return cls(path, contents, len(data), writes=False)
 
-    @staticmethod
-    def header_at(path: Path | str) -> Header:
-        """The header of a ledger, with all of it verified; a torn last line does not matter."""
-        return _load(Path(path), None)[0].header
-
     @classmethod
     def branch(
         cls,
@@ -268,34 +263,30 @@ class Ledger:
         return self._epsilon <= budget.epsilon  # false for NaN too
 
     def _write(self, data: bytes) -> None:
-        """Append lines and sync them; if that fails, leave the file as it was."""
+        """Append lines and sync them; `_take_back` undoes what was written if that fails."""
         fd = self._locked()
-        try:
-            written = os.write(fd, data)
-            if written != len(data):
-                what = f"only {written} of {len(data)} bytes could be written"
-                raise OSError(errno.ENOSPC, what, str(self.path))
-            os.fsync(fd)
-        except BaseException:
-            # If this fails too, the size stays wrong, and the next `charge` or `open` says so.
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, self._size)
-                os.fsync(fd)
-            raise
-        self._size += len(data)
+        size, self._size = self._size, -1  # nothing else is written here until all is well
+        written = os.write(fd, data)
+        if written != len(data):
+            what = f"only {written} of {len(data)} bytes could be written"
+            raise OSError(errno.ENOSPC, what, str(self.path))
+        os.fsync(fd)
+        self._size = size + len(data)
 
     def _take_back(self, size: int) -> None:
-        """Drop lines whose noise will not be drawn, because the people's ledger refused them.
+        """Drop lines whose noise will not be drawn, because they were not synced or not witnessed.
 
-        If that fails, they stay, and are charged to the people when the run is opened again.
+        If that fails too, the next `charge` or `open` says so; lines that stay whole are charged to
+        the people when the run is opened again.
         """
-        if self._size == size:
+        if self._size == size:  # nothing was written
             return
-        fd = self._locked()
-        self._size = -1  # nothing more is written here unless what follows succeeds
-        os.ftruncate(fd, size)
-        os.fsync(fd)
-        self._size = size
+        assert self._file is not None
+        self._size = -1
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file.fileno(), size)
+            os.fsync(self._file.fileno())
+            self._size = size
 
     def lock(self) -> None:
         """Keep others from writing from now on, before anything of the run is written."""
