@@ -7,7 +7,6 @@ value and the bound.  Comparisons are written so that NaN fails.
 from __future__ import annotations
 
 import math
-import re
 
 
 def positive(name: str, value: float) -> float:
@@ -44,18 +43,4 @@ def whole(name: str, value: int, *, at_least: int = 0) -> int:
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
-    return value
-
-
-def text(name: str, value: str) -> str:
-    """Text that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be text that is not empty, got {value!r}")
-    return value
-
-
-def hexadecimal(name: str, value: str) -> str:
-    """Lower-case hexadecimal digits, as digests are written."""
-    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]+", value):
-        raise ValueError(f"{name} must be lower-case hexadecimal digits, got {value!r}")
     return value

@@ -140,6 +140,12 @@ class _Grid:
     def losses(self) -> Array:
         return np.asarray((np.arange(self.probs.size) + self.first) * self.step)
 
+    def weights(self, order: float) -> tuple[Array, float]:
+        """e^{order L - peak} at each loss, and the peak, which keeps them from overflowing."""
+        exponents = order * self.losses()
+        peak = float(exponents[self.probs > 0].max())
+        return np.exp(np.minimum(exponents - peak, 0.0)), peak  # where probs are 0 it could be more
+
     @cached_property
     def mean(self) -> float:
         return float(self.probs @ self.losses())
@@ -224,9 +230,7 @@ def _log_mgf(grids: _Grids, order: float) -> float:
     """log E[e^{order L}] of the sum, finite losses only."""
     total = 0.0
     for grid, count in grids:
-        exponents = order * grid.losses()
-        peak = float(exponents[grid.probs > 0].max())
-        weights = np.exp(np.minimum(exponents - peak, 0.0))  # where probs are 0 it could overflow
+        weights, peak = grid.weights(order)
         total += count * (peak + math.log(float(grid.probs @ weights)))
     return total
 
@@ -246,9 +250,8 @@ def _tilted(grids: _Grids, tilt: float) -> tuple[_Grids, float]:
     """Each distribution times e^{tilt L}, normalised, and the log of all normalisers together."""
     tilted, log_scale = [], 0.0
     for grid, count in grids:
-        exponents = tilt * grid.losses()
-        peak = float(exponents[grid.probs > 0].max())
-        probs = grid.probs * np.exp(np.minimum(exponents - peak, 0.0))
+        weights, peak = grid.weights(tilt)
+        probs = grid.probs * weights
         mass = float(probs.sum())
         log_scale += count * (peak + math.log(mass))
         tilted.append((_Grid(grid.step, grid.first, probs / mass, grid.infinite), count))

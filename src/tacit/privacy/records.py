@@ -15,6 +15,7 @@ import dataclasses
 import enum
 import functools
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -28,8 +29,6 @@ Positive = Annotated[float, checks.positive]
 NonNegative = Annotated[float, checks.non_negative]
 Probability = Annotated[float, checks.probability]
 OpenUnit = Annotated[float, checks.open_unit]
-Text = Annotated[str, checks.text]
-Digest = Annotated[str, checks.hexadecimal]
 
 
 def at_least(bound: int) -> _Check:
@@ -47,7 +46,19 @@ def one_of(*known: str) -> _Check:
     return check
 
 
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be text that is not empty, got {value!r}")
+
+
+def _hexadecimal(name: str, value: object) -> None:
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]+", value):
+        raise ValueError(f"{name} must be lower-case hexadecimal digits, got {value!r}")
+
+
 Count = Annotated[int, at_least(0)]
+Text = Annotated[str, _text]
+Digest = Annotated[str, _hexadecimal]
 
 
 class Record:
