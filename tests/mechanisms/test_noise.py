@@ -10,6 +10,7 @@ from scipy import stats
 
 from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
+from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.noise import IndependentNoise, add_gaussian
 from tacit.mechanisms.plan import BIT_NOISE, UPDATE_NOISE, RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
@@ -166,3 +167,15 @@ def test_a_noise_with_a_state_goes_through_a_plan_unchanged():
     np.testing.assert_allclose(second.average * 100 / step, drawn[0] + drawn[1], atol=1)
     assert plan.to_json()["noise"] == {"kind": "doubled", "noise_multiplier": 1}
     assert "noise_state" not in repr(second)
+
+
+def test_an_experiment_names_its_noise_by_kind():
+    def plan(noise):
+        settings = PlanSettings(
+            population=1000, cohort=100, clip_norm=1.0, noise_multiplier=1.0, noise=noise
+        )
+        return round_plan(settings, delta=1e-6, rounds=10)
+
+    assert plan("independent").hash() == plan(None).hash()
+    with pytest.raises(ValueError, match=r"plan\.noise must be one of .*, got 'pink'"):
+        plan("pink")

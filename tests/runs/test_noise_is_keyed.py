@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import Contribution
+from tacit.mechanisms.noise import NOISES, IndependentNoise
 from tacit.runs.start import create
+from tacit.train import train
 from tests.runs.small import experiment
 
 SIZE = 5
@@ -77,3 +79,14 @@ def test_two_purposes_of_one_release_have_other_noise(session):
         session.trainer.noise(proof, purpose).words(4).tolist() for purpose in ("one", "other")
     ]
     assert draws[0] != draws[1]
+
+
+def test_a_noise_with_a_state_is_refused_rather_than_run_without_it(folder, tmp_path, monkeypatch):
+    class Remembering(IndependentNoise):
+        def add(self, statistic, stddev, state, stream):
+            return super().add(statistic, stddev, state, stream)[0], (np.zeros(1),)
+
+    monkeypatch.setitem(NOISES, "remembering", Remembering)
+    changed = experiment(folder, plan={"noise": "remembering"})
+    with pytest.raises(ValueError, match="cannot keep the state of its noise yet"):
+        train(changed, tmp_path / "run")

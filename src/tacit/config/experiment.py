@@ -124,6 +124,7 @@ class Plan(Section):
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows
+    noise: str | None = None  # a kind of tacit.mechanisms.noise.NOISES; None: independent
     estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
     total_weight: Positive | None = None  # W; None: K
     min_weight: Positive | None = None  # W_min; None: K

@@ -24,9 +24,6 @@ from tacit.privacy.records import OpenUnit, Positive, Record
 # Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
 Terms = tuple[str, Adjacency | None]
 
-# Cheapest first: a composition is within a budget as soon as one of them says so.
-_CHEAPEST_FIRST = ("zcdp", "rdp", "moments", "pld")
-
 
 @dataclass
 class KnownRun:
@@ -163,9 +160,9 @@ class PeoplesBudget(Record):
             return True
         if not composition.is_private:
             return False
-        sound = {accountant.name: accountant for accountant in sound_accountants(composition)[0]}
-        names = [name for name in _CHEAPEST_FIRST if name in sound]
-        return any(sound[name].epsilon(composition, self.delta) <= self.epsilon for name in names)
+        sound, _ = sound_accountants(composition)
+        quickest_first = reversed(sound)  # the composition is covered as soon as one says so
+        return any(one.epsilon(composition, self.delta) <= self.epsilon for one in quickest_first)
 
     def stricter(self, other: PeoplesBudget) -> PeoplesBudget:
         """The lower epsilon and delta of both.

@@ -128,6 +128,15 @@ class ServerAdam(ServerOptimizer):
         }
 
 
+# What `[server] optimizer` of an experiment may say.  An optimizer's fields are set from those of
+# that section with the same names.
+OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
+    "sgd": ServerSGD,
+    "momentum": ServerMomentum,
+    "adam": ServerAdam,
+}
+
+
 def normalised(model: LanguageModel, weights: Weights) -> Weights:
     """The weights back in the set that the model is restricted to, which noise has left.
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
-from tacit.kernels.rows import Layout, Rows, check_layout, rows_of
+from tacit.kernels.rows import Layout, TokenRows, check_layout, rows_of
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models.base import check_flag
 from tacit.privacy import checks
@@ -87,12 +87,17 @@ class FedAvg:
             # Once theta is not finite nothing brings it back, and a clip would hide it.
             if not math.isfinite(loss) and not np.isfinite(local.weights()).all():
                 break
-            if room is not None and not clip_in_place(local, start, clip, room):
-                break
+            if room is not None:
+                weights = local.weights()
+                clipped = greedy_clip(weights, start, clip, room)
+                if clipped is None:
+                    break
+                if clipped is not weights:
+                    local.set_weights(clipped)
         update = local.update() if steps else np.zeros_like(start)
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
-    def batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
+    def batches(self, rows: TokenRows, stream: Stream) -> Iterator[TokenRows]:
         """The rows of each local step, epoch after epoch."""
         for _ in range(self.local_epochs if len(rows) else 0):
             order = stream.permutation(len(rows)) if self.shuffle else None
@@ -135,35 +140,31 @@ class FedSGD:
         loss = local.step(batch, self.learning_rate, project=False)
         return UserResult(local.update(), rows.examples, loss / batch.examples, 1)
 
-    def batch(self, rows: Rows, stream: Stream) -> Rows:
+    def batch(self, rows: TokenRows, stream: Stream) -> TokenRows:
         """The rows that the gradient is computed on."""
         if self.batch_size is None or len(rows) <= self.batch_size:
             return rows
         return rows.take(stream.subset(len(rows), self.batch_size))
 
 
-def _steps(sampled: SampledSoftmax | None, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
+def _steps(
+    sampled: SampledSoftmax | None, sgd: LocalSGD, rows: TokenRows, stream: Stream
+) -> LocalSteps:
     """Where the local steps happen: the whole model, or its candidates under a sampled softmax."""
     return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
 
 
-class Theta(Protocol):
-    """Weights that can be read and replaced."""
+def greedy_clip(
+    weights: Weights, start: Weights, clip: Clip, room: NDArray[np.float64]
+) -> Weights | None:
+    """theta^0 + ClipFn(theta - theta^0); None if theta is not finite.
 
-    def weights(self) -> Weights: ...
-
-    def set_weights(self, weights: Weights) -> None: ...
-
-
-def clip_in_place(theta: Theta, start: Weights, clip: Clip, room: NDArray[np.float64]) -> bool:
-    """theta <- theta^0 + ClipFn(theta - theta^0); false, and theta left alone, if not finite.
-
-    `room` is where the difference is computed: fresh memory for every step would double the time.
+    `weights` itself if it is within the bound.  `room` is where the difference is computed: fresh
+    memory for every step would double the time.
     """
-    update = np.subtract(theta.weights(), start, out=room)
+    update = np.subtract(weights, start, out=room)
     if not np.isfinite(update).all():
-        return False
+        return None
     clipped = clip(update)
-    if clipped is not update:  # a clipper hands back what is within its bound
-        theta.set_weights(start + clipped.astype(np.float32))
-    return True
+    # A clipper hands back what is within its bound.
+    return weights if clipped is update else start + clipped.astype(np.float32)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tacit.mechanisms import clipping, estimators, samplers
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
 from tacit.mechanisms.estimators import Estimator
-from tacit.mechanisms.noise import IndependentNoise
+from tacit.mechanisms.noise import NOISES, IndependentNoise, RoundNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy.events import Adjacency
@@ -23,8 +23,9 @@ class PlanSettings:
 
     `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K.
     `noise_multiplier` is z and `noise_stddev` is sigma on the average; at most one of them is
-    given.  A `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the
-    model's layers.
+    given.  `noise` is a kind of `noise.NOISES`; if it is not given, noise is independent.  A
+    `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the model's
+    layers.
     """
 
     population: int
@@ -36,6 +37,7 @@ class PlanSettings:
     layer_clip_norms: tuple[float, ...] | None = None
     noise_multiplier: float | None = None
     noise_stddev: float | None = None
+    noise: str | None = None
     estimator: str = "fixed"
     total_weight: float | None = None
     min_weight: float | None = None
@@ -64,7 +66,7 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
         sampler=sampler,
         clipper=clipper,
         estimator=estimator,
-        noise=IndependentNoise(z) if z else None,
+        noise=_noise(settings, z) if z else None,
         weighting=estimators.UserWeighting(settings.user_weight_cap),
         schedule=settings.schedule or clipping.ConstantClip(),
         adaptive=settings.adaptive,
@@ -130,6 +132,14 @@ def _estimator(settings: PlanSettings) -> Estimator:
     raise ValueError(
         f"estimator must be one of fixed, clipped, true-average, got {settings.estimator!r}"
     )
+
+
+def _noise(settings: PlanSettings, z: float) -> RoundNoise:
+    """The noise by its kind."""
+    kind = settings.noise or IndependentNoise.kind
+    if kind not in NOISES:
+        raise ValueError(f"plan.noise must be one of {', '.join(NOISES)}, got {kind!r}")
+    return NOISES[kind](z)
 
 
 def _noise_multiplier(

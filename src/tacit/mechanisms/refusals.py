@@ -12,8 +12,8 @@ from tacit.mechanisms import clipping, estimators
 from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
-from tacit.mechanisms.noise import Noise
-from tacit.mechanisms.samplers import Sampler, WithReplacementSampler
+from tacit.mechanisms.noise import RoundNoise
+from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _check_fields(plan: RoundPlan) -> None:
         ("sampler", plan.sampler, Sampler),
         ("clipper", plan.clipper, clipping.Clipper),
         ("estimator", plan.estimator, estimators.Estimator),
-        ("noise", plan.noise, (Noise, type(None))),
+        ("noise", plan.noise, (RoundNoise, type(None))),
         ("weighting", plan.weighting, estimators.UserWeighting),
         ("schedule", plan.schedule, clipping.ClipSchedule),
         ("adaptive", plan.adaptive, (clipping.QuantileClip, type(None))),
@@ -127,10 +127,10 @@ def _check_private(plan: RoundPlan) -> None:
             " little weight and a large update could move the average further than the noise"
             " hides; use FixedDenominator, or clip the update itself"
         )
-    if isinstance(plan.sampler, WithReplacementSampler):
+    if plan.sampler.adjacency is None:
         raise ValueError(
             f"noise_multiplier {z:g} needs a sampler that takes each user at most once, got"
-            " WithReplacementSampler; use PoissonSampler, TruncatedPoissonSampler or"
+            f" {type(plan.sampler).__name__}; use PoissonSampler, TruncatedPoissonSampler or"
             " FixedSizeSampler"
         )
     if plan.bits:

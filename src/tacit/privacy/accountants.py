@@ -45,8 +45,6 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 
-NAMES: tuple[str, ...] = ("pld", "rdp", "moments", "zcdp")  # tightest first
-
 # What each sampling is called, and the tightest accountant that is sound for it (design rule 1).
 _SAMPLING: dict[type[Event], tuple[str, str]] = {
     PoissonGaussian: ("Poisson sampling", "pld"),
@@ -364,13 +362,20 @@ def _least(objective: Callable[[float], float]) -> float:
     return float(minimum.fun)
 
 
+# Tightest first, which is also the one that takes longest first.
+_ACCOUNTANTS: dict[str, type[Accountant]] = {
+    each.name: each
+    for each in (_PldAccountant, _RdpAccountant, _MomentsAccountant, _ZcdpAccountant)
+}
+NAMES: tuple[str, ...] = tuple(_ACCOUNTANTS)
+
+
 def accountant_named(name: str, *, precise: bool = False) -> Accountant:
     """The accountant of that name; `precise` gives pld its finest grid."""
-    if name == "pld":
-        return _PldAccountant(pld.PRECISE_RESOLUTION if precise else pld.DEFAULT_RESOLUTION)
-    for kind in (_RdpAccountant, _MomentsAccountant, _ZcdpAccountant):
-        if kind.name == name:
-            return kind()
+    if name == "pld" and precise:
+        return _PldAccountant(pld.PRECISE_RESOLUTION)
+    if name in _ACCOUNTANTS:
+        return _ACCOUNTANTS[name]()
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"accountant must be one of {', '.join(NAMES)}, got {name!r}{hint}")

@@ -1,7 +1,13 @@
-"""A run to read: its experiment, its models, its metrics, and what it may claim."""
+"""A run to read: its experiment, its models, its metrics, and what it may claim.
+
+`Run` is what runs of every task have in common.  `LanguageRun` and `NluRun` add what only one task
+has: models with their tokenizers, or with their labels.  Reading never changes a run, and nothing
+here needs its key: what may be claimed follows from the ledger alone.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,27 +20,31 @@ from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
+from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.nlu import model_files, scaling
+from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
-from tacit.tasks.nlu.printed import as_printed
 from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, finished or not.  `open` checks that its parts belong together."""
+    """A run directory, finished or not.
+
+    `open` checks that its parts belong together: the experiment is the one whose digest is in the
+    ledger's header, and the ledger is at least as long as the last checkpoint says.
+    """
 
     directory: RunDirectory
     experiment: AnyExperiment
@@ -43,7 +53,12 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The run at `path`, as the class of its task; a damaged or shortened part is refused."""
+        """The run at `path`, as the class of its task.
+
+        Raises:
+            ValueError: if a part is damaged or shortened, or the run is of another task than the
+                class that it is opened as (`LanguageRun.open` of an intent model's run, say).
+        """
         directory = RunDirectory.open(path)
         last = directory.checkpoints.read()
         ledger = Ledger.read(directory.ledger_file, last.head)
@@ -55,6 +70,20 @@ class Run:
         run = kind(directory, experiment, ledger, last.leg)
         run.check()
         assert isinstance(run, cls)
+        return run
+
+    @classmethod
+    def finish(cls, path: str | Path, ending: str, *, keep_key: bool) -> Self:
+        """End a training, and return its run: first the key goes, then what may fail is written.
+
+        A process that dies in between leaves a run without a key and without a result, which
+        `start.ending_without_result` recognises; it can only be finished, never trained further.
+        """
+        directory = RunDirectory.open(path)
+        if not keep_key:
+            directory.destroy_key()
+        run = cls.open(path)
+        directory.finish(run.summary(ending) | {"key_kept": keep_key})
         return run
 
     def check(self) -> None:
@@ -90,7 +119,11 @@ class Run:
         return {}
 
     def summary(self, ending: str = "") -> dict[str, Any]:
-        """The figures that `train --json` prints and result.json keeps."""
+        """The figures that `train --json` prints and result.json keeps.
+
+        The claim and its epsilons, how far the training went (`rounds` or `epochs`), and `results`.
+        All of it is public: nothing comes from `private/`.
+        """
         guarantee = self.guarantee()
         return {
             "run": str(self.path),
@@ -158,9 +191,9 @@ class NluRun(Run):
     experiment: NluExperiment
     not_for = "what was asked for is for language models"
 
-    def stored(self, epoch: int | None = None) -> StoredModel:
+    def stored(self, epoch: int | None = None) -> NluModel:
         """The model after an epoch, by default the last, with its encoder and labels."""
-        return model_files.load(self.directory.checkpoints.read(epoch).model_file)
+        return NluModel.load(self.directory.checkpoints.read(epoch).model_file)
 
     def data(self) -> NLUData:
         """The utterances it was trained on, if they are still where they were."""
@@ -168,11 +201,10 @@ class NluRun(Run):
 
     def test_metrics(self) -> NLUMetrics:
         """Metrics on the utterances of test."""
-        stored = self.stored()
-        return evaluate(stored.model, stored.encoder, stored.labels, self.data().test)
+        return evaluate(self.stored(), self.data().test)
 
     def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper`; None for every other method."""
+        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
         training, noise = self.experiment.training, self.experiment.noise
         if training.method != "edp-sgd-paper":
             return None
@@ -183,7 +215,16 @@ class NluRun(Run):
             scaling.read(self.path),
             noise.noise_decay(),
         )
-        return as_printed(algorithm.figures(self.leg, self.ledger.header.delta))
+        figures = algorithm.figures(self.leg, self.ledger.header.delta)
+        return [
+            {
+                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
+                "shown": format_epsilon(figure.epsilon),
+                "delta": figure.delta,
+                "meaning": figure.meaning,
+            }
+            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
+        ]
 
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""

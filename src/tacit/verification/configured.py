@@ -17,9 +17,9 @@ from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import Composition, Event, NonPrivate
-from tacit.tasks.language import beginning as language
-from tacit.tasks.nlu import beginning as nlu
+from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
+from tacit.tasks.nlu import task as nlu
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import method_of
 from tacit.tokenizers.provenance import ORACLE
