@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD, kernel_name
 from tacit.kernels.local_sgd import LocalSGD
-from tacit.kernels.rows import Rows
+from tacit.kernels.rows import TokenRows
 from tacit.models.base import from_vector_, loss, to_vector
 from tacit.models.registry import build
 
@@ -31,17 +31,17 @@ RATE = 0.5
 GATES = {"lstm": 4, "cifg": 3, "gru": 3}
 
 
-def batches() -> list[Rows]:
+def batches() -> list[TokenRows]:
     generator = torch.Generator().manual_seed(0)
     everything = torch.ones(BATCH, UNROLL, dtype=torch.bool)
     made = []
     for _ in range(STEPS):
         tokens = torch.randint(VOCABULARY, (BATCH, UNROLL + 1), generator=generator)
-        made.append(Rows(tokens[:, :-1], tokens[:, 1:], everything))
+        made.append(TokenRows(tokens[:, :-1], tokens[:, 1:], everything))
     return made
 
 
-def eager(kind: str, start: NDArray[np.float32], users: list[Rows]) -> Callable[[], object]:
+def eager(kind: str, start: NDArray[np.float32], users: list[TokenRows]) -> Callable[[], object]:
     """What one writes first: a loop with an optimizer."""
     model = build(kind, VOCABULARY)
 
@@ -59,7 +59,9 @@ def eager(kind: str, start: NDArray[np.float32], users: list[Rows]) -> Callable[
     return run
 
 
-def local(sgd: LocalSGD, start: NDArray[np.float32], users: list[Rows]) -> Callable[[], object]:
+def local(
+    sgd: LocalSGD, start: NDArray[np.float32], users: list[TokenRows]
+) -> Callable[[], object]:
     def run() -> None:
         sgd.load(start)
         for batch in users:

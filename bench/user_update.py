@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.federated.cohort import Job, Task, sum_over
+from tacit.federated.cohort import CohortJob, CohortTask, sum_over
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, LocalSGD, local_sgd_for
 from tacit.mechanisms.clipping import FlatClip, NoClip
@@ -88,7 +88,9 @@ def eager(model: nn.Module, users: Synthetic) -> Callable[[], object]:
     return run
 
 
-def ours(sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: Job) -> Callable[[], object]:
+def ours(
+    sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: CohortJob
+) -> Callable[[], object]:
     plan = RoundPlan(
         population=100,
         sampler=PoissonSampler(0.5),
@@ -96,8 +98,8 @@ def ours(sgd: LocalSGD, update: FedAvg | FedSGD, clip: bool, job: Job) -> Callab
         estimator=FixedDenominator(100.0),
         noise=IndependentNoise(1.0) if clip else None,
     )
-    job = Job(job.weights, plan.initial_clip_state(), job.key, job.branch, job.round)
-    task = Task(plan, update, 0, Synthetic())
+    job = CohortJob(job.weights, plan.initial_clip_state(), job.key, job.branch, job.round)
+    task = CohortTask(plan, update, 0, Synthetic())
     return lambda: sum_over(task, job, range(USERS), sgd)
 
 
@@ -106,7 +108,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = build("lstm", VOCABULARY)
-    job = Job(to_vector(model), None, RunKey.from_seed(0), "main", 0)  # type: ignore[arg-type]
+    job = CohortJob(to_vector(model), None, RunKey.from_seed(0), "main", 0)  # type: ignore[arg-type]
     fedavg = FedAvg(learning_rate=RATE, batch_size=BATCH, unroll=UNROLL)
     greedy = FedAvg(learning_rate=RATE, batch_size=BATCH, unroll=UNROLL, clip_each_step=True)
     fedsgd = FedSGD(learning_rate=RATE, unroll=UNROLL)

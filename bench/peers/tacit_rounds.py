@@ -25,7 +25,7 @@ from workload import BATCH, CLIP_NORM, NOISE_MULTIPLIER, RATE, UNROLL, VOCABULAR
 
 from tacit.engines.processes import engine_for
 from tacit.federated import cohort, server, user_update
-from tacit.federated.cohort import Job, Task
+from tacit.federated.cohort import CohortJob, CohortTask
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.mechanisms.clipping import FlatClip, NoClip
@@ -62,10 +62,10 @@ class Training:
         greedy = dataclasses.replace(update, clip_each_step=True)
         sampled = dataclasses.replace(update, sampled_softmax=SampledSoftmax(NEGATIVES))
         self.tasks = {
-            "private": Task(private, update, 0, users),
-            "greedy": Task(private, greedy, 0, users),
-            "plain": Task(plain, update, 0, users),
-            "sampled": Task(private, sampled, 0, users),
+            "private": CohortTask(private, update, 0, users),
+            "greedy": CohortTask(private, greedy, 0, users),
+            "plain": CohortTask(plain, update, 0, users),
+            "sampled": CohortTask(private, sampled, 0, users),
         }
         self.model = build("lstm", VOCABULARY)
         self.weights = to_vector(self.model)
@@ -79,7 +79,7 @@ class Training:
         task = self.tasks[kind]
         state = task.plan.initial_clip_state()
         drawn = task.plan.cohort(len(task.users), self.stream("cohort"))
-        job = Job(self.weights, state, self.key, "main", self.round)
+        job = CohortJob(self.weights, state, self.key, "main", self.round)
         summed = self.engine.sum(task, job, [int(user) for user in drawn])
         release = task.plan.release(summed.total, state, self.stream)
         moved, _ = server.ServerSGD().apply(self.weights, release.average, {})

@@ -23,14 +23,12 @@ from tacit.engines.processes import engine_for
 from tacit.engines.torchrun import serve_rank_0
 from tacit.privacy.budget import BudgetExceeded
 from tacit.runs import start
-from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.session import Observer, Session
 from tacit.tasks import AnyExperiment
-from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.task import Announce
 
-__all__ = ["Experiment", "NluExperiment", "Run", "train"]
+__all__ = ["Experiment", "Run", "train"]
 
 
 def train(
@@ -62,7 +60,7 @@ def train(
     if engine is None or launch.size > 1:
         engine = partial(engine_for, workers=workers)
     if resume and (ending := start.ending_without_result(experiment, run)):
-        return _finish(run, ending, keep_key=False)
+        return Run.finish(run, ending, keep_key=False)
     if resume:
         session = start.resume(experiment, run, engine, announce)
     elif branch_from is not None:
@@ -74,7 +72,7 @@ def train(
         ending = loop(session)
     finally:
         session.close()
-    return _finish(run, ending, keep_key=keep_key)
+    return Run.finish(run, ending, keep_key=keep_key)
 
 
 def loop(session: Session) -> str:
@@ -106,13 +104,3 @@ def step(session: Session) -> None:
             trainer.go_back()
         attempt += 1
     session.save(attempt)
-
-
-def _finish(run: str | Path, ending: str, *, keep_key: bool) -> Run:
-    """End a run: first the key goes, then what may fail is written."""
-    directory = RunDirectory.open(run)
-    if not keep_key:
-        directory.destroy_key()
-    finished = Run.open(run)
-    directory.finish(finished.summary(ending) | {"key_kept": keep_key})
-    return finished

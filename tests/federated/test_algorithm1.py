@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tacit.federated.cohort import Job, sum_over
+from tacit.federated.cohort import CohortJob, sum_over
 from tacit.federated.server import ServerAdam, ServerSGD, normalised
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
@@ -164,7 +164,7 @@ def fast_run(model, update, one_plan, sgd):
     theta, clip_state, server = to_vector(model), one_plan.initial_clip_state(), ServerSGD()
     thetas = [theta]
     for round, cohort in enumerate(COHORTS):
-        job = Job(theta, clip_state, KEY, "main", round)
+        job = CohortJob(theta, clip_state, KEY, "main", round)
         total = sum_over(task(one_plan, update, USERS), job, cohort, sgd).total
         release = one_plan.release(total, clip_state, lambda p, round=round: stream(p, round))
         theta, _ = server.apply(theta, release.average, {})
@@ -257,7 +257,7 @@ def test_no_clip_no_noise_everybody_is_exactly_federated_averaging():
     start, sgd = to_vector(model), AutogradSGD(model)
     cohort = one_plan.cohort(len(USERS), stream("cohort"))
     assert cohort.tolist() == list(range(len(USERS)))
-    job = Job(start, one_plan.initial_clip_state(), KEY, "main", 0)
+    job = CohortJob(start, one_plan.initial_clip_state(), KEY, "main", 0)
     total = sum_over(task(one_plan, update, USERS), job, cohort, sgd).total
     average = one_plan.release(total, job.clip_state, None).average
     theta, _ = ServerSGD().apply(start, average, {})
@@ -275,7 +275,7 @@ def test_no_clip_no_noise_everybody_is_exactly_federated_averaging():
 def test_empty_cohort_is_noised_like_any_other(estimator):
     model = one_model()
     one_plan = plan(estimator=estimator, noise=IndependentNoise(Z))
-    job = Job(to_vector(model), one_plan.initial_clip_state(), KEY, "main", 0)
+    job = CohortJob(to_vector(model), one_plan.initial_clip_state(), KEY, "main", 0)
     result = sum_over(task(one_plan, UPDATES["fedavg"]), job, [], AutogradSGD(model))
     assert not result.total.update.any()
     assert result.diagnostics.users == 0
@@ -306,7 +306,7 @@ def test_training_on_many_small_users_lowers_the_loss():
     state = server.initial(theta.size)
     for round in range(12):
         cohort = one_plan.cohort(len(users), stream("cohort", round))
-        job = Job(theta, clip_state, KEY, "main", round)
+        job = CohortJob(theta, clip_state, KEY, "main", round)
         result = sum_over(task(one_plan, update, users), job, cohort, sgd)
         release = one_plan.release(result.total, clip_state, stream)
         theta, state = server.apply(theta, release.average, state)

@@ -10,7 +10,7 @@ from torch import nn
 
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
-from tacit.kernels.rows import Rows, rows_of
+from tacit.kernels.rows import TokenRows, rows_of
 from tacit.mechanisms.clipping import FlatClip
 from tacit.models.base import from_vector_, to_vector
 from tacit.models.base import loss as summed_loss
@@ -50,7 +50,7 @@ def run(update, sgd, start, tokens=USER, clip=None, key="user"):
 
 def no_targets(width=4):
     zeros = torch.zeros(2, width, dtype=torch.int64)
-    return Rows(zeros, zeros, torch.zeros(2, width, dtype=torch.bool))
+    return TokenRows(zeros, zeros, torch.zeros(2, width, dtype=torch.bool))
 
 
 makers = pytest.mark.parametrize("make", [AutogradSGD, local_sgd_for])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.federated.cohort import Job, Task
+from tacit.federated.cohort import CohortJob, CohortTask
 from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.estimators import FixedDenominator
 from tacit.mechanisms.plan import RoundPlan
@@ -75,12 +75,12 @@ def plan(**fields) -> RoundPlan:
     return RoundPlan(**(defaults | fields))
 
 
-def job(model: LanguageModel, one_plan: RoundPlan, round: int = 0) -> Job:
-    return Job(to_vector(model), one_plan.initial_clip_state(), KEY, "main", round)
+def job(model: LanguageModel, one_plan: RoundPlan, round: int = 0) -> CohortJob:
+    return CohortJob(to_vector(model), one_plan.initial_clip_state(), KEY, "main", round)
 
 
-def task(one_plan: RoundPlan, update, users=None) -> Task:
-    return Task(one_plan, update, BOS, users or few_users())
+def task(one_plan: RoundPlan, update, users=None) -> CohortTask:
+    return CohortTask(one_plan, update, BOS, users or few_users())
 
 
 def stream(purpose: str = "test", round: int = 0):

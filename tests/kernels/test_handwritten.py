@@ -10,7 +10,7 @@ from tacit.kernels import handwritten as kernel
 from tacit.kernels import torch_step
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
-from tacit.kernels.rows import Rows
+from tacit.kernels.rows import TokenRows
 from tacit.models.base import to_vector
 from tacit.models.registry import build
 
@@ -43,7 +43,7 @@ def weights_of(model, seed=0, scale=0.1):
 def rows_of(vocab_size, rows=3, steps=4, *, seed=0, kept=1.0):
     generator = torch.Generator().manual_seed(seed)
     inputs, targets = torch.randint(vocab_size, (2, rows, steps), generator=generator)
-    return Rows(inputs, targets, torch.rand(rows, steps, generator=generator) < kept)
+    return TokenRows(inputs, targets, torch.rand(rows, steps, generator=generator) < kept)
 
 
 def assert_same_steps(form, model, batches, learning_rate=1.0, *, start=None, **options):
@@ -168,7 +168,7 @@ def test_without_a_target_that_counts_only_the_penalty_acts(form):
 
 def test_what_is_masked_may_be_anything(form):
     model, batch = model_of(), rows_of(23, kept=0.5)
-    spoilt = Rows(batch.inputs, batch.targets.masked_fill(~batch.mask, -100), batch.mask)
+    spoilt = TokenRows(batch.inputs, batch.targets.masked_fill(~batch.mask, -100), batch.mask)
     found = []
     for rows in (batch, spoilt):
         sgd = HandwrittenSGD(model, form)

@@ -11,7 +11,7 @@ import torch
 from tacit.kernels import handwritten
 from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD
-from tacit.kernels.rows import Rows
+from tacit.kernels.rows import TokenRows
 from tacit.models.base import to_vector
 from tacit.models.registry import build
 from tacit.privacy import native
@@ -42,7 +42,7 @@ def one_step():
     sgd = HandwrittenSGD(model)
     sgd.load(to_vector(model))
     tokens = torch.arange(12).view(3, 4)
-    sgd.step(Rows(tokens, tokens + 1, torch.ones_like(tokens, dtype=torch.bool)), 1.0)
+    sgd.step(TokenRows(tokens, tokens + 1, torch.ones_like(tokens, dtype=torch.bool)), 1.0)
     return sgd
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.local_sgd import AutogradSGD
-from tacit.kernels.rows import Batch, Rows, rows_of
+from tacit.kernels.rows import Batch, TokenRows, rows_of
 from tacit.kernels.sampled_softmax import Candidates, CandidateSGD
 from tacit.models.base import to_vector
 from tests.federated.tiny import BOS, EOS, VOCABULARY, small, texts
@@ -120,7 +120,7 @@ def test_the_penalty_pulls_towards_what_was_loaded_last(kind, model):
 def test_batch_has_time_first_and_only_what_counts(counted):
     mask = torch.tensor(counted)
     tokens = torch.arange(mask.numel()).view(mask.shape)
-    batch = Batch.of(Rows(tokens, tokens + 1, mask), 100)
+    batch = Batch.of(TokenRows(tokens, tokens + 1, mask), 100)
     columns = [t for t in range(5) if mask[:, t].any()]
     steps = columns[-1] + 1 if columns else 0
     order = [(row, t) for t in range(steps) for row in range(len(mask))]
@@ -135,4 +135,4 @@ def test_batch_has_time_first_and_only_what_counts(counted):
 def test_tokens_of_another_type_are_refused():
     tokens = torch.ones(2, 3, dtype=torch.int32)
     with pytest.raises(ValueError, match="inputs must be int64, got int32"):
-        Batch.of(Rows(tokens, tokens, torch.ones(2, 3, dtype=torch.bool)), 10)
+        Batch.of(TokenRows(tokens, tokens, torch.ones(2, 3, dtype=torch.bool)), 10)

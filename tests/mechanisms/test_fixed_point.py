@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tacit.mechanisms.estimators import UserWeighting
-from tacit.mechanisms.fixed_point import LARGEST_NOISE, WHOLE_WEIGHT, Contribution, Grid, grid_bits
+from tacit.mechanisms.fixed_point import (
+    LARGEST_NOISE,
+    WHOLE_WEIGHT,
+    Contribution,
+    IntegerGrid,
+    grid_bits,
+)
 from tests.oracles.estimators import squared_norm
 
 POPULATIONS = st.integers(1, 2**42 - 1)
@@ -18,7 +24,7 @@ CLIP_NORMS = st.floats(1e-30, 1e30)
 
 @given(CLIP_NORMS, POPULATIONS)
 def test_a_whole_population_at_the_clip_norm_stays_below_2_to_62(clip_norm, population):
-    grid = Grid.for_clip(clip_norm, population)
+    grid = IntegerGrid.for_clip(clip_norm, population)
     assert population * Fraction(clip_norm) / Fraction(grid.step) < 2**62
     assert math.frexp(grid.step)[0] == 0.5, "the step is a power of two"
 
@@ -29,16 +35,16 @@ def test_a_whole_population_at_the_clip_norm_stays_below_2_to_62(clip_norm, popu
 )
 def test_grid_is_36_bits_finer_than_the_clip_norm_unless_the_population_is_huge(population, bits):
     assert grid_bits(population) == bits
-    assert Grid.for_clip(20.0, population).step == 32 * 2.0**-bits
+    assert IntegerGrid.for_clip(20.0, population).step == 32 * 2.0**-bits
 
 
 @given(CLIP_NORMS, POPULATIONS, st.floats(1e-6, 1e6))
 def test_grid_is_coarse_enough_for_the_noise_to_round_exactly(clip_norm, population, noise):
-    grid = Grid.for_clip(clip_norm, population, noise)
+    grid = IntegerGrid.for_clip(clip_norm, population, noise)
     assert noise * clip_norm / grid.step <= LARGEST_NOISE
     assert clip_norm / grid.step >= 2**7
     if noise <= 2.0**-8:
-        assert grid == Grid.for_clip(clip_norm, population)
+        assert grid == IntegerGrid.for_clip(clip_norm, population)
 
 
 def test_a_population_that_leaves_fewer_than_8_bits_is_refused():
@@ -55,7 +61,7 @@ def test_a_population_that_leaves_fewer_than_8_bits_is_refused():
 def test_quantising_rounds_toward_zero_so_that_no_norm_grows(direction, weight):
     # Spare room for one rounding of the product is left by the clip: here by the factor 1 - 2^-50.
     values = direction * (1 - 2.0**-50) / max(1.0, float(np.linalg.norm(direction)))
-    grid = Grid.for_clip(1.0, 1000)
+    grid = IntegerGrid.for_clip(1.0, 1000)
     units = grid.quantise(values, weight)
     w = Fraction(weight, WHOLE_WEIGHT)
     assert units.dtype == np.int64
@@ -94,7 +100,7 @@ def test_a_count_of_examples_that_is_not_whole_is_refused(examples):
 
 
 def test_unclipped_updates_use_the_declared_step_and_refuse_to_overflow():
-    grid = Grid.unclipped(100)
+    grid = IntegerGrid.unclipped(100)
     assert grid.step == 2.0**-32
     values = np.array([0.75, -1000.0])
     np.testing.assert_array_equal(grid.quantise(values, WHOLE_WEIGHT) * grid.step, values)

@@ -27,7 +27,7 @@ from tacit.cli.options import (
     real,
     text,
 )
-from tacit.cli.output import emit, percent, perplexity, table
+from tacit.cli.output import check_new_directory, emit, percent, perplexity, table
 from tacit.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def personalize(
     from tacit.runs import personalization
     from tacit.runs.stored_model import StoredModel
 
-    personalization.check_free(out)
+    check_new_directory(out)
     texts = personalization.read_texts(user_text)
     model = StoredModel.open(run, round)
     with bar("personalizing") as show:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from tacit.federated.cohort import CohortSum, Job, Task, sum_over
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, sum_over
 from tacit.kernels.local_sgd import LocalSGD
 
 Progress = Callable[[int], None]  # how many users are done
@@ -22,7 +22,11 @@ class Engine(Protocol):
         ...
 
     def sum(
-        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         """The sum over these users."""
         ...
@@ -46,7 +50,11 @@ class SerialEngine:
         return f"torch {torch.__version__}, {getattr(self._sgd, 'name', 'autograd')}"
 
     def sum(
-        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         return sum_over(task, job, (int(user) for user in users), self._sgd, progress)
 

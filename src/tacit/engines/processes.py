@@ -14,7 +14,7 @@ from tacit.engines.engine import Engine, Progress, SerialEngine
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Assignment, Ranks
 from tacit.engines.torchrun import Torchrun
-from tacit.federated.cohort import CohortSum, Job, Task
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask
 from tacit.kernels.local_sgd import local_sgd_for
 
 # What a user costs besides its tokens, in tokens: loading the weights, the clip, the integers.
@@ -51,7 +51,7 @@ class ProcessEngine:
         self._mine = SerialEngine(local_sgd_for(model))
         self._ranks: Ranks | None = None
         self._told_model = False
-        self._told_task: Task | None = None
+        self._told_task: CohortTask | None = None
 
     @classmethod
     def from_environment(cls, model: Any) -> ProcessEngine:
@@ -63,7 +63,11 @@ class ProcessEngine:
         return self._mine.kernel
 
     def sum(
-        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         if self._ranks is None:
             self._ranks = self._team.ranks()

@@ -30,7 +30,7 @@ import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.federated.cohort import CohortSum, Diagnostics, Job, Task
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Diagnostics
 
 dist: Any = torch.distributed  # its type stubs leave out most of what is used here
 
@@ -51,8 +51,8 @@ class Assignment:
 
     kernel: str
     model: Any  # a LanguageModel
-    task: Task | None
-    job: Job
+    task: CohortTask | None
+    job: CohortJob
     parts: list[NDArray[np.int64]]  # users by rank
 
 

@@ -24,16 +24,16 @@ from torch import Tensor
 
 from tacit.engines.engine import Progress
 from tacit.federated.cohort import (
+    CohortJob,
     CohortSum,
-    Job,
-    Task,
+    CohortTask,
     brought_result,
     clip_function,
     one_thread,
 )
 from tacit.federated.user_update import FedAvg, FedSGD, UserResult, clip_in_place
 from tacit.kernels.local_sgd import Weights, check_tokens
-from tacit.kernels.rows import Rows, rows_of
+from tacit.kernels.rows import TokenRows, rows_of
 from tacit.kernels.stacked import StackedModel
 
 # Of FedSGD, which may take all rows of a user in one batch: this many at a time.
@@ -64,7 +64,11 @@ class VectorizedEngine:
         return f"torch {torch.__version__}, vectorized on {where}"
 
     def sum(
-        self, task: Task, job: Job, users: Sequence[int], progress: Progress | None = None
+        self,
+        task: CohortTask,
+        job: CohortJob,
+        users: Sequence[int],
+        progress: Progress | None = None,
     ) -> CohortSum:
         result = CohortSum.empty(task, job)
         with one_thread():
@@ -77,7 +81,7 @@ class VectorizedEngine:
     def close(self) -> None:
         pass
 
-    def users_at_once(self, task: Task) -> int:
+    def users_at_once(self, task: CohortTask) -> int:
         """How many places there are: no more than the memory holds, nor than a cohort needs."""
         shape = _shape(task.update)
         if shape not in self._bytes_per_user:
@@ -90,7 +94,9 @@ class VectorizedEngine:
             )
         return min(self._memory_bytes // each, max(1, math.ceil(task.plan.expected_cohort)))
 
-    def results(self, task: Task, job: Job, users: Sequence[int]) -> Iterator[UserResult]:
+    def results(
+        self, task: CohortTask, job: CohortJob, users: Sequence[int]
+    ) -> Iterator[UserResult]:
         """One for each user, not yet clipped, in the order in which they are done."""
         update, model = task.update, self._model
         if update.sampled_softmax is not None:
@@ -169,7 +175,7 @@ class _Places:
 class _User:
     """Batches that are still to come, and what is needed for the result."""
 
-    def __init__(self, task: Task, job: Job, index: int, vocab_size: int) -> None:
+    def __init__(self, task: CohortTask, job: CohortJob, index: int, vocab_size: int) -> None:
         update = task.update
         tokens = task.users.tokens(index)
         stream = job.stream(task.users.key(index))
@@ -177,7 +183,7 @@ class _User:
         self.examples, self.steps, self.seen = rows.examples, 0, 0
         self.clip = clip_function(task, job, tokens)
         self._whole: int | None = None  # targets of the one batch that comes in pieces
-        self.pieces: Iterator[Rows] = iter(())
+        self.pieces: Iterator[TokenRows] = iter(())
         if not len(rows):
             return
         check_tokens(rows, vocab_size)
@@ -189,7 +195,7 @@ class _User:
             firsts = range(0, len(batch), LARGEST_PIECE)
             self.pieces = (batch.take(slice(first, first + LARGEST_PIECE)) for first in firsts)
 
-    def take(self, piece: Rows) -> int:
+    def take(self, piece: TokenRows) -> int:
         """Over how many targets the gradient of this piece, now to be trained on, is averaged."""
         self.steps += 1
         self.seen += piece.examples
@@ -225,7 +231,7 @@ class _Batch:
         self._mask = torch.zeros(places, rows, time, dtype=torch.bool)
         self._counts = torch.ones(places)
 
-    def put(self, place: int, piece: Rows, count: int) -> None:
+    def put(self, place: int, piece: TokenRows, count: int) -> None:
         rows, time = piece.mask.shape
         self._inputs[place, :rows, :time] = piece.inputs
         self._targets[place, :rows, :time] = piece.targets

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tacit.engines.ranks import Assignment, Message, Ranks
-    from tacit.federated.cohort import CohortSum, Task
+    from tacit.federated.cohort import CohortSum, CohortTask
     from tacit.kernels.local_sgd import LocalSGD
 
 
@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._sgd: LocalSGD | None = None
-        self._task: Task | None = None
+        self._task: CohortTask | None = None
 
     def compute(self, message: Message) -> CohortSum:
         """This rank's part of a round."""

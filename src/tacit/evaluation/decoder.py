@@ -35,7 +35,7 @@ from torch.nn import functional
 from tacit.models.base import LanguageModel, State
 from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
-from tacit.models.transformer import Block, Transformer, sinusoids
+from tacit.models.transformer import Transformer, TransformerBlock, sinusoids
 
 KEPT_VALUES = 2**24  # keys and values that a Transformer may keep: 64 MB
 WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
@@ -259,13 +259,15 @@ class _TransformerDecoder(Decoder):
         # What is behind the last token is from the text before, or nothing.
         seen = torch.arange(int(self._last.max()) + 1) <= self._last[:, None]
         for block, kept in zip(self._model.blocks, self._kept, strict=True):
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             stream = stream + self._attention(block, kept, seen, block.attention_norm(stream))
             wide = functional.gelu(block.widen(block.feed_forward_norm(stream)))
             stream = stream + block.narrow(wide)
         self._vectors = self._model.output_norm(stream)
 
-    def _attention(self, block: Block, kept: Tensor, seen: Tensor, inputs: Tensor) -> Tensor:
+    def _attention(
+        self, block: TransformerBlock, kept: Tensor, seen: Tensor, inputs: Tensor
+    ) -> Tensor:
         query, key, value = (
             part(inputs).unflatten(1, (block.heads, -1))
             for part in (block.query, block.key, block.value)

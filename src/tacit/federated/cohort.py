@@ -29,8 +29,8 @@ from tacit.privacy.stream import Stream
 from tacit.tokenizers.cache import TokenCache
 
 
-class Users(Protocol):
-    """The users of a task, by number; what a `Task` reads people's text through."""
+class CohortUsers(Protocol):
+    """The users of a task, by number; what a `CohortTask` reads people's text through."""
 
     def __len__(self) -> int: ...
 
@@ -52,7 +52,7 @@ class Bringing(Protocol):
         ...
 
 
-def brought_result(task: Task, user: int) -> UserResult | None:
+def brought_result(task: CohortTask, user: int) -> UserResult | None:
     """The result of a user who brings one instead of training; None for every other user."""
     return task.users.brought(user) if isinstance(task.users, Bringing) else None
 
@@ -84,17 +84,17 @@ class CachedUsers:
 
 
 @dataclass(frozen=True)
-class Task:
+class CohortTask:
     """What stays the same over all rounds of a phase."""
 
     plan: RoundPlan
     update: FedAvg | FedSGD
     bos: int
-    users: Users
+    users: CohortUsers
 
 
 @dataclass(frozen=True)
-class Job:
+class CohortJob:
     """What belongs to one attempt at one round: released values, and the key of the streams."""
 
     weights: NDArray[np.float32]
@@ -142,7 +142,7 @@ class CohortSum:
     diagnostics: Diagnostics
 
     @classmethod
-    def empty(cls, task: Task, job: Job) -> CohortSum:
+    def empty(cls, task: CohortTask, job: CohortJob) -> CohortSum:
         """The sum over no users, which every other sum starts from."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
 
@@ -156,15 +156,15 @@ class CohortSum:
     def __add__(self, other: CohortSum) -> CohortSum:
         return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
 
-    def add(self, task: Task, job: Job, computed: UserResult) -> None:
+    def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
         """Add one more user's update: clipped, weighed, quantised."""
         self.total += task.plan.contribution(computed.update, computed.examples, job.clip_state)
         self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
 
 
 def sum_over(
-    task: Task,
-    job: Job,
+    task: CohortTask,
+    job: CohortJob,
     users: Iterable[int],
     sgd: LocalSGD,
     progress: Callable[[int], None] | None = None,
@@ -179,7 +179,7 @@ def sum_over(
     return result
 
 
-def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
+def user_result(task: CohortTask, job: CohortJob, user: int, sgd: LocalSGD) -> UserResult:
     """One user's update, not yet clipped."""
     if (brought := brought_result(task, user)) is not None:
         return brought
@@ -194,7 +194,7 @@ def user_result(task: Task, job: Job, user: int, sgd: LocalSGD) -> UserResult:
     )
 
 
-def clip_function(task: Task, job: Job, tokens: Tokens) -> Clip:
+def clip_function(task: CohortTask, job: CohortJob, tokens: Tokens) -> Clip:
     """The ClipFn of greedy clipping (Algorithm 1) for the user of these tokens.
 
     For a weight-aware plan it bounds the weighted update w_k (theta - theta^0), not the update.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
-from tacit.kernels.rows import Layout, Rows, check_layout, rows_of
+from tacit.kernels.rows import Layout, TokenRows, check_layout, rows_of
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models.base import check_flag
 from tacit.privacy import checks
@@ -92,7 +92,7 @@ class FedAvg:
         update = local.update() if steps else np.zeros_like(start)
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
-    def batches(self, rows: Rows, stream: Stream) -> Iterator[Rows]:
+    def batches(self, rows: TokenRows, stream: Stream) -> Iterator[TokenRows]:
         """The rows of each local step, epoch after epoch."""
         for _ in range(self.local_epochs if len(rows) else 0):
             order = stream.permutation(len(rows)) if self.shuffle else None
@@ -135,14 +135,16 @@ class FedSGD:
         loss = local.step(batch, self.learning_rate, project=False)
         return UserResult(local.update(), rows.examples, loss / batch.examples, 1)
 
-    def batch(self, rows: Rows, stream: Stream) -> Rows:
+    def batch(self, rows: TokenRows, stream: Stream) -> TokenRows:
         """The rows that the gradient is computed on."""
         if self.batch_size is None or len(rows) <= self.batch_size:
             return rows
         return rows.take(stream.subset(len(rows), self.batch_size))
 
 
-def _steps(sampled: SampledSoftmax | None, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
+def _steps(
+    sampled: SampledSoftmax | None, sgd: LocalSGD, rows: TokenRows, stream: Stream
+) -> LocalSteps:
     """Where the local steps happen: the whole model, or its candidates under a sampled softmax."""
     return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
 

@@ -206,7 +206,7 @@ class _WithCells(GatedStep):
             torch.mul(factor[:, self.output_gate], dh, out=d_value[:, self.output_gate])
 
 
-class _LSTMLayer(_WithCells):
+class _LSTMStep(_WithCells):
     """Gates i, f, o, candidate g;  c' = f c + i g."""
 
     gates, output_gate, forget_gate = 4, 2, 1
@@ -225,7 +225,7 @@ class _LSTMLayer(_WithCells):
         torch.addcmul(i, self.scratch, g, value=-1, out=self.factor[3])
 
 
-class _CIFGLayer(_WithCells):
+class _CIFGStep(_WithCells):
     """Gates f, o, candidate g;  c' = f c + (1 - f) g."""
 
     gates, output_gate, forget_gate = 3, 1, 0
@@ -244,7 +244,7 @@ class _CIFGLayer(_WithCells):
         torch.addcmul(self.scratch, self.scratch, f, value=-1, out=self.factor[2]).neg_()
 
 
-class _GRULayer(GatedStep):
+class _GRUStep(GatedStep):
     """Gates r, z, candidate n = tanh(W_n [x, r h] + b_n);  h' = z h + (1 - z) n."""
 
     gates = 3
@@ -313,7 +313,7 @@ class _GRULayer(GatedStep):
 
 
 LAYERS: dict[type[RecurrentModel], type[GatedStep]] = {
-    LSTM: _LSTMLayer,
-    CIFG: _CIFGLayer,
-    GRU: _GRULayer,
+    LSTM: _LSTMStep,
+    CIFG: _CIFGStep,
+    GRU: _GRUStep,
 }

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels.gated_steps import LAYERS, Parameters
 from tacit.kernels.local_sgd import resized_model
-from tacit.kernels.rows import Batch, Rows
+from tacit.kernels.rows import Batch, TokenRows
 from tacit.kernels.torch_step import LARGEST_SOFTMAX, TorchStep
 from tacit.models.base import LanguageModel
 from tacit.models.recurrent import CIFG, GRU, LSTM, LSTMConfig, RecurrentConfig, RecurrentModel
@@ -306,7 +306,7 @@ class HandwrittenSGD:
 
     def step(
         self,
-        rows: Rows | Batch,
+        rows: TokenRows | Batch,
         learning_rate: float,
         *,
         penalty: float = 0.0,
@@ -329,7 +329,7 @@ class HandwrittenSGD:
         return 0.0
 
     def steps(
-        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+        self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
         """A step on each batch in turn: the summed loss, and how many targets it is of."""
         waiting = iter(batches)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.kernels.rows import Rows
+from tacit.kernels.rows import TokenRows
 from tacit.models.base import LanguageModel, ModelConfig, layer_sizes
 from tacit.models.base import loss as summed_loss
 from tacit.models.registry import build
@@ -40,7 +40,7 @@ class LocalSteps(Protocol):
         ...
 
     def step(
-        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+        self, rows: TokenRows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
         """theta <- theta - eta (gradient of the mean loss + penalty (theta - theta^0)).
 
@@ -50,7 +50,7 @@ class LocalSteps(Protocol):
         ...
 
     def steps(
-        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+        self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
         """A `step` on each batch in turn: its summed loss, and how many targets that is of.
 
@@ -143,7 +143,7 @@ class AutogradSGD:
         self._seed = zlib.crc32(weights[:256].tobytes())
 
     def step(
-        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+        self, rows: TokenRows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
         """One step: first the pull of the penalty, then the gradient, then the projection."""
         total, gradients = 0.0, None
@@ -161,7 +161,7 @@ class AutogradSGD:
         return total
 
     def steps(
-        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+        self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
         """A step on each batch in turn."""
         for rows in batches:
@@ -194,7 +194,7 @@ class AutogradSGD:
             self._resized[vocab_size] = AutogradSGD(model)
         return self._resized[vocab_size]
 
-    def _gradients(self, rows: Rows) -> tuple[float, list[Tensor]]:
+    def _gradients(self, rows: TokenRows) -> tuple[float, list[Tensor]]:
         """The summed loss, and the gradient of the mean one."""
         check_tokens(rows, self._model.config.vocab_size)
         inputs, targets, mask = (
@@ -208,7 +208,7 @@ class AutogradSGD:
         return float(total.detach()), list(gradients)
 
 
-def check_tokens(rows: Rows, vocab_size: int) -> None:
+def check_tokens(rows: TokenRows, vocab_size: int) -> None:
     """Raise `ValueError` for ids outside of the vocabulary, before they index into the model."""
     for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
         least, most = int(tokens.min()), int(tokens.max())

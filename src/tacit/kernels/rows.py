@@ -28,7 +28,7 @@ Layout = Literal["stream", "texts"]
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenRows:
     """Inputs and targets, int64, and which targets count, all of shape [rows, time], on the CPU.
 
     They are cut in NumPy: on arrays as small as these a call of torch costs more than its work.
@@ -46,15 +46,17 @@ class Rows:
         """How many targets count."""
         return int(np.count_nonzero(self.mask.numpy()))
 
-    def take(self, which: slice | NDArray[np.int64]) -> Rows:
+    def take(self, which: slice | NDArray[np.int64]) -> TokenRows:
         """Some of the rows, as wide as the longest of them needs."""
         mask = self.mask.numpy()[which]
         width = _width_of(mask)
         inputs, targets = (part.numpy()[which, :width] for part in (self.inputs, self.targets))
-        return Rows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
+        return TokenRows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
 
 
-def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout) -> Rows:
+def rows_of(
+    tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout
+) -> TokenRows:
     """The rows of one user.  What is padded is BOS and masked; no row is without a target."""
     checks.whole("unroll", unroll, at_least=1)
     check_layout("layout", layout)
@@ -74,7 +76,7 @@ def rows_of(tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: 
     targets[rows, columns] = tokens[positions + 1]
     mask[rows, columns] = is_target[positions]
     used = mask.any(axis=1)
-    return Rows(*(torch.from_numpy(part[used]) for part in (inputs, targets, mask)))
+    return TokenRows(*(torch.from_numpy(part[used]) for part in (inputs, targets, mask)))
 
 
 def _width_of(mask: NDArray[np.bool_]) -> int:
@@ -105,7 +107,7 @@ class Batch:
     steps: int
 
     @classmethod
-    def of(cls, rows: Rows, vocab_size: int) -> Batch:
+    def of(cls, rows: TokenRows, vocab_size: int) -> Batch:
         """Drops the steps after the last that counts; refuses tokens outside of the vocabulary."""
         mask, positions = rows.mask.numpy(), None
         steps = _width_of(mask)

@@ -38,7 +38,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights, check_tokens
-from tacit.kernels.rows import Rows
+from tacit.kernels.rows import TokenRows
 from tacit.privacy import checks
 from tacit.privacy.stream import Stream
 
@@ -73,14 +73,14 @@ class SampledSoftmax:
         checks.whole("negatives", self.negatives, at_least=1)
         checks.whole("multiple_of", self.multiple_of, at_least=1)
 
-    def of(self, sgd: LocalSGD, rows: Rows, stream: Stream) -> LocalSteps:
+    def of(self, sgd: LocalSGD, rows: TokenRows, stream: Stream) -> LocalSteps:
         """Local steps on these rows over candidates; the exact ones if that would be all words."""
         vocab_size = sgd.config.vocab_size
         check_tokens(rows, vocab_size)
         candidates = self.candidates(rows, vocab_size, stream)
         return sgd if candidates is None else CandidateSGD(sgd, candidates)
 
-    def candidates(self, rows: Rows, vocab_size: int, stream: Stream) -> Candidates | None:
+    def candidates(self, rows: TokenRows, vocab_size: int, stream: Stream) -> Candidates | None:
         """The user's words and a sample of the others; None if there are not enough others."""
         is_own = np.zeros(vocab_size, np.bool_)
         is_own[rows.inputs.numpy()] = True
@@ -124,7 +124,7 @@ class CandidateSGD:
         self._few.load(self._gathered(weights))
 
     def step(
-        self, rows: Rows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
+        self, rows: TokenRows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
         """One step of the small model; rows outside of the candidates stay where they are."""
         few = self._renamed(rows)
@@ -133,7 +133,7 @@ class CandidateSGD:
         return total
 
     def steps(
-        self, batches: Iterable[Rows], learning_rate: float, *, penalty: float = 0.0
+        self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
         """A step on each batch in turn."""
         few = map(self._renamed, batches)
@@ -141,10 +141,10 @@ class CandidateSGD:
             self._put_back()
             yield taken
 
-    def _renamed(self, rows: Rows) -> Rows:
+    def _renamed(self, rows: TokenRows) -> TokenRows:
         """The rows with every word replaced by its index among the candidates."""
         inputs, targets = (self._index[part.numpy()] for part in (rows.inputs, rows.targets))
-        return Rows(torch.from_numpy(inputs), torch.from_numpy(targets), rows.mask)
+        return TokenRows(torch.from_numpy(inputs), torch.from_numpy(targets), rows.mask)
 
     def _put_back(self) -> None:
         """A bias that the whole model does not have is the correction and nothing else."""

@@ -40,7 +40,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
 
@@ -68,7 +68,7 @@ class Clipped:
 
 
 @dataclass(frozen=True)
-class Clipper(Part, abc.ABC):
+class Clipper(PlanPart, abc.ABC):
     """Bounds an update."""
 
     @property
@@ -268,7 +268,7 @@ class ClipState:
 
 
 @dataclass(frozen=True)
-class ClipSchedule(Part, abc.ABC):
+class ClipSchedule(PlanPart, abc.ABC):
     """S as a function of the round."""
 
     @abc.abstractmethod
@@ -356,7 +356,7 @@ class LinearClip(ClipSchedule):
 
 
 @dataclass(frozen=True)
-class QuantileClip(Part):
+class QuantileClip(PlanPart):
     """S <- S exp(-learning_rate (b - target_quantile)), b the noisy fraction of norms within S.
 
     The first S is that of the plan's clipper.  Without `bit_noise_stddev` the plan takes a

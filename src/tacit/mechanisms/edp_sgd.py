@@ -38,7 +38,7 @@ from tacit.mechanisms.edp_accounting import (
     effective_multiplier,
     paper_figures,
 )
-from tacit.mechanisms.fixed_point import Grid
+from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import (
     Charge,
@@ -51,7 +51,7 @@ from tacit.mechanisms.method import (
     split_among,
 )
 from tacit.mechanisms.noise import add_own_noise_, on_grid_
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
@@ -61,7 +61,7 @@ FROM_RECORDS = "eDP-SGD as printed takes its scaling factors from people's recor
 
 
 @dataclass(frozen=True)
-class NoiseDecay(Part):
+class NoiseDecay(PlanPart):
     """How the noise falls over the training: z_t = z_0 d(t) (section 3, "Noise Decay").
 
         none          d(t) = 1
@@ -174,12 +174,12 @@ class CalibratedEdpSgd(_EdpSgd):
         """The standard deviation of the noise on the sum, from all workers together: C z_t."""
         return self.clip_norm * self._multiplier(step)
 
-    def grid(self, step: int) -> Grid | None:
+    def grid(self, step: int) -> IntegerGrid | None:
         """Grid for this step's int32 shares (their sum is exact), or None without noise."""
         z = self._multiplier(step)
-        return Grid.for_int32(self.clip_norm, self.vectors, z) if z > 0 else None
+        return IntegerGrid.for_int32(self.clip_norm, self.vectors, z) if z > 0 else None
 
-    def clipped_on(self, grid: Grid | None, gradient: NDArray[Any]) -> NDArray[Any]:
+    def clipped_on(self, grid: IntegerGrid | None, gradient: NDArray[Any]) -> NDArray[Any]:
         """The clipped gradient, rounded toward zero to units of the grid, as int32."""
         if grid is None:
             return self.clipped(gradient)

@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
 
 
 @dataclass(frozen=True)
-class Estimator(Part, abc.ABC):
+class Estimator(PlanPart, abc.ABC):
     """Turns a cohort's sum into an average."""
 
     @abc.abstractmethod
@@ -139,7 +139,7 @@ class ClippedDenominator(Estimator):
 
 
 @dataclass(frozen=True)
-class UserWeighting(Part):
+class UserWeighting(PlanPart):
     """w_k = min(n_k / w-hat, 1) by a public cap w-hat; without a cap every user has weight 1."""
 
     user_weight_cap: float | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tacit.mechanisms import clipping, estimators, samplers
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
 from tacit.mechanisms.estimators import Estimator
-from tacit.mechanisms.noise import NOISES, IndependentNoise, Noise
+from tacit.mechanisms.noise import NOISES, IndependentNoise, RoundNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy.events import Adjacency
@@ -134,7 +134,7 @@ def _estimator(settings: PlanSettings) -> Estimator:
     )
 
 
-def _noise(settings: PlanSettings, z: float) -> Noise:
+def _noise(settings: PlanSettings, z: float) -> RoundNoise:
     """The noise by its kind."""
     kind = settings.noise or IndependentNoise.kind
     if kind not in NOISES:

@@ -44,7 +44,7 @@ _UNCLIPPED_STEP = 2.0**-32
 
 
 @dataclass(frozen=True)
-class Grid:
+class IntegerGrid:
     """Multiples of `step`.  One user's coordinate has to stay below `limit` steps.
 
     `bounded` says that a clip ensures the limit; otherwise quantising checks it.

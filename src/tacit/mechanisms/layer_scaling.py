@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.clipping import Vector
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks
 
 Source = Literal["architecture", "public batch", "noisy norms", "private gradients"]
@@ -33,7 +33,7 @@ _AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
-class LayerScaling(Part):
+class LayerScaling(PlanPart):
     """alpha_k for each layer, the layers' sizes in their order, and where alpha_k came from."""
 
     factors: tuple[float, ...]

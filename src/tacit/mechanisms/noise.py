@@ -1,10 +1,10 @@
 """The noise of a round, as a part of its plan.
 
 The plan works out how large the noise has to be (z times the sensitivity, in steps of the round's
-grid).  A `Noise` decides what is drawn, and what a number of rounds with it release.  Noise that is
-correlated over the rounds needs what it drew before; that is its state, which is as secret as the
-run's key, because it would allow the noise to be subtracted again.  Another kind of noise is one
-more subclass, and one more line in `NOISES` (docs/contributing/noise.md).
+grid).  A `RoundNoise` decides what is drawn, and what a number of rounds with it release.  Noise
+that is correlated over the rounds needs what it drew before; that is its state, which is as secret
+as the run's key, because it would allow the noise to be subtracted again.  Another kind of noise is
+one more subclass, and one more line in `NOISES` (docs/contributing/noise.md).
 
 Guarantee: what is released is a function of (statistic + Gaussian noise of the stated standard
 deviation), so it is as private as that sum.  For an integer statistic, sum + round(noise) equals
@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.fixed_point import LARGEST_NOISE, Grid, Integers
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.fixed_point import LARGEST_NOISE, IntegerGrid, Integers
+from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 from tacit.privacy.events import Composition
@@ -33,7 +33,7 @@ NoiseState = tuple[NDArray[np.float64], ...]
 
 
 @dataclass(frozen=True)
-class Noise(Part, abc.ABC):
+class RoundNoise(PlanPart, abc.ABC):
     """Gaussian noise of z times the sensitivity under add/remove-one; z is `noise_multiplier`."""
 
     noise_multiplier: float
@@ -56,7 +56,7 @@ class Noise(Part, abc.ABC):
 
 
 @dataclass(frozen=True)
-class IndependentNoise(Noise):
+class IndependentNoise(RoundNoise):
     """Fresh noise in every round (McMahan et al. 2018, Algorithm 1).
 
     Guarantee: every round is one release of the sampler's event, independent of all others.
@@ -76,7 +76,7 @@ class IndependentNoise(Noise):
 
 
 # What `[plan] noise` of an experiment may say.
-NOISES: dict[str, type[Noise]] = {each.kind: each for each in (IndependentNoise,)}
+NOISES: dict[str, type[RoundNoise]] = {each.kind: each for each in (IndependentNoise,)}
 
 
 def add_gaussian(statistic: NDArray[Any], stddev: float, stream: Stream) -> Integers:
@@ -147,7 +147,7 @@ def on_grid_(total: NDArray[Any], clip_norm: float, vectors: int, z: float) -> N
     float sum could betray what was summed.
     """
     if z > 0:
-        grid = Grid.for_clip(clip_norm, vectors, max(z, _FINEST_NOISE)).step
+        grid = IntegerGrid.for_clip(clip_norm, vectors, max(z, _FINEST_NOISE)).step
         total /= grid
         np.rint(total, out=total)
         total *= grid

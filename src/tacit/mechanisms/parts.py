@@ -17,20 +17,20 @@ _EXACT_INTEGERS = 2.0**53
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanPart:
     """One public choice of a plan, named by its `kind`."""
 
     kind: ClassVar[str]
 
 
-def kinds() -> dict[str, type[Part]]:
+def kinds() -> dict[str, type[PlanPart]]:
     """All parts that have been defined so far and have a kind of their own, by that kind.
 
     A new sampler, noise or clipper is known to `from_json` by being a subclass; two parts of one
     kind would be read as each other, so they are refused.
     """
-    known: dict[str, type[Part]] = {}
-    pending: list[type[Part]] = [Part]
+    known: dict[str, type[PlanPart]] = {}
+    pending: list[type[PlanPart]] = [PlanPart]
     while pending:
         part = pending.pop()
         pending += part.__subclasses__()
@@ -42,7 +42,7 @@ def kinds() -> dict[str, type[Part]]:
 
 def to_json(value: Any) -> Any:
     """A part, or a value of one of its fields, as JSON types only."""
-    if isinstance(value, Part):
+    if isinstance(value, PlanPart):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": value.kind} | fields
     if isinstance(value, tuple):
@@ -56,7 +56,7 @@ def to_json(value: Any) -> Any:
     raise ValueError(f"a plan holds numbers, names and parts only, got {value!r}")
 
 
-def from_json(data: Any, known: Mapping[str, type[Part]]) -> Any:
+def from_json(data: Any, known: Mapping[str, type[PlanPart]]) -> Any:
     """The inverse of `to_json`.  An unknown kind, or other fields than its own, fail closed."""
     if isinstance(data, list):
         return tuple(from_json(item, known) for item in data)

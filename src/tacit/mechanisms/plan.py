@@ -25,10 +25,10 @@ from tacit.mechanisms.fixed_point import (
     HALF_CLIP_BIT,
     WHOLE_WEIGHT,
     Contribution,
-    Grid,
+    IntegerGrid,
     Integers,
 )
-from tacit.mechanisms.noise import IndependentNoise, Noise, NoiseState, add_gaussian
+from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
 from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.privacy import events
 from tacit.privacy.claims import ALWAYS_EXCLUDED
@@ -55,7 +55,7 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundPlan(parts.Part):
+class RoundPlan(parts.PlanPart):
     """The public facts of a round: one plan for all rounds of a phase.
 
     `population` is K, declared and never counted.  Without `noise` the plan is not private, and
@@ -71,7 +71,7 @@ class RoundPlan(parts.Part):
     sampler: Sampler
     clipper: Clipper
     estimator: Estimator
-    noise: Noise | None = None
+    noise: RoundNoise | None = None
     weighting: UserWeighting = field(default_factory=UserWeighting)
     schedule: ClipSchedule = field(default_factory=clipping.ConstantClip)
     adaptive: QuantileClip | None = None
@@ -264,11 +264,11 @@ class RoundPlan(parts.Part):
             )
         return self.clipper.with_norms(clip_state.norms)
 
-    def grid(self, clip_state: ClipState) -> Grid:
+    def grid(self, clip_state: ClipState) -> IntegerGrid:
         """The grid that the sums of a round with these clip norms are on."""
         if not clip_state.norms:
-            return Grid.unclipped(self.sampler.largest_cohort(self.population))
-        return Grid.for_clip(clip_state.total_norm, self.population, self.relative_noise)
+            return IntegerGrid.unclipped(self.sampler.largest_cohort(self.population))
+        return IntegerGrid.for_clip(clip_state.total_norm, self.population, self.relative_noise)
 
     # What others read.
 

@@ -12,7 +12,7 @@ from tacit.mechanisms import clipping, estimators
 from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
-from tacit.mechanisms.noise import Noise
+from tacit.mechanisms.noise import RoundNoise
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 
@@ -44,7 +44,7 @@ def _check_fields(plan: RoundPlan) -> None:
         ("sampler", plan.sampler, Sampler),
         ("clipper", plan.clipper, clipping.Clipper),
         ("estimator", plan.estimator, estimators.Estimator),
-        ("noise", plan.noise, (Noise, type(None))),
+        ("noise", plan.noise, (RoundNoise, type(None))),
         ("weighting", plan.weighting, estimators.UserWeighting),
         ("schedule", plan.schedule, clipping.ClipSchedule),
         ("adaptive", plan.adaptive, (clipping.QuantileClip, type(None))),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
-from tacit.mechanisms.parts import Part
+from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks, events
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.stream import Stream
@@ -28,7 +28,7 @@ Cohort = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Sampler(Part, abc.ABC):
+class Sampler(PlanPart, abc.ABC):
     """Draws a cohort, and knows the event that makes of Gaussian noise."""
 
     adjacency: ClassVar[Adjacency | None]

@@ -64,7 +64,7 @@ class TransformerConfig(ModelConfig):
         check_share("dropout", self.dropout)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """x + attention(norm(x)), and to that the feed-forward network of its norm."""
 
     def __init__(self, config: TransformerConfig, generator: Generator) -> None:
@@ -122,7 +122,9 @@ class Transformer(LanguageModel):
             output_bias=config.output_bias,
         )
         self.context = Affine(config.context_size, size, generator) if config.context_size else None
-        self.blocks = nn.ModuleList(Block(config, generator) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config, generator) for _ in range(config.layers)
+        )
         self.output_norm = nn.LayerNorm(size, dtype=torch.float32)
 
     def forward(

@@ -47,7 +47,10 @@ def is_bundle(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle."""
+    """A bundle whose files are those that its ledger names.
+
+    `open` refuses any other; a `Bundle` made by hand can be asked for its `faults`.
+    """
 
     path: Path
     ledger: Ledger
@@ -55,10 +58,10 @@ class Bundle:
     @classmethod
     def open(cls, path: Path | str) -> Bundle:
         """The bundle in a folder; one with a file that is missing, changed or added is refused."""
-        found = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
-        if faults := found.faults():
+        bundle = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
+        if faults := bundle.faults():
             raise LedgerError(faults[0])
-        return found
+        return bundle
 
     @property
     def round(self) -> int:

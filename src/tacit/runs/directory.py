@@ -30,7 +30,10 @@ from tacit.tasks import AnyExperiment, read_experiment
 
 
 class RunDirectory:
-    """Where the files of a run are."""
+    """Where the files of a run are, and the few rules that hold for them whoever reads or writes.
+
+    Nothing in it depends on the task: `experiment()` finds out which one it is.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +50,10 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path | str, fill: Callable[[Self], None]) -> Self:
-        """A new run directory, filled before it can be seen; `fill` gets the one being made."""
+        """A new run directory, filled before it can be seen; `fill` gets the one being made.
+
+        If `fill` raises, nothing is left behind.
+        """
         path = Path(path)
         cls.check_free(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +123,11 @@ class RunDirectory:
         return result
 
     def destroy_key(self) -> None:
-        """Take away the way to repeat any noise, before anything else that may fail at the end."""
+        """Take away the way to repeat any noise, before anything else that may fail at the end.
+
+        The file is overwritten with zeros before it is removed, so that a process that dies in
+        between leaves no key either.
+        """
         RunKey.destroy(self.key_file)
 
     @property

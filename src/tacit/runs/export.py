@@ -59,8 +59,15 @@ def export_run(
 ) -> Exported:
     """Write the bundle of a run's model after a leg, by default the last, into a new folder.
 
-    A run that is not for release is refused, unless it is said to be `not_for_release`: then the
-    card says why.
+    Args:
+        run: a run directory of any task, finished or not.
+        out: a folder that does not exist; it is made whole or not at all.
+        leg: after which round or epoch, of which there must be a checkpoint.
+        not_for_release: export a simulation, or a run without a guarantee, all the same.  The card
+            then begins with why it is not for release.
+
+    Raises:
+        ValueError: if the run is not for release, or is one person's own.
     """
     refuse_personal(run)
     opened = Run.open(run)

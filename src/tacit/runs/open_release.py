@@ -1,4 +1,9 @@
-"""Anything that has a ledger and may make a claim: a run of either kind, or an exported bundle."""
+"""Anything that has a ledger and may make a claim: a run of any task, or an exported bundle.
+
+A claim is a function of the ledger and of nothing else (design rule 11), so one constructor serves
+all of them.  What differs is what says how long the ledger has to be: a run's last checkpoint, or
+the last line of a bundle's own ledger.
+"""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ def read_texts(path: Path) -> list[str]:
         if not is_json:
             texts.append(line)
             continue
-        found, user = _record(line, f"line {number} of {str(path)!r}")
-        texts += found
+        more, user = _record(line, f"line {number} of {str(path)!r}")
+        texts += more
         users.add(user)
     if len(users - {None}) > 1:
         raise ValueError(
@@ -90,7 +90,7 @@ def _record(line: str, where: str) -> tuple[list[str], str | None]:
 
 
 def personalize(
-    found: StoredModel,
+    stored: StoredModel,
     texts: Sequence[str],
     *,
     epochs: float = 3.0,
@@ -111,33 +111,24 @@ def personalize(
             f"the user's text has {len(texts)} texts (lines); at least 2 are needed, because the"
             " last fifth is held out to measure on"
         )
-    words = found.tokenizer
+    words = stored.tokenizer
     encoded = words.encode_batch(list(texts))
     train, later = encoded[:-held], encoded[-held:]
-    model = copy.deepcopy(found.model)
-    before = evaluate(found.model, later, bos=words.bos, unk=words.unk)
+    model = copy.deepcopy(stored.model)
+    before = evaluate(stored.model, later, bos=words.bos, unk=words.unk)
     pretrain(model, train, settings, bos=words.bos, progress=progress)
     model.eval()
     after = evaluate(model, later, bos=words.bos, unk=words.unk)
     return Personalized(model, len(train), len(later), before, after)
 
 
-def check_free(out: Path) -> None:
-    """Before anything is computed: can a folder be made there?"""
-    if out.exists():
-        raise ValueError(f"--out {str(out)!r} exists already: name a directory to be made")
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
-
-
-def save(made: Personalized, found: StoredModel, out: Path) -> None:
+def save(made: Personalized, stored: StoredModel, out: Path) -> None:
     """A folder that only its owner can read, whole or not at all."""
-    check_free(out)
-    origins = tuple(sorted({*found.trained_on, PERSONAL}))
+    origins = tuple(sorted({*stored.trained_on, PERSONAL}))
     contents = {
         PRIVATE_MARKER: _NOTICE.encode(),
         MODEL_FILE: weights.to_bytes(made.model, trained_on=origins),
-        TOKENIZER_FILE: found.tokenizer.to_json().encode(),
+        TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
         "personalization.json": json.dumps(made.as_row(), indent=2).encode(),
     }
     with durable.whole_folder(out, mode=0o700) as folder:

@@ -1,4 +1,9 @@
-"""A run to read: its experiment, its models, its metrics, and what it may claim."""
+"""A run to read: its experiment, its models, its metrics, and what it may claim.
+
+`Run` is what runs of every task have in common.  `LanguageRun` and `NluRun` add what only one task
+has: models with their tokenizers, or with their labels.  Reading never changes a run, and nothing
+here needs its key: what may be claimed follows from the ledger alone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
 from tacit.tasks.nlu import model_files, scaling
 from tacit.tasks.nlu.data import NLUData
@@ -34,7 +39,11 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, finished or not.  `open` checks that its parts belong together."""
+    """A run directory, finished or not.
+
+    `open` checks that its parts belong together: the experiment is the one whose digest is in the
+    ledger's header, and the ledger is at least as long as the last checkpoint says.
+    """
 
     directory: RunDirectory
     experiment: AnyExperiment
@@ -43,7 +52,12 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The run at `path`, as the class of its task; a damaged or shortened part is refused."""
+        """The run at `path`, as the class of its task.
+
+        Raises:
+            ValueError: if a part is damaged or shortened, or the run is of another task than the
+                class that it is opened as (`LanguageRun.open` of an intent model's run, say).
+        """
         directory = RunDirectory.open(path)
         last = directory.checkpoints.read()
         ledger = Ledger.read(directory.ledger_file, last.head)
@@ -55,6 +69,20 @@ class Run:
         run = kind(directory, experiment, ledger, last.leg)
         run.check()
         assert isinstance(run, cls)
+        return run
+
+    @classmethod
+    def finish(cls, path: str | Path, ending: str, *, keep_key: bool) -> Self:
+        """End a training, and return its run: first the key goes, then what may fail is written.
+
+        A process that dies in between leaves a run without a key and without a result, which
+        `start.ending_without_result` recognises; it can only be finished, never trained further.
+        """
+        directory = RunDirectory.open(path)
+        if not keep_key:
+            directory.destroy_key()
+        run = cls.open(path)
+        directory.finish(run.summary(ending) | {"key_kept": keep_key})
         return run
 
     def check(self) -> None:
@@ -90,7 +118,11 @@ class Run:
         return {}
 
     def summary(self, ending: str = "") -> dict[str, Any]:
-        """The figures that `train --json` prints and result.json keeps."""
+        """The figures that `train --json` prints and result.json keeps.
+
+        The claim and its epsilons, how far the training went (`rounds` or `epochs`), and `results`.
+        All of it is public: nothing comes from `private/`.
+        """
         guarantee = self.guarantee()
         return {
             "run": str(self.path),

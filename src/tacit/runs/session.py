@@ -1,7 +1,16 @@
 """A run while it is being trained: what is charged, recorded and kept, and in which files.
 
 What has to happen in which order (design rule 6) is in `train.step`; how a leg is computed is the
-task's `Trainer`.  Between the two, a session decides whether noise may be drawn.
+task's `Trainer`.  Between the two, a session decides whether noise may be drawn:
+
+    prepare   the trainer computes what the leg's releases are made from, and a proof of it
+    charge    proof, people's ledger and run's ledger are synced, in this order, or nothing is drawn
+    run       the trainer draws the noise, which is keyed by the proof, and takes its steps
+    accept    the outcome is on record, and is the one on record if there was one
+    save      a checkpoint, synced: the leg may be seen from now on
+
+So a process may die anywhere.  Whatever is repeated is repeated with the same noise on the same
+sum, or charged again with fresh noise: never the same noise on another sum.
 """
 
 from __future__ import annotations
@@ -22,7 +31,11 @@ from tacit.tasks.task import Pending, Row, Trainer, TrainingData
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer is told, while a leg is computed and after it."""
+    """What an observer is told, while a leg is computed and after it.
+
+    `of` may be the realised size of a cohort, which is private: a screen may show a bar of it, and
+    a log must not have it.
+    """
 
     leg: int  # legs done
     legs: int
@@ -35,7 +48,12 @@ Observer = Callable[[Progress], None]
 
 
 class Session:
-    """One run, open for training; `renew` makes the trainer that goes on at a checkpoint."""
+    """One run, open for training.
+
+    It holds the ledger's lock until `close`.  `renew` makes the trainer that goes on at a
+    checkpoint: once at the beginning, and again where a trainer says that it ends (a language
+    model's tokenizer is switched, so that model, users and engine are other ones).
+    """
 
     def __init__(
         self,
@@ -115,7 +133,11 @@ class Session:
         return True
 
     def save(self, attempt: int) -> None:
-        """Write a checkpoint of this moment; drop old ones that the experiment does not keep."""
+        """Write a checkpoint of this moment; drop old ones that the experiment does not keep.
+
+        Private diagnostics of the leg go to `private/diagnostics.jsonl`, after the checkpoint: to
+        lose them costs nothing.
+        """
         checkpoints = self._directory.checkpoints
         checkpoints.write(self.leg, self.trainer.state(self.leg), self._ledger.head)
         checkpoints.prune(self.experiment.keeps_checkpoint)

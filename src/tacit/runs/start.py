@@ -38,7 +38,18 @@ def create(
     engine: Any = None,
     announce: Announce | None = None,
 ) -> Session:
-    """Make a new run directory with its first checkpoint, and the session that goes on from it."""
+    """Make a new run directory with its first checkpoint, and the session that goes on from it.
+
+    Args:
+        experiment: what to train; values that the guarantee rests on are filled in.
+        run: a folder that does not exist yet, or is empty.
+        engine: what computes cohorts of a language model, or a function that makes it.
+        announce: told what is being prepared, how much of it is done, of how much.
+
+    Raises:
+        ValueError: if something is missing, contradicts itself, or would void the guarantee.
+        BudgetExceeded: if the people's budget could not cover even the first leg.
+    """
     path, task = Path(run), task_of(experiment)
     RunDirectory.check_free(path)
     data = task.load(experiment, announce)
@@ -98,7 +109,9 @@ def resume(
 ) -> Session:
     """Open a run that was interrupted, at its last checkpoint.
 
-    `experiment`, unless it is None, must be the one that the run was started with.
+    `experiment`, unless it is None, must be the one that the run was started with.  Text that was
+    changed since is refused: the noise of the legs that are done hides the old text, and a branch
+    pays for both.
     """
     directory = RunDirectory.open(run)
     own = directory.experiment()
@@ -162,7 +175,12 @@ def _new_key(experiment: AnyExperiment) -> RunKey:
 
 
 def _write(path: Path, beginning: Beginning, data: TrainingData, key: RunKey) -> RunDirectory:
-    """The run directory before its first leg: releases are charged before their noise is drawn."""
+    """The run directory before its first leg.
+
+    Order: the ledger with what was inherited; what is released before the first leg, charged to
+    the people's ledger and to the run's; then the task's files, whose noise that has paid for; the
+    first checkpoint last.  The folder gets its name when all of it is there.
+    """
     header = _header(beginning, key)
     people = data.ledger()
     if people is not None:  # what their budget could not cover at all is refused before any work
@@ -236,7 +254,7 @@ def _open(
     key = directory.key()
 
     def renew(checkpoint: Checkpoint) -> Trainer:
-        return task_of(experiment).open(
+        return task_of(experiment).open_trainer(
             Opened(directory.path, experiment, data, ledger, key, checkpoint, engine, announce)
         )
 

@@ -1,4 +1,8 @@
-"""A model to use, wherever it lies: in a run, in an exported bundle, or in a folder by itself."""
+"""A language model to use, wherever it lies: in a run, in a bundle, or in a folder by itself.
+
+Commands that evaluate, sample, suggest or audit do not care which of these they are given.  What a
+run or bundle says of itself is checked first: a model that is not the one of its ledger is refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,10 @@ PRIVATE_MARKER = "PRIVATE"  # a file of this name says that the model is one per
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model, its tokenizer, and whatever is known about where they come from."""
+    """A model, its tokenizer, and whatever is known about where they come from.
+
+    `run` and `experiment` are None for a model that was trained on public text alone.
+    """
 
     path: Path
     model: LanguageModel
@@ -64,19 +71,23 @@ class StoredModel:
         return cls(run.path, model, tokenizer, origins, checkpoint.leg, run, run.experiment)
 
     def corpus(self, named: str | None) -> UserCorpus:
-        """The corpus to measure on: the one named, or the run's own."""
+        """The corpus to measure on: the one named, or the run's own.
+
+        Raises:
+            ValueError: if the run's own corpus is not as it was, or has no test users.
+        """
         if named is not None:
-            found = load_corpus(named)
+            corpus = load_corpus(named)
         elif self.run is None:
             raise ValueError(f"{self.path} is no run, so say on which text: add --corpus CORPUS")
         else:
-            found = self.run.corpus()
-            if found.commitment != self.run.ledger.header.data:
+            corpus = self.run.corpus()
+            if corpus.commitment != self.run.ledger.header.data:
                 # Of the same people perhaps, but its test users may be those who were trained on.
                 raise ValueError(
                     f"{self.run.experiment.corpus.source} is another corpus than the one that"
                     f" {self.path} was trained on; add --corpus to measure on it all the same"
                 )
-        if len(found.test) == 0:
+        if len(corpus.test) == 0:
             raise ValueError(f"the corpus {named or self.path} has no test users to measure on")
-        return found
+        return corpus

@@ -27,11 +27,11 @@ def read_experiment(text: str, where: str) -> AnyExperiment:
 
 
 def task_of(experiment: AnyExperiment) -> Task:
-    """The task that an experiment is about."""
+    """The task that an experiment is about: a module with the functions of `Task`."""
     if isinstance(experiment, NluExperiment):
-        from tacit.tasks.nlu.task import NluTask
+        from tacit.tasks.nlu import task as nlu
 
-        return NluTask()
-    from tacit.tasks.language.task import LanguageTask
+        return nlu
+    from tacit.tasks.language import task as language
 
-    return LanguageTask()
+    return language

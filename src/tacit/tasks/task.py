@@ -216,12 +216,10 @@ class Trainer(Protocol):
 
 
 class Task(Protocol):
-    """A kind of training; `tasks.task_of` finds the one of an experiment."""
-
-    name: str
+    """A kind of training: a module with these functions; `tasks.task_of` finds it."""
 
     def load(self, experiment: Any, announce: Announce | None) -> Any:
-        """The experiment's data, held against its digests."""
+        """The experiment's data (`TrainingData`), held against its digests."""
         ...
 
     def begin(
@@ -240,7 +238,7 @@ class Task(Protocol):
         """The experiment as a run that was started with it holds it."""
         ...
 
-    def open(self, opened: Opened) -> Trainer:
+    def open_trainer(self, opened: Opened) -> Trainer:
         """The trainer that goes on at the last checkpoint."""
         ...
 

@@ -18,11 +18,11 @@ from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.budget import Budget
 from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.tasks.language.beginning import CANARIES, CLIENTS
+from tacit.tasks.language.task import CANARIES, CLIENTS
 from tacit.tasks.nlu import scaling as scaling_file
-from tacit.tasks.nlu.beginning import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import method_of, releases
+from tacit.tasks.nlu.task import PER_UTTERANCE, VALID_AND_TEST
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Check, Evidence, Remark
 

@@ -20,7 +20,7 @@ from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
+from tacit.tokenizers.history import LEDGER, OF_A_RUN, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Check, Evidence
 
@@ -109,7 +109,7 @@ def _tokenizer_cost(evidence: Evidence) -> Iterator[str]:
         return
     costs = [one for one in evidence.header.prior_costs if one.what == "tokenizer"]
     history = run_tokenizers.history(evidence.path)
-    file = evidence.path / f"{run_tokenizers.PREFIX}{LEDGER}"
+    file = evidence.path / f"{OF_A_RUN}{LEDGER}"
     if history is None:
         if costs:
             yield f"{file} is missing, which says what the tokenizer has cost"

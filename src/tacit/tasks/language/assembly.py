@@ -1,7 +1,8 @@
-"""From an experiment to the parts that a training runs with.
+"""From an experiment to the parts that a training of a language model runs with.
 
-An experiment says what; here it becomes objects.  Whatever in it contradicts the corpus, or would
-void the guarantee that it asks for, is refused here, before anything is written.
+An experiment says what; here it becomes objects: the users' update, the server's optimizer, the
+tokenizer, the starting model, the made-up users of an audit.  Whatever in it contradicts the
+corpus, or would void the guarantee that it asks for, is refused here, before anything is written.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to 
 
 
 def user_update(experiment: Experiment) -> FedAvg | FedSGD:
-    """What users compute."""
+    """What users compute: E epochs of SGD (FedAvg), or one gradient (FedSGD), of Algorithm 1."""
     settings = experiment.update
     negatives = settings.sampled_negatives
     common: dict[str, Any] = {
@@ -101,7 +102,11 @@ def server_optimizer(experiment: Experiment) -> ServerOptimizer:
 
 
 def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
-    """The tokenizer, which is part of the release (design rule 9), and where it comes from."""
+    """The tokenizer, which is part of the release (design rule 9), and where it comes from.
+
+    A file or folder is loaded; "oracle" learns from the users' own text, which voids the guarantee
+    and has to be accepted; anything else names a public text or word list.
+    """
     choice = experiment.tokenizer
     source, accept_oracle = choice.source, choice.accept_oracle
     if source.endswith("tokenizer.json") or Path(source, "tokenizer.json").is_file():
@@ -142,7 +147,15 @@ def starting_model(
     corpus: UserCorpus,
     announce: Announce | None = None,
 ) -> StartingModel:
-    """Random, or from public text: never from the people's text that is to be protected."""
+    """The model before its first round: random, or from public text.
+
+    It must not come from the people's text that is to be protected: weights that were trained on
+    it outside of this run's ledger are refused.  Weights that other people's text is in are named
+    in the claim, with what that has cost them if a ledger beside the weights says so.
+
+    Raises:
+        ValueError: if the weights are of another shape, or the settings contradict each other.
+    """
     choice = experiment.model
     fresh = registry.build(choice.name, tokenizer.vocab_size, seed=choice.seed, **choice.options)
     if choice.start and (choice.pretrain or choice.public_output_bias):
@@ -152,13 +165,13 @@ def starting_model(
     if not choice.start:
         if source := choice.public_output_bias:
             named = source if isinstance(source, str) else experiment.tokenizer.source
-            set_public_output_bias(fresh, tokenizer, named)
+            _set_public_output_bias(fresh, tokenizer, named)
         if choice.pretrain is not None:
             _pretrain(fresh, tokenizer, choice.pretrain, announce)
         return StartingModel(fresh)
     path = Path(choice.start)
     path = path / "model.safetensors" if path.is_dir() else path
-    own = choice.name if ":" in choice.name else None
+    own = own_factory(experiment)
     model = weights.load(path, vocab_size=tokenizer.vocab_size, own_factory=own)
     if model.config != fresh.config:
         raise ValueError(
@@ -171,6 +184,12 @@ def starting_model(
             " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
         )
     return StartingModel(model, origins, tuple(_start_costs(path, origins)))
+
+
+def own_factory(experiment: Experiment) -> str | None:
+    """The user's own function that makes the model, `module:function`; None for ours."""
+    name = experiment.model.name
+    return name if ":" in name else None
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
@@ -194,7 +213,7 @@ def _pretrain(
     choice: Pretraining,
     announce: Announce | None,
 ) -> None:
-    """Plain training on public text, in place."""
+    """Plain training on public text, in place; it costs no privacy."""
     source = choice.source
     is_file = Path(source).is_file()
     texts = read_public_text([source]).train if is_file else PublicSource(source).texts()
@@ -214,7 +233,7 @@ def _pretrain(
     model.eval()
 
 
-def set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
+def _set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: str) -> None:
     """Begin with the word frequencies of public text: log((count + 1) / total)."""
     bias = getattr(getattr(model, "embedding", None), "output_bias", None)
     if bias is None:

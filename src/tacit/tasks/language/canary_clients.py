@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.federated.cohort import Users
+from tacit.federated.cohort import CohortUsers
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
@@ -244,7 +244,7 @@ class WithCanaryClients:
     Every canary client has weight 1: it comes with as many examples as `weighting` asks for.
     """
 
-    users: Users
+    users: CohortUsers
     clients: CanaryClients
     weighting: UserWeighting
 

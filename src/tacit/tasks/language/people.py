@@ -32,14 +32,22 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class People:
-    """The corpus, and of its training users those that take part, with the texts they train on."""
+    """The corpus, and of its training users those that take part, with the texts they train on.
+
+    It is the `TrainingData` of a language model.  Which users take part follows from public
+    choices alone: the first N, or a part by a hash of the user's id.
+    """
 
     corpus: UserCorpus
     members: UserSource  # those who take part, with all of their texts
 
     @classmethod
     def of(cls, experiment: Experiment, corpus: UserCorpus | None = None) -> People:
-        """Those of the experiment's corpus."""
+        """The people of the experiment's corpus, or of another one that is given.
+
+        Raises:
+            ValueError: if there are fewer users than asked for, or no test users to measure on.
+        """
         if corpus is None:
             corpus = load_corpus(experiment.corpus.source)
         members, limit = corpus.train, experiment.corpus.users
@@ -85,7 +93,11 @@ class People:
             leave_copy(self.corpus)
 
     def refuse_unbudgeted(self, experiment: Experiment) -> None:
-        """Refuse before any work what the people's budget could not cover at all."""
+        """Refuse before any work what the people's budget could not cover at all.
+
+        Tokenizing and pre-training take minutes, so this comes before the plan is resolved, and
+        looks at what is known by then; the first charge looks at all of it.
+        """
         known = self.ledger()
         if known is None or known.budget is None:
             return
@@ -119,7 +131,10 @@ class People:
         return kept(self.members)
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
-        """The canaries that the experiment plants; None if it plants none."""
+        """The canaries that the experiment plants; None if it plants none.
+
+        Words are uniform over the vocabulary, or drawn by their frequency in public text.
+        """
         settings = experiment.audit.canaries
         if settings is None:
             return None
@@ -140,7 +155,10 @@ class People:
         return Planting(tuple(canaries), population, settings.seed)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
-        """What is trained on."""
+        """What is trained on: texts with canaries among them, under the experiment's view.
+
+        The IID view deals all texts out anew to synthetic users, and no claim is about people.
+        """
         planting = self.planting(experiment, tokenizer)
         users = self.users if planting is None else planting.view(self.users)
         return IID(users) if experiment.corpus.view == "iid" else users

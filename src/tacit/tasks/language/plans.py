@@ -1,7 +1,8 @@
 """From an experiment to its round plans, with every value filled in that the guarantee rests on.
 
 Whatever contradicts the number of users, or would void the guarantee that the experiment asks for,
-is refused here, before anything is written.
+is refused here, before anything is written.  The plans themselves are made by the one factory in
+`mechanisms.factory`, which `tacit plan` uses as well: what is planned is what is trained.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _calibrated(
 
 
 def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
-    """All that the rounds from `first` on release, phase by phase."""
+    """All that the rounds from `first` on release, phase by phase, from public numbers alone."""
     lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
     composition, start = Composition(), 0
     for plan, length in zip(round_plans(experiment, layers), lengths, strict=True):

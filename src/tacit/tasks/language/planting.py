@@ -155,7 +155,11 @@ class Planted:
 def count_planted(
     canaries: Sequence[Canary], users_tokens: Iterable[NDArray[np.integer[Any]]]
 ) -> list[Planted]:
-    """How often each canary is whole in users' tokens, and in how many users'."""
+    """How often each canary is whole in users' tokens, and in how many users'.
+
+    Counted after all caps, because that is what is trained on: a canary that a cap cut in two is
+    not planted.
+    """
     sharers, copies = np.zeros(len(canaries), np.int64), np.zeros(len(canaries), np.int64)
     by_first: dict[int, list[int]] = {}
     for number, canary in enumerate(canaries):
@@ -205,7 +209,7 @@ def bind_planted(folder: Path, ledger: Ledger) -> None:
         )
 
 
-def refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
+def _refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
     """Refuse a canaries.json that is not the one in the ledger."""
     file, stated = folder / CANARIES_FILE, _stated_digest(ledger)
     if stated is not None and file.exists() and _digest_of(file) != stated:
@@ -215,7 +219,7 @@ def refuse_other_canaries(folder: Path, ledger: Ledger) -> None:
 def read_planted(folder: Path) -> list[Planted]:
     """What a run's canaries.json says, which must be what its ledger says."""
     ledger, file = Ledger.read(folder / "ledger.jsonl"), folder / CANARIES_FILE
-    refuse_other_canaries(folder, ledger)
+    _refuse_other_canaries(folder, ledger)
     if not file.is_file():
         if _stated_digest(ledger) is not None:
             raise ValueError(f"{file} is missing")

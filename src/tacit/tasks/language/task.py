@@ -1,47 +1,253 @@
-"""Language models as a task: what `train` and the run directory ask for."""
+"""Language models as a task: what the spine asks for (`tasks.task.Task`).
+
+How a training begins: whose text it is, what its ledger's header declares, what its tokenizer and
+its starting weights have cost, and its first model.  `trainer.py` has the rounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.source import UserCorpus
+from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count
+from tacit.privacy.claims import ALWAYS_EXCLUDED
+from tacit.privacy.events import Adjacency, Composition, PostProcessing
+from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language import beginning
+from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.people import People
+from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.trainer import LanguageTrainer
-from tacit.tasks.task import Announce, Beginning, Inherited, LastState, Opened, Parent
+from tacit.tasks.task import (
+    Announce,
+    Beginning,
+    Declared,
+    Inherited,
+    LastState,
+    Opened,
+    Parent,
+    State,
+)
+from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.public import declare
+
+CLIENTS = "the number of the audit's canary clients, which is part of the population's"
+CANARIES = "how often each canary was planted, which is published"
 
 
-class LanguageTask:
-    """See `tasks.task.Task`."""
+def load(experiment: Experiment, announce: Announce | None) -> People:
+    """The people of the experiment's corpus, whose text is held against its digests."""
+    people = People.of(experiment)
+    people.corpus.verify(partial(announce, "verifying the corpus") if announce else None)
+    return people
 
-    name = "language"
 
-    def load(self, experiment: Experiment, announce: Announce | None) -> People:
-        people = People.of(experiment)
-        people.corpus.verify(partial(announce, "verifying the corpus") if announce else None)
-        return people
+def begin(
+    experiment: Experiment, data: People, key: RunKey, announce: Announce | None
+) -> Beginning:
+    """A new run; whatever would void its guarantee is refused before any work."""
+    people = data
+    corpus, asked = people.corpus, experiment.privacy.accountant
+    learnt = assembly.tokenizer_of(experiment, people.users)
+    tokenizer = learnt.tokenizer
+    cost = cost_of(experiment, corpus, learnt)
+    public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
+    people.planting(experiment, tokenizer)  # what cannot be planted is refused now
+    people.refuse_unbudgeted(experiment)
+    start = assembly.starting_model(experiment, tokenizer, corpus, announce)
+    inherited = None
+    if (paid := cost.inherited) is not None:
+        # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
+        inherited = Inherited(paid, len(paid.entries) - 1)
+    experiment = _resolve(experiment, people, start.model, inherited)
+    cost.refuse_above_budget(experiment)
+    each = plans.round_plans(experiment, layer_sizes(start.model))
+    event = cost.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}")
+    optimizer = assembly.server_optimizer(experiment).initial(parameter_count(start.model))
+    return Beginning(
+        experiment=experiment,
+        declared=_declared(
+            experiment,
+            corpus,
+            adjacency=_adjacency(each, inherited),
+            asked_accountant=asked,
+            prior_costs=(*start.costs, *((cost.header_entry,) if cost.header_entry else ())),
+            public_inputs=public_inputs,
+        ),
+        state=State(
+            weights.to_bytes(start.model, trained_on=(corpus.identity, *start.trained_on)),
+            dict(optimizer),
+            _first_facts(each[0], tokenizer.fingerprint),
+        ),
+        releases=[Charge("tokenizer", 0, 0, event, tokenizer.fingerprint)],
+        inherited=inherited,
+        write=_writer(experiment, learnt),
+    )
 
-    def begin(
-        self, experiment: Experiment, data: People, key: RunKey, announce: Announce | None
-    ) -> Beginning:
-        return beginning.begin(experiment, data, announce)
 
-    def branch(
-        self, experiment: Experiment, data: People, key: RunKey, parent: Parent
-    ) -> Beginning:
-        return beginning.branch(experiment, data, parent)
+def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) -> Beginning:
+    """A run that goes on from another one's model after a round, and pays for it."""
+    people = data
+    corpus, last, inherited = people.corpus, parent.last, parent.inherited
+    before, header = parent.experiment, inherited.ledger.header
+    asked = experiment.privacy.accountant
+    people.refuse_unbudgeted(experiment)
+    fingerprint = last.facts["tokenizer"]
+    learnt = run_tokenizers.learnt(parent.folder, fingerprint)
+    model = weights.load(last.model_file, own_factory=assembly.own_factory(before))
+    experiment = _resolve(experiment, people, model, inherited)
+    if experiment.server.optimizer == before.server.optimizer:
+        optimizer = last.arrays
+    else:
+        optimizer = dict(assembly.server_optimizer(experiment).initial(parameter_count(model)))
+    each = plans.round_plans(experiment, layer_sizes(model))
+    more = _declared_public(experiment, learnt, corpus, before=before)
+    return Beginning(
+        experiment=experiment,
+        declared=_declared(
+            experiment,
+            corpus,
+            adjacency=_adjacency(each, inherited),
+            asked_accountant=asked,
+            prior_costs=header.prior_costs,
+            public_inputs=(*header.public_inputs, *more),
+        ),
+        state=State(
+            last.model_file.read_bytes(),
+            optimizer,
+            _first_facts(each[experiment.phase_of(last.leg)], fingerprint),
+        ),
+        inherited=inherited,
+        write=_writer(experiment, learnt),
+    )
 
-    def resolve(
-        self,
-        experiment: Experiment,
-        data: People,
-        last: LastState,
-        inherited: Inherited | None,
-    ) -> Experiment:
-        model = weights.load(last.model_file, own_factory=beginning.own_factory(experiment))
-        return beginning.resolve(experiment, data, model, inherited)
 
-    def open(self, opened: Opened) -> LanguageTrainer:
-        return LanguageTrainer(opened)
+def resolve(
+    experiment: Experiment, data: People, last: LastState, inherited: Inherited | None
+) -> Experiment:
+    """The experiment as a run that was started with it holds it."""
+    model = weights.load(last.model_file, own_factory=assembly.own_factory(experiment))
+    return _resolve(experiment, data, model, inherited)
+
+
+def open_trainer(opened: Opened) -> LanguageTrainer:
+    """The trainer that goes on at the last checkpoint."""
+    return LanguageTrainer(opened)
+
+
+def _resolve(
+    experiment: Experiment, people: People, model: LanguageModel, inherited: Inherited | None
+) -> Experiment:
+    """The experiment with every value filled in that the guarantee depends on."""
+    named = experiment.changed(corpus={"identity": people.corpus.identity})
+    users = len(people.users)
+    if clients := assembly.canary_clients(named, model):
+        users += clients.count  # however their coins fall
+    return plans.resolved(named, users, layer_sizes(model), inherited)
+
+
+def _first_facts(plan: RoundPlan, tokenizer: str) -> dict[str, object]:
+    """What a checkpoint says besides arrays: the clip norms in force, and the tokenizer."""
+    clip = plan.initial_clip_state()
+    return {"clip_norms": list(clip.norms), "clip_round": clip.round, "tokenizer": tokenizer}
+
+
+def _writer(experiment: Experiment, learnt: LearntTokenizer) -> Callable[[Path], None]:
+    """Writes the tokenizer, and what is known of it, into a run's folder."""
+    switches = any(phase.tokenizer for phase in experiment.phases)
+
+    def write(folder: Path) -> None:
+        run_tokenizers.begin(folder, learnt, switches=switches)
+
+    return write
+
+
+def _adjacency(each: Sequence[RoundPlan], inherited: Inherited | None) -> Adjacency | None:
+    """The one adjacency of all that is released; None where nothing is."""
+    before = inherited.spent if inherited else Composition()
+    return before.followed_by(Composition.of([plan.event() for plan in each])).adjacency
+
+
+def _declared(
+    experiment: Experiment,
+    corpus: UserCorpus,
+    *,
+    adjacency: Adjacency | None,
+    asked_accountant: str | None,
+    prior_costs: tuple[PriorCost, ...],
+    public_inputs: tuple[PublicInput, ...],
+) -> Declared:
+    """What the header of the run's ledger says besides what that of every run does."""
+    plan = experiment.plan
+    assert plan.population is not None
+    view = "people" if corpus.about_people else "synthetic"
+    return Declared(
+        unit="user",
+        population=plan.population,
+        population_is_counted=plan.population_is_counted,
+        adjacency=adjacency,
+        view="iid" if experiment.corpus.view == "iid" and corpus.about_people else view,
+        data=corpus.commitment,
+        people=corpus.identity if corpus.about_people else "",
+        part=experiment.corpus.part,
+        split=corpus.split_identity,
+        audit=experiment.audit.is_on,
+        accountant=asked_accountant,
+        excluded=tuple(_excluded(experiment, corpus)),
+        public_inputs=tuple(dict.fromkeys(public_inputs)),
+        prior_costs=prior_costs,
+    )
+
+
+def _excluded(experiment: Experiment, corpus: UserCorpus) -> Iterator[str]:
+    yield from ALWAYS_EXCLUDED
+    if experiment.plan.population_is_counted and experiment.audit.canary_clients:
+        yield CLIENTS
+    if experiment.corpus.users is not None:
+        yield f"which users are the first {experiment.corpus.users:,} of the corpus"
+    if experiment.audit.canaries is not None:
+        yield CANARIES
+    yield from corpus.declarations
+
+
+def _declared_public(
+    experiment: Experiment,
+    learnt: LearntTokenizer,
+    corpus: UserCorpus,
+    *,
+    before: Experiment | None = None,
+) -> tuple[PublicInput, ...]:
+    """Everything that is declared public by naming it, with its digest; people's text is refused.
+
+    `before` is the experiment of a parent, whose ledger has its inputs already.
+    """
+    known = set(_named_public(before, learnt)) if before is not None else set()
+    named = [pair for pair in _named_public(experiment, learnt) if pair not in known]
+    return tuple(dict.fromkeys(declare(what, source, corpus) for what, source in named))
+
+
+def _named_public(experiment: Experiment, learnt: LearntTokenizer) -> list[tuple[str, str]]:
+    """What each public input is used for, and its name."""
+    model = experiment.model
+    named: list[tuple[str, str]] = []
+    if not (learnt.needs_history or learnt.why_void):
+        named.append(("dictionary", experiment.tokenizer.source))
+    if model.pretrain is not None:
+        named.append(("pre-training text", model.pretrain.source))
+    if isinstance(model.public_output_bias, str):
+        named.append(("word frequencies", model.public_output_bias))
+    if model.start:
+        named.append(("starting weights", model.start))
+    named += [("text behind the clip norm", name) for name in experiment.plan.clip_norm_from]
+    return named + [
+        ("dictionary", phase.tokenizer.source)
+        for phase in experiment.phases
+        if phase.tokenizer and phase.tokenizer.source != "sampled"
+    ]

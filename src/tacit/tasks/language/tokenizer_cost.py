@@ -25,7 +25,11 @@ COUNTED = "the number of users from whose text the tokenizer was learnt, which i
 
 @dataclass(frozen=True)
 class TokenizerCost:
-    """What a run has to record because of its tokenizer."""
+    """What a run has to record because of its tokenizer.
+
+    `event` is the ledger's entry for it.  `inherited` is a ledger whose entries come before that
+    one, because they were paid by the same people.  `header_entry` names what others have paid.
+    """
 
     event: Event | None = None  # the first entry of the run's ledger
     inherited: Ledger | None = None  # of the same people: its entries come before that

@@ -53,16 +53,14 @@ from tacit.tokenizers.history import (
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
-PREFIX = OF_A_RUN
-
 
 def begin(folder: Path, learnt: LearntTokenizer, *, switches: bool) -> None:
     """Write the first tokenizer of a run, with what is known of it."""
     learnt.tokenizer.save(folder / FILE_NAME)
     if learnt.words is not None:
-        write_words(folder / f"{PREFIX}{WORDS}", learnt.words)
+        write_words(folder / f"{OF_A_RUN}{WORDS}", learnt.words)
     if learnt.history is not None:
-        learnt.history.write(folder, PREFIX)
+        learnt.history.write(folder, OF_A_RUN)
     if switches:
         LearntTokenizer(learnt.tokenizer).save(_others(folder) / "first")
 
@@ -75,7 +73,7 @@ def learnt(folder: Path, fingerprint: str) -> LearntTokenizer:
 
 def history(folder: Path) -> History | None:
     """What the tokenizer that the run began with has cost; None if it was a public one."""
-    return History.read(folder, PREFIX)
+    return History.read(folder, OF_A_RUN)
 
 
 def by_fingerprint(folder: Path, fingerprint: str) -> Tokenizer:
@@ -92,7 +90,7 @@ def by_fingerprint(folder: Path, fingerprint: str) -> Tokenizer:
     )
 
 
-def learnt_for(folder: Path, round: int) -> LearntTokenizer | None:
+def _learnt_for(folder: Path, round: int) -> LearntTokenizer | None:
     """The tokenizer of a switch before a round; None if it was not learnt yet."""
     kept = _of_round(folder, round)
     return LearntTokenizer.load(kept) if kept.is_dir() else None
@@ -115,7 +113,7 @@ def words_behind(folder: Path, fingerprint: str) -> Mapping[str, float] | None:
     for kept in _others(folder).glob("round-*"):
         if Tokenizer.load(kept).fingerprint == fingerprint:
             return read_words(kept / WORDS)
-    return read_words(folder / f"{PREFIX}{WORDS}")
+    return read_words(folder / f"{OF_A_RUN}{WORDS}")
 
 
 def _others(folder: Path) -> Path:
@@ -130,8 +128,11 @@ Moments = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Switch:
-    """A training's state in its new tokens, and what the ledger says about it."""
+class _Switch:
+    """A training's state in its new tokens, and what the ledger says about it.
+
+    Nothing is changed until `record`, which comes after all that may fail.
+    """
 
     round: int
     tokenizer: Tokenizer
@@ -157,8 +158,12 @@ class Switch:
         use(folder, self.tokenizer)
 
 
-def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> Switch | None:
-    """The switch before the next round; None if the experiment has none there."""
+def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> _Switch | None:
+    """The switch before the next round; None if the experiment has none there.
+
+    The server optimizer's moments are remapped like the parameters that they belong to, or begin
+    anew, as the experiment says.
+    """
     experiment: Experiment = opened.experiment
     round = opened.last.leg
     settings = experiment.switch_at(round)
@@ -171,7 +176,7 @@ def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel)
         moments = dict(server_optimizer(experiment).initial(parameter_count(remapped)))
     else:
         moments = remapped_moments(model, opened.last.arrays, remapping)
-    return Switch(round, learnt, remapped, moments, event)
+    return _Switch(round, learnt, remapped, moments, event)
 
 
 def with_switch(
@@ -225,7 +230,7 @@ def _learn(
 ) -> tuple[Tokenizer, Event]:
     """The new tokenizer, from the run's folder if it was learnt before, and its ledger entry."""
     round, accept_oracle = opened.last.leg, opened.experiment.tokenizer.accept_oracle
-    kept = learnt_for(opened.folder, round)
+    kept = _learnt_for(opened.folder, round)
     if settings.source == "sampled":
         of = f"{settings.sampled_tokens} tokens sampled from the model after round {round}"
         event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")

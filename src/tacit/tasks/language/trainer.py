@@ -1,7 +1,11 @@
 """Training a language model: a leg is a round (McMahan et al. 2018, Algorithm 1).
 
-A round is: draw the cohort; let each user train, clip and quantise; sum the integers.  Once that
-sum is charged: add noise; take the server's step.
+    prepare   draw the cohort; let each user train, clip, weigh and quantise; sum the integers
+    run       add noise to the sum, divide by the public denominator, take the server's step
+
+`prepare` releases nothing: between the two, the session charges the ledger.  The noise follows from
+the proof that `prepare` returns, so a repeated round has the same noise on the same sum, and
+independent noise on any other (design rule 12).
 """
 
 from __future__ import annotations
@@ -24,8 +28,7 @@ from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
 from tacit.evaluation.words import word_metrics
-from tacit.federated.cohort import CachedUsers, CohortSum, Job, Users
-from tacit.federated.cohort import Task as CohortTask
+from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
@@ -38,7 +41,7 @@ from tacit.privacy.ledger import Charge, Ledger
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.beginning import own_factory
+from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.canary_clients import COMMITTED, WithCanaryClients, coins_key, commitment
 from tacit.tasks.language.people import People
 from tacit.tasks.language.planting import bind_planted, record_planted
@@ -62,7 +65,7 @@ SMOOTHED = (
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class _HeldOut:
     """Test users' texts as tokens, and which tokens are special."""
 
     texts: HeldOutTexts
@@ -78,7 +81,11 @@ class HeldOut:
 
 
 class LanguageTrainer:
-    """All rounds in one tokenizer; a switch to another makes a new trainer."""
+    """All rounds in one tokenizer; a switch to another makes a new trainer.
+
+    What a round changes is here: weights, the server optimizer's state, clip norms.  Everything
+    else is made once from the last checkpoint.
+    """
 
     def __init__(self, opened: Opened) -> None:
         experiment: Experiment = opened.experiment
@@ -107,7 +114,7 @@ class LanguageTrainer:
         ]
         self._server = assembly.server_optimizer(experiment)
         self.engine = _engine(opened.engine, model)
-        self._held_out = HeldOut(texts, tokenizer.bos, tokenizer.unk)
+        self._held_out = _HeldOut(texts, tokenizer.bos, tokenizer.unk)
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
         self.model = model
@@ -128,9 +135,9 @@ class LanguageTrainer:
         """What the users of a round compute."""
         return self._phases[self._experiment.phase_of(leg)]
 
-    def job(self, leg: int, attempt: int) -> Job:
+    def job(self, leg: int, attempt: int) -> CohortJob:
         """What the users of an attempt at a round are sent."""
-        return Job(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
+        return CohortJob(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """The sum over a fresh cohort, and the proof of all that its release is made from."""
@@ -167,7 +174,11 @@ class LanguageTrainer:
         return self._key.hiding_stream(proof, purpose)
 
     def run(self, pending: Pending, advance: Advance) -> None:
-        """Noise on the sum, the server's step, and unit norms after the noise."""
+        """Noise on the sum, the server's step, and unit norms after the noise.
+
+        What comes out is a function of the sum, the noise and the last state, so there is no
+        outcome to prove.  Where the next round is of another phase, its clip norms begin anew.
+        """
         assert self._computed is not None
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
@@ -207,7 +218,11 @@ class LanguageTrainer:
     def evaluate(
         self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
     ) -> Row | None:
-        """Held-out metrics; at a switch once before it and once after, marked as such."""
+        """Metrics on the text of test users, also averaged over the last evaluations.
+
+        At a switch of tokenizers there are two rows, before it and after it, of which the second is
+        marked; figures of different tokens are never averaged.
+        """
         settings, switched = self._experiment.evaluation, self._just_switched
         due = now or leg >= self.end or switched or leg % settings.every == 0
         is_done = any(
@@ -238,8 +253,15 @@ class LanguageTrainer:
         self.engine.close()
 
 
-def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel) -> Users:
-    """The users as tokens, with what an audit plants; the ledger commits to that."""
+def _users(
+    opened: Opened, people: People, tokenizer: Tokenizer, model: LanguageModel
+) -> CohortUsers:
+    """The users as tokens, with what an audit plants among them.
+
+    Canaries are recorded in canaries.json, whose digest goes to the ledger; of canary clients the
+    ledger gets a commitment to their coins.  Both come before the first round, so that nothing can
+    be chosen after the result is known.
+    """
     experiment, folder = opened.experiment, opened.folder
     source = people.view(experiment, tokenizer)
     cache = TokenCache.open_or_build(
@@ -252,7 +274,7 @@ def _users(opened: Opened, people: People, tokenizer: Tokenizer, model: Language
     if planting := people.planting(experiment, tokenizer):
         record_planted(folder, planting, (cache.tokens(user) for user in range(len(cache))))
         bind_planted(folder, opened.ledger)
-    users: Users = CachedUsers(cache, source)
+    users: CohortUsers = CachedUsers(cache, source)
     if experiment.audit.canary_clients is not None:
         coins = coins_key(folder, opened.key)
         _commit_to(coins, opened.ledger)

@@ -1,45 +1,231 @@
-"""Intent and slot models as a task: what `train` and the run directory ask for."""
+"""Intent and slot models as a task: what the spine asks for (`tasks.task.Task`).
+
+How a training begins: whose utterances these are, what its ledger's header declares, what is
+released before the first step, and its first model.  `trainer.py` has the epochs.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tacit.mechanisms.layer_scaling import LayerScaling
+from tacit.privacy.claims import SETTINGS
+from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
+from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu import beginning, plan
-from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu import model_files, plan, scaling
+from tacit.tasks.nlu.encoding import Encoder, Labels, encode
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit.tasks.nlu.initial_model import initial_model
+from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances
-from tacit.tasks.task import Announce, Beginning, Inherited, LastState, Opened, Parent
+from tacit.tasks.task import (
+    Announce,
+    Beginning,
+    Declared,
+    Inherited,
+    LastState,
+    Opened,
+    Parent,
+    State,
+)
+from tacit.tokenizers.provenance import why_void
+from tacit.tokenizers.public import PublicSource, declare
+
+VALID_AND_TEST = "the utterances of valid and test, which are unprotected"
+PER_UTTERANCE = (
+    "people: protection is per utterance, and weakens with each utterance a person contributed"
+)
 
 
-class NluTask:
-    """See `tasks.task.Task`."""
+def load(experiment: NluExperiment, announce: Announce | None) -> Utterances:
+    """The experiment's utterances, and the people who said them."""
+    return Utterances.of(experiment)
 
-    name = "nlu"
 
-    def load(self, experiment: NluExperiment, announce: Announce | None) -> Utterances:
-        return Utterances.of(experiment)
+def begin(
+    experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
+) -> Beginning:
+    """A new run, from an initial model."""
+    utterances = data
+    start = initial_model(experiment, utterances.data)
+    void = _why_void(experiment, start.encoder)
+    asked = experiment.privacy.accountant
+    experiment = plan.resolved(experiment, utterances)
+    labels = Labels(experiment.data.intents, experiment.data.tags)
+    stored = StoredModel(
+        start.build(labels),
+        start.encoder,
+        labels,
+        (utterances.people or utterances.data.identity,),
+    )
+    first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
+    if (event := scaling.release_of(experiment.noise)) is not None:
+        first.append(("scaling", event))
+    declared = _declared(experiment, utterances, key, asked)
+    return Beginning(
+        experiment=experiment,
+        declared=declared,
+        state=State(model_files.to_bytes(stored), facts={"experiment": experiment.fingerprint}),
+        releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
+        first_events=_first_events(experiment, utterances),
+        write=_FirstScaling(experiment, utterances, stored, key).write,
+    )
 
-    def begin(
-        self,
-        experiment: NluExperiment,
-        data: Utterances,
-        key: RunKey,
-        announce: Announce | None,
-    ) -> Beginning:
-        return beginning.begin(experiment, data, key)
 
-    def branch(
-        self, experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent
-    ) -> Beginning:
-        return beginning.branch(experiment, data, key, parent)
+def resolve(
+    experiment: NluExperiment, data: Utterances, last: LastState, inherited: Inherited | None
+) -> NluExperiment:
+    """The experiment as a run that was started with it holds it."""
+    return plan.resolved(experiment, data, inherited)
 
-    def resolve(
-        self,
-        experiment: NluExperiment,
-        data: Utterances,
-        last: LastState,
-        inherited: Inherited | None,
-    ) -> NluExperiment:
-        return plan.resolved(experiment, data, inherited)
 
-    def open(self, opened: Opened) -> NluTrainer:
-        return NluTrainer(opened)
+def open_trainer(opened: Opened) -> NluTrainer:
+    """The trainer that goes on at the last checkpoint."""
+    return NluTrainer(opened)
+
+
+def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent) -> Beginning:
+    """A run that goes on from the model of another one, and pays for it.
+
+    The layers' factors are the parent's: they were released, or are public, already.
+    """
+    utterances, asked = data, experiment.privacy.accountant
+    experiment = plan.resolved(experiment, utterances, parent.inherited)
+    header = parent.inherited.ledger.header
+    declared = _declared(experiment, utterances, key, asked, parent.inherited.spent)
+    inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
+    factors = scaling.read(parent.folder)
+    same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
+    return Beginning(
+        experiment=experiment,
+        declared=dataclasses.replace(declared, public_inputs=inputs),
+        state=State(
+            parent.last.model_file.read_bytes(),
+            parent.last.arrays if same_optimizer else {},
+            {"experiment": experiment.fingerprint},
+        ),
+        inherited=parent.inherited,
+        write=lambda folder: scaling.write(folder, factors),
+    )
+
+
+@dataclass(frozen=True)
+class _FirstScaling:
+    """Draws the factors alpha_k, once their release is charged, and keeps them with the run."""
+
+    experiment: NluExperiment
+    utterances: Utterances
+    stored: StoredModel
+    key: RunKey
+
+    def write(self, folder: Path) -> None:
+        scaling.write(folder, self._factors())
+
+    def _factors(self) -> LayerScaling:
+        noise, training = self.experiment.noise, self.experiment.training
+        flat = FlatModel(self.stored.model)
+        if training.method not in ("edp-sgd", "edp-sgd-paper") or noise.scaling == "none":
+            return LayerScaling.none(flat.sizes)
+        if noise.scaling == "architecture":
+            return LayerScaling.by_size(flat.sizes)
+        if noise.scaling == "public":
+            return scaling.public_scaling(flat, self.stored.encoder, self.stored.labels)
+        encoded = encode(self.stored.encoder, self.stored.labels, self.utterances.data.train)
+        gradients = UtteranceGradients(flat, encoded, self.utterances.units(self.experiment))
+        streams = AttemptStreams(self.key, "main", 0)
+        if noise.scaling == "private":
+            return scaling.private_scaling(gradients, noise.scaling_noise_multiplier, streams)
+        method = plan.method_of(self.experiment, LayerScaling.none(flat.sizes), len(gradients))
+        [batches] = method.draws(range(1), len(gradients), streams)
+        return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
+
+
+def _declared(
+    experiment: NluExperiment,
+    utterances: Utterances,
+    key: RunKey,
+    asked_accountant: str | None,
+    before: Composition | None = None,
+) -> Declared:
+    """What the header of the run's ledger says besides what that of every run does."""
+    noise, training = experiment.noise, experiment.training
+    assert noise.population is not None
+    return Declared(
+        unit=training.unit,
+        population=noise.population,
+        population_is_counted=noise.population_is_counted,
+        adjacency=_adjacency(experiment, before),
+        view="people" if utterances.people else "synthetic",
+        data=utterances.commitment(key),
+        people=utterances.people,
+        counted="steps" if training.method in PRIVATE else "epochs",
+        accountant=asked_accountant,
+        excluded=tuple(_excluded(experiment)),
+        public_inputs=tuple(dict.fromkeys(_public_inputs(experiment, utterances))),
+    )
+
+
+def _first_events(experiment: NluExperiment, utterances: Utterances) -> list[Event]:
+    """What the first epoch releases, so that a budget which it exceeds is known before any work."""
+    units = utterances.unit_count(experiment)
+    method = plan.method_of(experiment, LayerScaling.none((1,)), units)
+    return [event for _, event in method.charges(range(method.steps_of_epoch(units)))]
+
+
+def _adjacency(experiment: NluExperiment, before: Composition | None) -> Adjacency | None:
+    """The one adjacency of all releases; None where no noise is added."""
+    method, noise = experiment.training.method, experiment.noise
+    if method == "edp-sgd-paper":
+        # What it releases depends on the data's size, and is the same for every epoch.
+        return Adjacency.REPLACE if noise.noise_multiplier else None
+    if method == "sgd":
+        return None
+    releases = plan.releases(experiment)
+    return (before.followed_by(releases) if before else releases).adjacency
+
+
+def _excluded(experiment: NluExperiment) -> Iterator[str]:
+    unit, population = experiment.training.unit, experiment.noise.population
+    assert population is not None
+    assert experiment.privacy.delta is not None
+    yield SETTINGS
+    yield VALID_AND_TEST
+    if unit == "record":
+        yield PER_UTTERANCE
+    if experiment.data.schema_is_counted:
+        yield "which intents and slot types there are, which is published"
+    if experiment.privacy.delta >= 1 / population:
+        yield f"any one {unit}, since delta is not below 1 in {population:,}"
+
+
+def _public_inputs(experiment: NluExperiment, utterances: Utterances) -> Iterator[PublicInput]:
+    """What was declared public by naming it; the training utterances are refused."""
+    model = experiment.model
+    if model.vocabulary != "oracle" and not model.pretrained:
+        utterances.refuse_as_public(model.vocabulary, PublicSource(model.vocabulary).lines)
+        yield declare("dictionary", model.vocabulary, None)
+    if model.vectors:
+        yield declare("word vectors", model.vectors, None)
+    if model.pretrained:
+        yield declare("trained weights", model.pretrained, None)
+
+
+def _why_void(experiment: NluExperiment, encoder: Encoder) -> str | None:
+    """Why a vocabulary leaves no guarantee (design rule 9); it has to be asked for in words."""
+    reason = why_void(encoder.provenance)
+    if reason and experiment.training.method in PRIVATE and not experiment.model.accept_oracle:
+        raise ValueError(
+            f"the model's guarantee would be void, because {reason}: name a public text or list of"
+            " words as model.vocabulary, or set model.accept_oracle = true"
+        )
+    return reason
