@@ -53,11 +53,6 @@ class ProcessEngine:
         self._told_model = False
         self._told_task: CohortTask | None = None
 
-    @classmethod
-    def from_environment(cls, model: Any) -> ProcessEngine:
-        """With those that torchrun started; to be called by rank 0."""
-        return cls(model, team=Torchrun())
-
     @property
     def kernel(self) -> str:
         return self._mine.kernel
@@ -106,11 +101,17 @@ class ProcessEngine:
 
 def engine_for(model: Any, workers: int = 1) -> Engine:
     """What trains the model: under torchrun all of its processes, otherwise so many of our own."""
-    if Launch.of_this_process().size > 1:
-        return ProcessEngine.from_environment(model)
-    if workers == 1:
+    if workers == 1 and Launch.of_this_process().size == 1:
         return SerialEngine(local_sgd_for(model))
-    return ProcessEngine(model, workers)
+    return ProcessEngine(model, team=team_for(workers))
+
+
+def team_for(workers: int) -> Team:
+    """Where the processes of a training of any task come from; to be called by rank 0.
+
+    They are those of torchrun if it started this one, else `workers` on this machine.
+    """
+    return Torchrun() if Launch.of_this_process().size > 1 else Children(workers)
 
 
 def available_cores() -> int:
