@@ -47,7 +47,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.federated.cohort import one_thread
-from tacit.tasks.nlu.scored import Floats, Scored
+from tacit.tasks.nlu.predictions import Floats, Scored
 
 # How the classifier is fitted: the same for every target.
 _LEARNING_RATE = 0.01

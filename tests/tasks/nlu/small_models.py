@@ -4,10 +4,9 @@ import torch
 
 from tacit.models.clc import Clc
 from tacit.tasks.nlu.data import NLUData
-from tacit.tasks.nlu.encoding import Labels, encode
+from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
 from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
-from tacit.tasks.nlu.registry import build
-from tacit.tasks.nlu.word_encoder import WordEncoder
+from tacit.tasks.nlu.models import build
 
 SIZES = {"word_size": 16, "character_size": 8, "filters": 8, "hidden": 24}
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Labels, Ragged, encode
+from tacit.tasks.nlu.encoding import ALPHABET, Labels, Ragged, WordEncoder, encode
 from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
-from tacit.tasks.nlu.word_encoder import ALPHABET, WordEncoder
 from tacit.tokenizers import build, provenance
 
 LABELS = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
@@ -190,7 +189,7 @@ def test_an_encoder_survives_json():
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the shared list is not here")
 def test_a_public_list_has_most_words_that_people_say_to_a_machine():
-    from tacit.tasks.nlu.layouts import load_nlu
+    from tacit.tasks.nlu.readers import load_nlu
 
     encoder = WordEncoder.from_public(DATA / "wordfreq" / "wordfreq_en_top60k.tsv.gz", 20_000)
     data = load_nlu(DATA / "snips")

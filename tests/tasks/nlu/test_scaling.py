@@ -10,11 +10,10 @@ from tacit.privacy.events import Adjacency, Gaussian
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Labels, encode
+from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.registry import build
+from tacit.tasks.nlu.models import build
 from tacit.tasks.nlu.steps import AttemptStreams
-from tacit.tasks.nlu.word_encoder import WordEncoder
 
 LABELS = Labels(("play", "stop"), ("O", "B-what", "I-what"))
 ENCODER = WordEncoder(("play", "stop", "jazz"), "public: the test")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tacit.tasks.nlu.data import NLUData
-from tacit.tasks.nlu.layouts import load_nlu
-from tacit.tasks.nlu.slots import slots
+from tacit.tasks.nlu.metrics import slots
+from tacit.tasks.nlu.readers import load_nlu
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

@@ -26,12 +26,11 @@ from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy import durable
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
-from tacit.tasks.nlu.data import Utterance
+from tacit.tasks.nlu.data import OUTSIDE, Utterance
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import Noise
 from tacit.tasks.nlu.generated import generate
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.slots import OUTSIDE
 
 FILE_NAME = "scaling.json"
 GROUPS = 256

@@ -140,9 +140,9 @@ class Stepper:
         self._optimizer.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The optimizer's, for a checkpoint."""
-        found = self._optimizer.state[self.gradients.flat.weights]
-        return {name: value.numpy() for name, value in found.items()}
+        """The optimizer's state, for a checkpoint."""
+        state = self._optimizer.state[self.gradients.flat.weights]
+        return {name: value.numpy() for name, value in state.items()}
 
     def _set_state(self, state: dict[str, NDArray[Any]]) -> None:
         self._optimizer.state[self.gradients.flat.weights] = {
