@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from tacit.engines.children import Children
 from tacit.engines.ranks import Ranks
+from tacit.engines.teams import Children
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan
