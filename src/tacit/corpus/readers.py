@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit.corpus.files import COMPRESSED, InputFile, InputStream, opened
+from tacit.corpus.files import InputFile, InputStream, opened
 
 # The first of these that a file has, in any case, is taken for the column of the user, the text.
 _USER_NAMES = (
@@ -182,7 +182,7 @@ class Reader:
     def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
         """A Parquet file, which may be compressed as a whole besides."""
         source = file.path
-        if stream.data.peek(4)[:4] != b"PAR1" or file.path.suffix.lower() in COMPRESSED:
+        if stream.data.peek(4)[:4] != b"PAR1" or stream.is_compressed:
             # Parquet is read from its end, so what is compressed as a whole is unpacked.
             source = self.scratch / "input.parquet"
             with source.open("wb") as unpacked:

@@ -9,16 +9,16 @@ from tacit.tasks.nlu.generated import (
     GeneratedOptions,
     distinct_utterances,
     generate,
-    generated_data,
     generated_options,
     tables,
 )
 from tacit.tasks.nlu.metrics import slots
+from tacit.tasks.nlu.readers import load_nlu
 
 
 @pytest.fixture(scope="module")
 def data():
-    return generated_data()
+    return load_nlu()
 
 
 def test_the_default_set_is_large_and_varied_enough(data):
@@ -87,7 +87,7 @@ def test_users_have_favourites():
 
 
 def test_users_are_divided_by_user():
-    data = generated_data(GeneratedOptions(utterances=2000, users=100))
+    data = load_nlu("generated:utterances=2000,users=100")
     assert data.has_users
     assert not {u.user for u in data.train} & {u.user for u in data.test}
 

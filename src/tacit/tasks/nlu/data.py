@@ -199,7 +199,15 @@ def hash_split(
     together: bool = False,
     unseen_intents: str = "refuse",
 ) -> NLUData:
-    """Divide by digest into the shares of train, valid and test; see the module."""
+    """Divide by digest into the shares of train, valid and test; see the module.
+
+    Args:
+        name: of the set.
+        utterances: all of them, in any order.
+        shares: of train, valid and test; they add up to 1 and hold on average.
+        together: whether equal utterances of no user go to the same part.
+        unseen_intents: "refuse" or "keep"; see `NLUData`.
+    """
     if not (all(share >= 0 for share in shares) and math.isclose(sum(shares), 1)):
         raise ValueError(f"the shares of train, valid and test must add up to 1, got {shares}")
     _, valid, test = shares
@@ -232,6 +240,9 @@ def fold_split(
     """Cross-validation: one fold to test, the one after it to choose with, the others to train.
 
     After the last fold comes the first.  Where no fold is named, the first is the test fold.
+
+    Raises:
+        ValueError: if there are fewer than three folds, or none of the name.
     """
     names = sorted(folds, key=lambda fold: (len(fold), fold))  # 2 before 10
     if len(names) < 3:

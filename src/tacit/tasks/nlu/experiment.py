@@ -25,7 +25,7 @@ from tacit.config.sections import About, Complete, NotNegative, Positive, Sectio
 from tacit.mechanisms.edp_sgd import NoiseDecay
 from tacit.privacy.events import canonical_json
 
-Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
+_Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
 Examples = Literal["ghost", "vectorised", "one-by-one"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are
 
@@ -66,7 +66,7 @@ class ModelChoice(Section):
 class Training(Section):
     """How the steps are made."""
 
-    method: Method = "edp-sgd"
+    method: _Method = "edp-sgd"
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Positive = 1e-3
     schedule: Literal["constant", "linear"] = "constant"  # linear: falls to 0 over the training

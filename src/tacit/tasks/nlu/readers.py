@@ -43,7 +43,7 @@ _OPTIONAL = ("user", "fold")
 # users' privacy would silently be the privacy of single utterances.
 _UNUSED = ("answerid", "scenario", "annotation", "raw")
 
-Row = tuple[Utterance, str | None]  # an utterance, and its fold where the file has that column
+_Row = tuple[Utterance, str | None]  # an utterance, and its fold where the file has that column
 _Record = tuple[int, dict[str, Any]]  # a line's number, and its fields by column
 
 
@@ -121,17 +121,17 @@ def folder_utterances(folder: Path) -> Iterator[Utterance]:
         yield utterance
 
 
-def json_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
+def json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Objects with tokens and tags (lists of strings) and intent; perhaps user and fold."""
     return _rows(path, _json_records(path), user_column)
 
 
-def csv_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
+def csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
     return _rows(path, _csv_records(path, user_column), user_column)
 
 
-_READERS: dict[str, Callable[[Path, str | None], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, str | None], Iterator[_Row]]] = {
     ".jsonl": json_rows,
     ".ndjson": json_rows,
     ".json": json_rows,
@@ -154,7 +154,7 @@ def _folder(folder: Path, user_column: str | None) -> dict[str, list[Utterance]]
     return {part: list(folder_utterances(folder / part)) for part in PARTS}
 
 
-def _by_fold(rows: Iterable[Row], named: str) -> dict[str, list[Utterance]]:
+def _by_fold(rows: Iterable[_Row], named: str) -> dict[str, list[Utterance]]:
     """The utterances of a file by fold; all under "" where there are no folds."""
     folds: dict[str, list[Utterance]] = {}
     for number, (utterance, fold) in enumerate(rows, 1):
@@ -169,7 +169,7 @@ def _by_fold(rows: Iterable[Row], named: str) -> dict[str, list[Utterance]]:
     return folds
 
 
-def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[Row]:
+def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[_Row]:
     """The utterances of a file's records, each with its fold."""
     has_user: bool | None = None
     checked: list[str] = []  # the columns of the line before
