@@ -37,6 +37,13 @@ def open_unit(name: str, value: float) -> float:
     return value
 
 
+def closed_unit(name: str, value: float) -> float:
+    """A number from 0 to 1, as a share of something is."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be at least 0 and at most 1, got {value}")
+    return value
+
+
 def whole(name: str, value: int, *, at_least: int = 0) -> int:
     """A whole number with a lower bound; booleans and floats are refused."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -108,9 +108,8 @@ def public(source: str, kind: Kind = "bpe", size: int = 10_000) -> LearntTokeniz
 
 def oracle(users: Users, kind: Kind = "bpe", size: int = 10_000) -> LearntTokenizer:
     """A tokenizer from the users' own text: for comparison, and never for a release."""
-    source = users.source
-    texts = (text for user in range(len(source)) for text in source.texts(user))
-    return LearntTokenizer(build.oracle(source, kind, size), count_words(texts))
+    texts = (text for user in range(len(users.source)) for text in users.source.texts(user))
+    return LearntTokenizer(build.oracle(users.source, kind, size), count_words(texts))
 
 
 def from_samples(
