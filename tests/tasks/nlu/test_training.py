@@ -15,7 +15,7 @@ import torch
 from scipy import stats
 
 from tacit.engines.ranks import Ranks
-from tacit.privacy.accountants import PldAccountant
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
@@ -101,7 +101,7 @@ def test_the_ledger_has_what_the_plan_says_for_private_methods(finished):
         assert all(isinstance(event, PoissonGaussian) for event in events)
         assert run.ledger.composition() == releases(run.experiment)
         epsilon = run.guarantee().epsilon["pld"]
-        assert epsilon == PldAccountant().epsilon(releases(run.experiment), 1e-3)
+        assert epsilon == accountant_named("pld").epsilon(releases(run.experiment), 1e-3)
 
 
 def test_a_claim_about_what_people_said_names_its_unit(tmp_path, spoken):
@@ -147,7 +147,7 @@ def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path
 def test_a_target_epsilon_is_met_and_nearly_used_up(tmp_path):
     wanted = small(noise={"noise_multiplier": None}, privacy={"target_epsilon": 5.0})
     found = resolved(wanted, Utterances.of(wanted))
-    epsilon = PldAccountant().epsilon(releases(found), found.privacy.delta)
+    epsilon = accountant_named("pld").epsilon(releases(found), found.privacy.delta)
     assert 4.9 < epsilon <= 5.0
 
 

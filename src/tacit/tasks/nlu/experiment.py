@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from tacit.config.recipes import Shelf
 from tacit.config.sections import About, Complete, NotNegative, Positive, Section, Share, Whole
 from tacit.mechanisms.edp_sgd import NoiseDecay
-from tacit.privacy.events import canonical_json
+from tacit.privacy.records import canonical_json
 
 _Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
 Examples = Literal["ghost", "vectorised", "one-by-one"]
