@@ -27,7 +27,7 @@ from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
-from tacit.tasks.nlu.steps import NoiseChain, learning_rate_at
+from tacit.tasks.nlu.steps import NoiseChain, _learning_rate_at
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances, data_of
 from tacit.train import train
@@ -435,10 +435,10 @@ def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp
 
 def test_the_rate_rises_then_falls_to_nothing():
     training = Training(learning_rate=2.0, schedule="linear", warmup_steps=3)
-    rates = [learning_rate_at(step, 10, training) for step in range(11)]
+    rates = [_learning_rate_at(step, 10, training) for step in range(11)]
     assert rates == pytest.approx([0.5, 0.9, 1.2, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0])
     constant = Training(learning_rate=2.0)
-    assert {learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}
+    assert {_learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}
 
 
 # Noise is keyed by what it hides.
