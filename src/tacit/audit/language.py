@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tacit.audit.empirical_epsilon import AUDIT_FILE, Tell, audit_canary_clients
 from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.membership import ATTACKS, MembershipResult, attack_users, gate_figure
-from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
+from tacit.audit.users import FRESH, Reference, UserTexts, check_texts, gather, reference_model
 from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
@@ -62,7 +62,7 @@ class AuditSettings:
             checks.whole(name, getattr(self, name))
         checks.whole("max_users", self.max_users, at_least=1)
         checks.open_unit("confidence", self.confidence)
-        checks.one_of("texts", self.texts, TEXTS)
+        check_texts(self.texts)
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ from scipy.special import logsumexp
 from tacit.audit.roc import TprAtFpr, auc, roc_curve, tpr_at
 from tacit.audit.users import (
     FRESH,
-    TEXTS,
     Floats,
     Model,
     Reference,
     UserScores,
     UserTexts,
     check_roles,
+    check_texts,
     score_users,
 )
 from tacit.corpus.hashing import role_draw
@@ -244,7 +244,7 @@ def attack_users(
     `texts` says which of the members' texts these are, for the record.  Without `population`, a
     quarter of the non-members, chosen by a hash of their ids, is RMIA's and is not measured by it.
     """
-    checks.one_of("texts", texts, TEXTS)
+    check_texts(texts)
     if not attacks:
         raise ValueError("there is no attack to run; give at least one")
     for attack in attacks:

@@ -43,7 +43,7 @@ UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BO
 Model = Predictor | nn.Module
 
 FRESH, TRAINING, ALL = "fresh", "training", "all"
-TEXTS = (FRESH, TRAINING, ALL)
+_TEXTS = (FRESH, TRAINING, ALL)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,12 @@ class UserScores:
         owners = np.repeat(np.arange(len(self.users)), self.text_counts())
         sums = np.bincount(owners, weights=values, minlength=len(self.users))
         return sums.astype(np.float64)
+
+
+def check_texts(which: str) -> None:
+    """`ValueError` unless it says which texts of the members are scored."""
+    if which not in _TEXTS:
+        raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
 
 
 def score_users(model: Model, texts: UserTexts, *, bos: int) -> UserScores:
@@ -134,7 +140,7 @@ def user_texts(
     told by how many texts they show.  A user's tokens are cut where training cuts them, at
     `max_tokens`, so "training" texts are those that were really trained on.
     """
-    checks.one_of("texts", which, TEXTS)
+    check_texts(which)
     if max_users is not None:
         checks.whole("max_users", max_users, at_least=1)
     if max_tokens is not None:
