@@ -32,17 +32,14 @@ class Engine(Protocol):
     @property
     def kernel(self) -> str:
         """Which arithmetic it uses; part of what a release is made from."""
-        ...
 
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
         """The sum over these users."""
-        ...
 
     def close(self) -> None:
         """Let go of processes, if there are any."""
-        ...
 
 
 class SerialEngine:

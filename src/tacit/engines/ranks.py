@@ -56,12 +56,11 @@ class Assignment:
     parts: list[NDArray[np.int64]]  # users by rank
 
 
-class Service(Protocol):
+class _Service(Protocol):
     """Work that all ranks do side by side; rank 0 sends it to the others and does its own part."""
 
     def serve(self, ranks: Ranks) -> None:
         """What a rank other than 0 does, until rank 0 tells it that there is nothing more."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Ranks:
     check: Callable[[], None] | None = None
     in_step: bool = True
 
-    def send(self, work: Assignment | Service, values: int = 0, bits: int = 0) -> None:
+    def send(self, work: Assignment | _Service, values: int = 0, bits: int = 0) -> None:
         """As rank 0: tell all others what to do."""
         if not self.in_step:
             raise WorkerLost("a round was cut short, so its processes cannot be used any more")
@@ -224,11 +223,6 @@ class Ranks:
                 f"another process of this training is gone ({what}); the run is whole: go on with"
                 " it by --resume"
             ) from error
-
-
-def join_file_group(path: str, rank: int, size: int) -> Any:
-    """The group of the processes of this machine that know of a file, with this one in it."""
-    return join_group(dist.FileStore(path, size), rank, size, one_machine=True)
 
 
 def join_group(store: Any, rank: int, size: int, *, one_machine: bool) -> Any:

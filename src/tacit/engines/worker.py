@@ -64,7 +64,7 @@ def serve(ranks: Ranks) -> None:
         ranks.join(computed, message.values, message.bits, mistake)
 
 
-def main() -> None:
+def _main() -> None:
     """Serve the process that started this one, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
     store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -72,13 +72,14 @@ def main() -> None:
     # Importing torch takes seconds, and nobody should wait for it to end a worker.
     import torch
 
-    from tacit.engines.ranks import Ranks, WorkerLost, join_file_group
+    from tacit.engines.ranks import Ranks, WorkerLost, dist, join_group
 
     torch.set_num_threads(1)
     print("ready", flush=True)
     os.dup2(2, 1)  # from now on nobody reads what is printed here
     try:
-        serve(Ranks(join_file_group(store, rank, size), rank, size))
+        group = join_group(dist.FileStore(store, size), rank, size, one_machine=True)
+        serve(Ranks(group, rank, size))
     except WorkerLost:
         sys.exit(1)  # rank 0 is gone: it has said why, or nobody is there to read it
 
@@ -90,4 +91,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -38,25 +38,19 @@ class CohortUsers(Protocol):
 
     def tokens(self, index: int) -> Tokens:
         """All that the user trains on."""
-        ...
 
     def key(self, index: int) -> str:
         """The name of the user's stream, which no other user changes: the hashed id."""
-        ...
-
-
-@runtime_checkable
-class Bringing(Protocol):
-    """Users of whom some do not train but bring a finished result, as canary clients do."""
-
-    def brought(self, index: int) -> UserResult | None:
-        """The precomputed update, or None if this user trains."""
-        ...
 
 
 def brought_result(task: CohortTask, user: int) -> UserResult | None:
-    """The result of a user who brings one instead of training; None for every other user."""
-    return task.users.brought(user) if isinstance(task.users, Bringing) else None
+    """The precomputed update of a user who does not train, as a canary client; else None.
+
+    Users that have such updates have a method `brought(index)` for them.
+    """
+    brought = getattr(task.users, "brought", None)
+    result: UserResult | None = brought(user) if brought is not None else None
+    return result
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from tacit.models.recurrent import (
     CIFGConfig,
     GRUConfig,
     LSTMConfig,
-    StackedLSTM,
     StackedLSTMConfig,
 )
 from tacit.models.transformer import Transformer, TransformerConfig
@@ -37,7 +36,7 @@ _MODELS: dict[type[ModelConfig], Callable[..., LanguageModel]] = {
     LSTMConfig: LSTM,
     CIFGConfig: CIFG,
     GRUConfig: GRU,
-    StackedLSTMConfig: StackedLSTM,
+    StackedLSTMConfig: LSTM,
     TransformerConfig: Transformer,
     OwnConfig: OwnModel,
 }
