@@ -69,12 +69,8 @@ class Children:
             if not child.stdout.readline():  # it ended, and said why where errors go
                 child.wait(timeout=10)
                 self.check()
-        return Ranks(
-            join_group(dist.FileStore(self._store, size), 0, size, one_machine=True),
-            0,
-            size,
-            self.check,
-        )
+        group = join_group(dist.FileStore(self._store, size), 0, size, one_machine=True)
+        return Ranks(group, 0, size, self.check)
 
     def check(self) -> None:
         """Raise `WorkerLost` if one of them has ended."""

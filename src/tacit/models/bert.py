@@ -19,9 +19,8 @@ from torch import Generator, Tensor, nn
 from transformers import BertConfig, BertModel
 
 from tacit.models.base import check_sizes
-from tacit.models.crf import LinearChainCrf
 from tacit.models.layers import seeded
-from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tacit.models.base import check_size, check_sizes
-from tacit.models.crf import LinearChainCrf
 from tacit.models.layers import seeded
-from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 from tacit.models.word_vectors import WordVectors
 
 PADDING = 0  # the id of no character

@@ -191,7 +191,7 @@ class _CellLayer(GatedLayer):
 
 
 class _LSTMLayer(_CellLayer):
-    """i, f, o = sigmoid(W [x, h] + b) each;  c' = f c + i tanh(W_c [x, h] + b_c);  h' = o tanh(c')."""
+    """i, f, o = sigmoid(W [x, h] + b) each;  g = tanh(W_c [x, h] + b_c);  c' = f c + i g."""
 
     gates = ("input", "forget", "output", "cell")
 

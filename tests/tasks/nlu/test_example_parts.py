@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
+from tacit.models.understanding import LinearChainCrf, crf_grad_sample
 from tacit.tasks.nlu.ghost_clipping import Products, TableRows
 from tacit.tasks.nlu.twin import TwinLstm, Whole, clip_factors, twin_of
 

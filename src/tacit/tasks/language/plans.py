@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from tacit.config.experiment import Experiment, Plan
 from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
-from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.planning import PlanSettings, round_plan
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition
