@@ -42,7 +42,10 @@ _SLOT = 1 + len(fields(Diagnostics))  # whether a rank failed, and its diagnosti
 
 
 class WorkerLost(ConnectionError):
-    """A process that this one works with is gone."""
+    """A process that this one works with is gone.
+
+    What the run has on disk is whole: it can be resumed.
+    """
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,11 @@ class Ranks:
     in_step: bool = True
 
     def send(self, work: Assignment | _Service, values: int = 0, bits: int = 0) -> None:
-        """As rank 0: tell all others what to do."""
+        """As rank 0: tell all others what to do.
+
+        `values` and `bits` are the sizes of a cohort's sum, which a rank has to know even if it
+        cannot unpack the rest; a service has none.
+        """
         if not self.in_step:
             raise WorkerLost("a round was cut short, so its processes cannot be used any more")
         try:
@@ -124,7 +131,7 @@ class Ranks:
             self._broadcast(torch.zeros(3, dtype=torch.int64), 0)
 
     def receive(self) -> Message | None:
-        """What rank 0 sends next, or None for the end."""
+        """As any other rank: what rank 0 sends next, or None for the end."""
         length, values, bits = self._broadcast(torch.zeros(3, dtype=torch.int64), 0).tolist()
         if not length:
             return None

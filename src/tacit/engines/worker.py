@@ -1,7 +1,8 @@
 """A process that does its part of what rank 0 sends, until rank 0 has nothing more for it.
 
 `python -m tacit.engines.worker` is what `engines.teams` starts; under torchrun every process
-but rank 0 serves in the same way.
+but rank 0 serves in the same way.  What takes long to import is imported late, so that a worker
+whose parent ends meanwhile ends at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ class Worker:
         self._task: CohortTask | None = None
 
     def compute(self, message: Message) -> CohortSum:
-        """This rank's part of a round."""
+        """This rank's part of a round.
+
+        Raises `ValueError` if this process computes with another arithmetic than rank 0: the result
+        would then depend on who computes whom.
+        """
         from tacit.engines.engine import SerialEngine
         from tacit.kernels.local_sgd import local_sgd_for
 
@@ -85,7 +90,10 @@ def _main() -> None:
 
 
 def _end_with_parent() -> None:
-    """The parent never writes again, so that a pipe that can be read has been closed."""
+    """End this process as soon as its parent has.
+
+    The parent never writes to the pipe, so one that can be read has been closed.
+    """
     os.read(0, 1)
     os._exit(0)
 

@@ -165,11 +165,21 @@ def sum_over(
     sgd: LocalSGD,
     progress: Progress = None,
 ) -> CohortSum:
-    """The summed contributions of these users; `progress` is told how many are done."""
+    """The summed contributions of these users, computed one after the other."""
+    return sum_results(task, job, (user_result(task, job, user, sgd) for user in users), progress)
+
+
+def sum_results(
+    task: CohortTask, job: CohortJob, results: Iterable[UserResult], progress: Progress = None
+) -> CohortSum:
+    """The summed contributions of users with these results, which are asked for one by one.
+
+    All of it is computed on one thread; `progress` is told how many users are done.
+    """
     result = CohortSum.empty(task, job)
     with one_thread():
-        for done, user in enumerate(users, start=1):
-            result.add(task, job, user_result(task, job, user, sgd))
+        for done, computed in enumerate(results, start=1):
+            result.add(task, job, computed)
             if progress is not None:
                 progress(done)
     return result
@@ -201,6 +211,7 @@ def clip_function(task: CohortTask, job: CohortJob, tokens: Tokens) -> Clip:
     share = plan.weighting.weigh(examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
 
     def clip(update: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The update within its bound; the same array if it was within it."""
         if share == 1:
             return clipper.clip(update, plan.layers).values
         # The plan bounds the weighted update; without any weight there is nothing to bound.

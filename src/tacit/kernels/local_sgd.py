@@ -176,6 +176,7 @@ class AutogradSGD:
         self._theta.copy_(_as_tensor(weights))
 
     def set_part(self, first: int, values: Weights) -> None:
+        """Replace the values of theta from index `first` on, and nothing else."""
         self._theta[first : first + len(values)] = _as_tensor(values)
 
     def resized(self, vocab_size: int) -> AutogradSGD:

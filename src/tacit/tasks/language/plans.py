@@ -2,7 +2,7 @@
 
 Whatever contradicts the number of users, or would void the guarantee that the experiment asks for,
 is refused here, before anything is written.  The plans themselves are made by the one factory in
-`mechanisms.factory`, which `tacit plan` uses as well: what is planned is what is trained.
+`mechanisms.planning`, which `tacit plan` uses as well: what is planned is what is trained.
 """
 
 from __future__ import annotations
