@@ -20,7 +20,6 @@ down too, and `highest` is the largest of them: what an earlier try has shown re
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -89,11 +88,9 @@ class Tries:
             if row not in self._rows():
                 self._append(row)
 
-    def highest(self) -> float | None:
-        """The largest bound that any try has shown; None before the first."""
-        return max(
-            (row["lower_bound"] for row in self._rows() if "lower_bound" in row), default=None
-        )
+    def highest(self) -> float:
+        """The largest bound that any try has shown; 0 before the first."""
+        return max((row.get("lower_bound", 0.0) for row in self._rows()), default=0.0)
 
     def _try(
         self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float
@@ -132,13 +129,9 @@ class Tries:
     def _locked(self) -> Iterator[None]:
         """Two audits at once are two tries.  An end that a crash tore off is cut away first."""
         lock = self._path.with_name(f".{self._path.name}.lock")
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with durable.locked(lock):
             _cut_torn_end(self._path)
             yield
-        finally:
-            os.close(fd)
 
 
 def _count(rows: list[dict[str, Any]]) -> int:

@@ -17,7 +17,7 @@ import torch
 
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Assignment, Ranks
-from tacit.engines.teams import Children, Team, Torchrun
+from tacit.engines.teams import Team, team_for
 from tacit.engines.vectorized import VectorizedEngine, usable_device
 from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Progress, sum_over
 from tacit.kernels.local_sgd import LocalSGD, local_sgd_for
@@ -189,11 +189,9 @@ def engine_for(model: Any, workers: int = 1) -> Engine:
 
     `workers` counts the processes of our own, this one among them.
     """
-    if Launch.of_this_process().size > 1:
-        return ProcessEngine(model, Torchrun())
-    if workers == 1:
+    if workers == 1 and Launch.of_this_process().size == 1:
         return SerialEngine(local_sgd_for(model))
-    return ProcessEngine(model, Children(workers))
+    return ProcessEngine(model, team_for(workers))
 
 
 def available_cores() -> int:

@@ -126,6 +126,14 @@ class Torchrun:
 Team = Children | Torchrun
 
 
+def team_for(workers: int) -> Team:
+    """The team of a training of any task, as rank 0 uses it.
+
+    Torchrun's processes, if it started this one; else `workers` of our own, this one among them.
+    """
+    return Torchrun() if Launch.of_this_process().size > 1 else Children(workers)
+
+
 def serve_rank_0() -> NoReturn:
     """What every rank but 0 does until rank 0 ends; then this process ends too."""
     torch.set_num_threads(1)

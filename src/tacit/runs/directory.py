@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit.privacy import durable
-from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
+from tacit.privacy.records import canonical_json
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.proofs import Proofs
 from tacit.tasks import AnyExperiment, read_experiment
@@ -85,6 +85,11 @@ class RunDirectory:
         """What the run was started with, of whichever task."""
         text = self.experiment_file.read_text(encoding="utf-8")
         return read_experiment(text, str(self.experiment_file))
+
+    @property
+    def task(self) -> str:
+        """The task of the model here; a folder without an experiment can have a language model."""
+        return self.experiment().task if self.experiment_file.is_file() else "language"
 
     def refuse_edited(self, header: Header) -> None:
         """The experiment's file must be the one whose digest is in the ledger."""

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import metrics
+from tacit.evaluation.accuracy import metrics, word_metrics
 from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
-from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
@@ -36,8 +35,10 @@ from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy.events import PostProcessing, canonical_json
-from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge
+from tacit.privacy.records import canonical_json
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers

@@ -27,7 +27,11 @@ _COPIES = 2
 
 
 class OpacusGradients(TwinSums):
-    """Clipped sums of batches; `max_bytes` is roughly what the gradients of one may take."""
+    """Clipped sums of batches, from gradients that are written out.
+
+    `max_bytes` is roughly what the gradients of a batch may take; a lower bound makes batches
+    smaller, down to one utterance.
+    """
 
     def __init__(self, flat: FlatModel, max_bytes: int) -> None:
         super().__init__(flat)
