@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
+from tacit.models.understanding import LinearChainCrf, crf_grad_sample
 from tacit.tasks.nlu.ghost_clipping import _Products, _TableRows
 from tacit.tasks.nlu.twin import Whole, _clip_factors, _twin_of, _TwinLstm
 

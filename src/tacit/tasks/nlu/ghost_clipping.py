@@ -34,8 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.models.understanding import UtteranceBatch
+from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
 from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.twin import GradientPart, Recurrence, TwinSums, Whole
 
