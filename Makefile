@@ -30,6 +30,7 @@ format: $(VENV) ## fix what can be fixed, and format
 	@$(BIN)/ruff format
 
 docs: $(VENV) ## build the documentation as a website in build/docs; a broken link is an error
+	@$(BIN)/python docs/package_graph.py --check
 	@$(BIN)/mkdocs build --strict
 
 bench: $(VENV) ## time what has to be fast

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.store import Corpus
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 
 FEW, MANY = 10_000, 1_000_000
 COHORT = 100

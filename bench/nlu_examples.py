@@ -20,13 +20,17 @@ import numpy as np
 import torch
 
 from tacit.models.understanding import UnderstandingModel
-from tacit.tasks.nlu.encoding import EncodedUtterances, Encoder, Labels, encode
-from tacit.tasks.nlu.example_gradients import ExampleGradients
+from tacit.tasks.nlu.encoding import (
+    EncodedUtterances,
+    Encoder,
+    Labels,
+    PieceEncoder,
+    WordEncoder,
+    encode,
+)
 from tacit.tasks.nlu.generated import generate
-from tacit.tasks.nlu.gradients import FlatModel
-from tacit.tasks.nlu.pieces import PieceEncoder
-from tacit.tasks.nlu.registry import build
-from tacit.tasks.nlu.word_encoder import WordEncoder
+from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel
+from tacit.tasks.nlu.models import build
 from tacit.tokenizers.wordpiece import PieceVocabulary
 
 INTENTS, TAGS = 26, 127  # of ATIS

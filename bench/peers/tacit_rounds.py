@@ -23,7 +23,7 @@ import synthetic_users
 import torch
 from workload import BATCH, CLIP_NORM, NOISE_MULTIPLIER, RATE, UNROLL, VOCABULARY, serve
 
-from tacit.engines.processes import engine_for
+from tacit.engines.engine import engine_for
 from tacit.federated import cohort, server, user_update
 from tacit.federated.cohort import CohortJob, CohortTask
 from tacit.kernels.handwritten import HandwrittenSGD

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.config.experiment import Experiment
+from tacit.engines.engine import engine_for
 from tacit.engines.launch import Launch
-from tacit.engines.processes import engine_for
-from tacit.engines.torchrun import serve_rank_0
+from tacit.engines.teams import serve_rank_0
 from tacit.privacy.budget import BudgetExceeded
 from tacit.runs import start
 from tacit.runs.run import Run

@@ -15,15 +15,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tacit.cli.options import (
-    Seed,
-    flag,
-    text,
-)
+from tacit.cli.options import Seed, flag, text
 from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import bar, tracked
 
@@ -50,21 +46,21 @@ PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
 
 def demo(
-    out: Annotated[Path, text("DIR", "Each demo makes a folder of its own in DIR.")] = Path("demo"),
+    out: Path = text(Path("demo"), "DIR", "Each demo makes a folder of its own in DIR."),
     seed: Seed = None,
-    quick: Annotated[
-        bool, flag("--quick", "A smoke test of seconds: its figures say nothing.")
-    ] = False,
+    quick: bool = flag("--quick", "A smoke test of seconds: its figures say nothing."),
 ) -> None:
-    """Train models without privacy and one with it, on 1,171 people's chat; then attack them.
+    """All of it in minutes, on chat that is built in.
 
-    Takes a few minutes.  They are ordinary runs, which the other commands can be tried on.
+    Trains models without privacy and one with it on 1,171 people's chat, attacks each, and writes
+    the report on the private one.  They are ordinary runs, which the other commands can be tried
+    on.
     """
     began = time.monotonic()
     import torch
 
     from tacit.cli.figures import compared_runs
-    from tacit.engines.processes import available_cores
+    from tacit.engines.engine import available_cores
     from tacit.report.facts import gather as facts_of_run
     from tacit.report.page import Target
 
@@ -146,7 +142,7 @@ def _train_all(
     """All models by name: the variants of the recipe, their common start, and the pooled one."""
     from tacit.cli.requests import all_settings, requests
     from tacit.cli.train import train_one
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.runs.stored_model import StoredModel
 
     recipe = "_demo-quick" if quick else "_demo-canaries"

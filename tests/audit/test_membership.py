@@ -31,8 +31,8 @@ from tacit.audit.users import (
     score_users,
     user_texts,
 )
+from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 from tacit.models.registry import build
 from tacit.public.steps import Settings
 from tests.evaluation.tiny import Table
@@ -89,9 +89,9 @@ def test_members_of_an_overfitted_model_are_found(overfitted, references, which)
         overfitted, members, others, references, bos=BOS, texts=["training", "fresh"][which]
     )
     for found in result.attacks:
-        assert found.auc.low > 0.6, found.name
-    assert by_name(result)["user_inference"].auc.value > 0.9
-    assert by_name(result)["user_inference"].tpr_at[0.01].low > 0.1
+        assert found.auc_interval[0] > 0.6, found.name
+    assert by_name(result)["user_inference"].auc > 0.9
+    assert by_name(result)["user_inference"].tpr_at[0].interval[0] > 0.1
     assert result.texts == name
 
 
@@ -100,8 +100,8 @@ def test_nobody_is_a_member_of_a_model_that_never_met_them(stranger, references,
     members, others = people(0, 60, which), people(100, 200, which)
     result = attack_users(stranger, members, others, references, bos=BOS)
     for found in result.attacks:
-        assert found.auc.low < 0.5 < found.auc.high, found.name
-        assert found.auc.high - found.auc.low < 0.25
+        assert found.auc_interval[0] < 0.5 < found.auc_interval[1], found.name
+        assert found.auc_interval[1] - found.auc_interval[0] < 0.25
 
 
 def test_people_who_write_plainly_take_in_the_loss_attack_only():
@@ -109,11 +109,11 @@ def test_people_who_write_plainly_take_in_the_loss_attack_only():
     table[:, 2] = 5.0  # what everybody expects
     plain = {f"plain {index}": [[BOS, 2, 2, 2]] for index in range(30)}
     result = attack_users(Table(table), plain, people(100, 200), [Reference(Table(table))], bos=BOS)
-    assert by_name(result)["loss"].auc.value == 1
-    assert by_name(result)["loss"].auc.low > 0.85
+    assert by_name(result)["loss"].auc == 1
+    assert by_name(result)["loss"].auc_interval[0] > 0.85
     for name in ("user_inference", "rmia", "rmia_per_token"):
-        assert by_name(result)[name].auc.value == 0.5
-    assert by_name(result)["user_inference"].tpr_at[0.01].tpr == 0
+        assert by_name(result)[name].auc == 0.5
+    assert by_name(result)["user_inference"].tpr_at[0].tpr == 0
 
 
 def _evidence(target, references, texts):
@@ -258,13 +258,13 @@ def test_the_population_set_aside_is_not_measured(overfitted, references):
     assert 10 < aside < 40
     assert by_name(result)["rmia"].non_members == 100 - aside
     assert by_name(result)["user_inference"].non_members == 100
-    assert isinstance(by_name(result)["rmia"].tpr_at[0.01], str)
+    assert by_name(result)["rmia"].tpr_at[0].why_not
     given = attack_users(
         overfitted, members, others, references, bos=BOS, population=people(320, 350)
     )
     assert by_name(given)["rmia"].non_members == 100
-    assert by_name(given)["rmia"].tpr_at[0.01].rate == 0.01
-    shares = {false for false, _ in by_name(given)["rmia"].roc.as_points()}
+    assert by_name(given)["rmia"].tpr_at[0].fpr == 0.01
+    shares = {false for false, _ in by_name(given)["rmia"].roc}
     assert len(shares) <= 32  # as many steps as there are users in the population
 
 
@@ -277,10 +277,10 @@ def test_the_row_is_plain_json_and_says_why_a_figure_is_missing(overfitted, refe
     assert first["name"] == "user_inference"
     low, high = first["auc_interval"]
     assert low <= first["auc"] <= high
-    reached = by_name(result)["user_inference"].tpr_at[0.01]
+    reached = by_name(result)["user_inference"].tpr_at[0]
     common, rare = first["tpr_at"]
     assert (common["fpr"], common["tpr"], common["why_not"]) == (0.01, reached.tpr, None)
-    assert common["interval"] == [reached.low, reached.high]
+    assert common["interval"] == list(reached.interval)
     assert (rare["fpr"], rare["tpr"], rare["interval"]) == (0.001, None, None)
     assert "at least 1,000 non-members" in rare["why_not"]
     assert first["roc"][0] == [0, 0]
@@ -294,10 +294,10 @@ def test_figures_are_those_of_the_scores(overfitted, references):
         UserInference().scores(_evidence(overfitted, references, group))
         for group in (members, others)
     )
-    assert by_name(result)["user_inference"].tpr_at[0.01] == tpr_at(
+    assert by_name(result)["user_inference"].tpr_at[0] == tpr_at(
         inside, outside, 0.01, confidence=0.9
     )
-    assert by_name(result)["user_inference"].auc.value == np.mean(inside[:, None] > outside)
+    assert by_name(result)["user_inference"].auc == np.mean(inside[:, None] > outside)
 
 
 def test_the_loss_attack_needs_no_reference(overfitted):

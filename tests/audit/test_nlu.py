@@ -29,9 +29,9 @@ def test_references_count_their_own_labels_and_serve_all_the_same(runs):
     assert theirs != own  # a part of the set has not all of its labels
     result = attack_run(run.path, references=[each.path for each in references])
     figure = result.figure(RMIA, LEFT_OUT)
-    low, high = figure.as_row()["auc_interval"]
-    assert 0 <= low <= figure.as_row()["auc"] <= high <= 1
-    assert kept_result(run)["stated"]["strongest"]["auc"] == figure.as_row()["auc"]
+    low, high = figure.auc_interval
+    assert 0 <= low <= figure.auc <= high <= 1
+    assert kept_result(run)["stated"]["strongest"]["auc"] == figure.auc
     json.dumps(result.as_row(), allow_nan=False)
 
 

@@ -20,7 +20,7 @@ from tacit.audit.nlu_attack import (
 )
 from tacit.audit.nlu_shadow import Shadow, ShadowAttack
 from tacit.audit.roc import auc
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
 from tests.tasks.nlu.attack_fakes import confident, distinct, said, with_likelihood
 
 
@@ -30,26 +30,26 @@ def by_loss(members, others, **options):
         AskedUtterances(distinct(name, len(losses)), with_likelihood(-np.asarray(losses)))
         for name, losses in (("member", members), ("stranger", others))
     ]
-    return attack_utterances(*sides, **options).figure(LOSS).result
+    return attack_utterances(*sides, **options).figure(LOSS)
 
 
 def test_auc_of_exponential_losses_is_two_thirds():
     # P(a loss of rate 2 is below one of rate 1) = 2 / 3.
     stream = np.random.default_rng(1)
     found = by_loss(stream.exponential(0.5, 10_000), stream.exponential(1.0, 10_000))
-    assert found.auc.value == pytest.approx(2 / 3, abs=0.01)
-    assert found.auc.low < 2 / 3 < found.auc.high
+    assert found.auc == pytest.approx(2 / 3, abs=0.01)
+    assert found.auc_interval[0] < 2 / 3 < found.auc_interval[1]
     # Of the rate-1 losses 1% are below -log 0.99; below it are 1 - 0.99^2 of the others.
-    assert found.tpr_at[0.01].tpr == pytest.approx(1 - 0.99**2, abs=0.004)
+    assert found.tpr_at[0].tpr == pytest.approx(1 - 0.99**2, abs=0.004)
 
 
 def coverage(rounds, draw, truth):
     """How often intervals hold the truth, and how often they hold 0.6."""
     held = wrong = 0
     for seed in range(rounds):
-        found = draw(np.random.default_rng(seed)).auc
-        held += found.low <= truth <= found.high
-        wrong += found.low <= 0.6 <= found.high
+        low, high = draw(np.random.default_rng(seed)).auc_interval
+        held += low <= truth <= high
+        wrong += low <= 0.6 <= high
     return held / rounds, wrong / rounds
 
 
@@ -72,15 +72,17 @@ def test_copies_of_a_text_count_once_in_the_interval():
     def draw(stream):
         members, others = (AskedUtterances(*side) for side in sides(stream))
         found = attack_utterances(members, others).figure(LOSS)
-        assert found.units == (40, 40)
-        assert "needs at least 100" in found.result.tpr_at[0.01]  # 40 texts, not 200 utterances
-        return found.result
+        assert (found.member_units, found.non_member_units) == (40, 40)
+        assert "needs at least 100" in found.tpr_at[0].why_not  # 40 texts, not 200 utterances
+        return found
 
     def naively(stream):
         members, others = (scored.log_likelihood for _, scored in sides(stream))
 
+        area = auc(members, others)
+
         class Found:
-            auc = auc(members, others)
+            auc_interval = area.low, area.high
 
         return Found
 
@@ -100,8 +102,9 @@ def test_users_are_the_units_where_there_are_users():
 
     result = attack_utterances(side(0), side(100))
     assert result.unit == "user"
-    assert result.figure(LOSS).units == (40, 40)
-    assert result.figure(LOSS).result.members == 400
+    units = result.figure(LOSS).member_units, result.figure(LOSS).non_member_units
+    assert units == (40, 40)
+    assert result.figure(LOSS).members == 400
     with pytest.raises(ValueError, match="39 users are among both the members and the non-members"):
         attack_utterances(side(0), side(1))
 
@@ -124,17 +127,17 @@ def target(shift, seed=1, count=300, intents=9):
 def test_a_shadow_with_other_intents_teaches_to_find_surer_members():
     result = attack_utterances(*target(1.0), shadows=[shadow()])
     for name in (SHADOW, SHADOW_RESCALED, LOSS):
-        assert result.figure(name).result.auc.low > 0.6, name
+        assert result.figure(name).auc_interval[0] > 0.6, name
     # Of several shadows all are used.
     both = attack_utterances(*target(1.0), shadows=[shadow(), shadow(1, "another", intents=12)])
     assert both.shadows == ("shadow", "another")
-    assert both.figure(SHADOW).result.auc.low > 0.6
+    assert both.figure(SHADOW).auc_interval[0] > 0.6
 
 
 def test_members_that_are_less_sure_are_reported_as_such():
     # The wrong sign is a finding, not something to turn around.
     result = attack_utterances(*target(-1.0), shadows=[shadow()])
-    assert result.figure(SHADOW).result.auc.high < 0.4
+    assert result.figure(SHADOW).auc_interval[1] < 0.4
 
 
 def test_the_shadow_attack_covers_one_half_where_members_do_not_differ():
@@ -162,7 +165,7 @@ def test_a_target_that_is_less_sure_of_everything_is_met_by_rescaling():
         return AskedUtterances(side.utterances, Scored(intents, tokens, side.target.log_likelihood))
 
     result = attack_utterances(*map(unsure, target(1.0)), shadows=[shadow()])
-    figures = {name: result.figure(name).result.auc.value for name in (SHADOW, SHADOW_RESCALED)}
+    figures = {name: result.figure(name).auc for name in (SHADOW, SHADOW_RESCALED)}
     assert figures[SHADOW_RESCALED] > 0.65
     assert figures[SHADOW_RESCALED] > figures[SHADOW] + 0.03
 
@@ -185,8 +188,8 @@ def test_sides_are_balanced_by_a_draw_of_the_seed():
     found = {seed: by_loss(losses[0], losses[1][:80], seed=seed) for seed in (0, 1)}
     again = by_loss(losses[0], losses[1][:80], seed=1)
     assert found[0].members == found[0].non_members == 80
-    assert found[0].auc.value != found[1].auc.value
-    assert again.as_row() == found[1].as_row()
+    assert found[0].auc != found[1].auc
+    assert again == found[1]
 
 
 def everyday(seed, count=400):
@@ -201,8 +204,8 @@ def test_to_leave_out_duplicates_on_one_side_only_would_make_members_of_nobody()
     members, others = everyday(1), everyday(2)
     result = attack_utterances(members, others)
     for duplicates in (KEPT, LEFT_OUT):
-        area = result.figure(LOSS, duplicates).result.auc
-        assert area.low < 0.5 < area.high
+        low, high = result.figure(LOSS, duplicates).auc_interval
+        assert low < 0.5 < high
     inside, outside = result.figure(LOSS, LEFT_OUT).excluded["duplicates"]
     words = [{each.tokens for each in side.utterances} for side in (members, others)]
     assert inside == sum(each.tokens in words[1] for each in members.utterances) > 50
@@ -223,16 +226,16 @@ def test_duplicates_hide_members_that_are_found_without_them():
         with_likelihood([-0.1] * 50 + [-2.0] * 50),
     )
     result = attack_utterances(members, others)
-    assert result.figure(LOSS, KEPT).result.auc.value == 0.75
+    assert result.figure(LOSS, KEPT).auc == 0.75
     found = result.figure(LOSS, LEFT_OUT)
-    assert found.result.auc.value == 1
+    assert found.auc == 1
     assert found.excluded["duplicates"] == (50, 50)
 
 
 def test_where_all_are_duplicates_there_is_a_reason_in_place_of_the_figure():
     both = AskedUtterances(distinct("same", 5), with_likelihood([-1.0] * 5))
     result = attack_utterances(both, both)
-    assert result.figure(LOSS, KEPT).result.auc.value == 0.5
+    assert result.figure(LOSS, KEPT).auc == 0.5
     assert list(result.absent) == ["loss, duplicates left out"]
     with pytest.raises(ValueError, match="no figure of 'loss, duplicates left out'; of 5 members"):
         result.figure(LOSS, LEFT_OUT)
@@ -264,7 +267,7 @@ def test_who_is_left_out_is_counted_by_reason():
         "unknown_labels": (4, 3),
         "for_balance": (0, 14),
     }
-    assert result.figure(RMIA).result.members == 21
+    assert result.figure(RMIA).members == 21
     assert result.figure(LOSS).excluded == {"unknown_labels": (0, 0), "for_balance": (0, 10)}
     assert result.figure(SHADOW).excluded == {"for_balance": (0, 10)}
     assert (result.population, result.references) == (20, 2)
@@ -294,7 +297,7 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
         "paper": SHADOW,
         "strongest": RMIA,
     }
-    assert row["stated"]["strongest"]["auc"] == result.figure(RMIA, LEFT_OUT).result.auc.value
+    assert row["stated"]["strongest"]["auc"] == result.figure(RMIA, LEFT_OUT).auc
     assert len(row["attacks"]) == 8
     text = json.dumps(row)
     assert "member 7" not in text  # nobody's words

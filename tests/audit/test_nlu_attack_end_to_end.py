@@ -18,9 +18,9 @@ from tacit.audit.nlu_attack import (
     attack_utterances,
 )
 from tacit.audit.nlu_shadow import Shadow
-from tacit.tasks.nlu.attack_roles import attack_roles
 from tacit.tasks.nlu.generated import GeneratedOptions, distinct_utterances
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
+from tacit.tasks.nlu.utterances import attack_roles
 
 STEPS = 80
 
@@ -130,16 +130,16 @@ def attacked(corpora):
 def test_members_of_an_overfitted_model_are_found(attacked, corpora):
     result = attacked(BagOfWords(corpora[1][0], STEPS, seed=9), 0.95)
     for name in (SHADOW, RMIA, LOSS):
-        area = result.figure(name, LEFT_OUT).result.auc
-        assert area.value > 0.6, name
-        assert area.low > 0.55, name
+        figure = result.figure(name, LEFT_OUT)
+        assert figure.auc > 0.6, name
+        assert figure.auc_interval[0] > 0.55, name
     assert set(result.stated) == {"paper", "strongest"}
 
 
 @pytest.mark.parametrize("steps", [0, STEPS], ids=["nothing", "others"])
 def test_nobody_is_a_member_of_a_model_that_met_nobody(attacked, corpora, steps):
     result = attacked(BagOfWords(corpora[1][2], steps, seed=9), 0.999)
-    for found in result.figures:  # 8 of them: a false alarm in 125 draws at most
-        area = found.result.auc
-        assert area.low < 0.5 < area.high, found.result.name
-        assert area.high < 0.65
+    for found in result.attacks:  # 8 of them: a false alarm in 125 draws at most
+        low, high = found.auc_interval
+        assert low < 0.5 < high, found.name
+        assert high < 0.65

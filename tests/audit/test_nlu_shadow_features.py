@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.audit.nlu_shadow import _sorted_scores
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
 from tests.tasks.nlu.attack_fakes import confident
 
 SHAPES = st.fixed_dictionaries(

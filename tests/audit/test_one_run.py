@@ -260,7 +260,7 @@ def test_both_auditors_report_on_the_same_cosines():
     assert 0 < found.lower_bound < found.ceiling == ceiling(300, 60, 1e-6)
     assert (found.canaries, found.took_part, found.guesses) == (300, included.sum(), 60)
     assert found.warnings == ()
-    row = json.loads(json.dumps(found.as_row()))
+    row = json.loads(json.dumps(vars(found)))
     assert {"estimate", "lower_bound", "confidence", "ceiling"} <= set(row)
 
 
@@ -287,7 +287,18 @@ def test_the_control_has_its_level_and_finds_a_shift_and_a_spread():
     assert _control_p_value(np.array([]), 100) == 1
 
 
-FIGURES = EmpiricalEpsilon(4.0, 1.5, 0.95, 3.0, 1e-5, 300, 150, 60, 55, 0.4)
+FIGURES = EmpiricalEpsilon(
+    canaries=300,
+    guesses=60,
+    correct=55,
+    lower_bound=1.5,
+    ceiling=3.0,
+    delta=1e-5,
+    confidence=0.95,
+    took_part=150,
+    estimate=4.0,
+    normality_p=0.4,
+)
 
 
 @pytest.mark.parametrize(

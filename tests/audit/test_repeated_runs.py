@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from tacit.audit.repeated_runs import _statistics, audit_repeatedly
 from tacit.mechanisms.clipping import FlatClip, GeometricClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
 from tacit.mechanisms.noise import IndependentNoise
@@ -13,6 +12,7 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.pld import gaussian_epsilon
 from tacit.privacy.randomness import RunKey
+from tests.audit.repeated_runs import _statistics, audit_repeatedly
 
 DELTA = 1e-5
 

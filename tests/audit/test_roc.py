@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.audit.roc import auc, clopper_pearson, roc_curve, tpr_at, why_refused
+from tacit.audit.roc import auc, clopper_pearson, roc_curve, tpr_at
 
 # Few distinct values, so that ties are common.
 tied_scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
@@ -35,7 +35,7 @@ def test_the_curve_is_every_threshold_and_its_area_is_the_auc(members, non_membe
     curve = roc_curve(members, non_members)
     area = np.trapezoid(curve.true_positive, curve.false_positive)
     assert area == pytest.approx(brute_force_auc(members, non_members), abs=1e-12)
-    points = set(map(tuple, curve.as_points()))
+    points = set(curve.as_points())
     assert {(0.0, 0.0), (1.0, 1.0)} <= points
     every = {
         (np.mean(np.array(non_members) >= t), np.mean(np.array(members) >= t))
@@ -103,14 +103,14 @@ def test_separable_scores_give_1_and_the_exact_bound_of_disjoint_pairs():
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025 ** (1 / 20))
     assert auc([1.0] * 20, [3.0] * 30).high == pytest.approx(1 - 0.025 ** (1 / 20))
-    assert roc_curve([3.0] * 20, [1.0, 2.0] * 15).as_points() == [[0, 0], [0, 1], [1, 1]]
+    assert roc_curve([3.0] * 20, [1.0, 2.0] * 15).as_points() == ((0, 0), (0, 1), (1, 1))
 
 
 def test_equal_scores_say_nothing_however_many_there_are():
     found = auc([1.0] * 10, [1.0] * 10)
     assert found.value == 0.5
     assert (found.low, found.high) == pytest.approx((0.5 - 0.1542, 0.5 + 0.1542), abs=1e-4)
-    assert roc_curve([1.0] * 10, [1.0] * 10).as_points() == [[0, 0], [1, 1]]
+    assert roc_curve([1.0] * 10, [1.0] * 10).as_points() == ((0, 0), (1, 1))
 
 
 def test_one_user_says_nothing():
@@ -221,7 +221,7 @@ def test_tpr_at_1_percent_of_200_allows_two_false_positives():
     members = np.array([197.0, 197.5, 198.5, 500.0])
     found = tpr_at(members, non_members, 0.01)
     assert found.tpr == 3 / 4
-    assert (found.low, found.high) == clopper_pearson(3, 4)
+    assert found.interval == clopper_pearson(3, 4)
     assert found.fpr_high == pytest.approx(stats.beta.ppf(0.975, 3, 198))
 
 
@@ -249,14 +249,13 @@ def test_the_thresholds_own_rate_is_below_its_bound_as_often_as_promised():
 
 @pytest.mark.parametrize(("rate", "needed"), [(0.01, 100), (0.001, 1000)], ids=["1%", "0.1%"])
 def test_too_few_non_members_are_refused_with_the_number_needed(rate, needed):
-    assert why_refused(needed, rate) is None
-    reason = why_refused(needed - 1, rate)
-    assert reason is not None
+    refused = tpr_at([1.0], np.arange(needed - 1.0), rate)
+    assert (refused.tpr, refused.interval, refused.fpr_high) == (None, None, None)
+    reason = refused.why_not
     assert f"at least {needed:,} non-members" in reason
     assert f"there are {needed - 1}" in reason
-    assert tpr_at([1.0], np.arange(float(needed)), rate).tpr == 0
-    with pytest.raises(ValueError, match="at least"):
-        tpr_at([1.0], np.arange(needed - 1.0), rate)
+    enough = tpr_at([1.0], np.arange(float(needed)), rate)
+    assert (enough.tpr, enough.why_not) == (0, None)
 
 
 def test_a_thinned_curve_keeps_the_ends_and_the_few_false_positives():
@@ -264,13 +263,14 @@ def test_a_thinned_curve_keeps_the_ends_and_the_few_false_positives():
     curve = roc_curve(generator.normal(1, 1, 20_000), generator.normal(size=20_000))
     thin = curve.thinned(200)
     assert len(thin.false_positive) <= 200 < len(curve.false_positive)
-    assert thin.as_points()[0] == [0, 0]
-    assert thin.as_points()[-1] == [1, 1]
-    assert set(map(tuple, thin.as_points())) <= set(map(tuple, curve.as_points()))
+    assert thin.as_points()[0] == (0, 0)
+    assert thin.as_points()[-1] == (1, 1)
+    assert set(thin.as_points()) <= set(curve.as_points())
     assert np.sum((thin.false_positive > 0) & (thin.false_positive < 1e-3)) > 10
     area = np.trapezoid(thin.true_positive, thin.false_positive)
     assert area == pytest.approx(stats.norm.cdf(np.sqrt(0.5)), abs=0.01)
-    assert json.loads(json.dumps(thin.as_points())) == thin.as_points()
+    points = thin.as_points()
+    assert json.loads(json.dumps(points)) == [list(point) for point in points]
 
 
 @pytest.mark.parametrize(

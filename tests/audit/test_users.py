@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tacit.audit import users as user_scores
 from tacit.audit.users import score_users, user_texts
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import IID, kept
+from tacit.corpus.source import IID, UserSource, kept
 from tacit.evaluation.baselines import Bigram
 from tacit.tokenizers.cache import user_tokens
 from tests.evaluation.tiny import SIZES, Table, tiny

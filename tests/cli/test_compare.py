@@ -11,7 +11,7 @@ import torch
 from tacit.cli.compare import _then
 from tacit.cli.main import main
 from tacit.config import recipes
-from tacit.corpus.synthetic import SyntheticCorpus
+from tacit.corpus.builtin import SyntheticCorpus
 from tacit.runs.run import Run
 from tacit.runs.session import Progress
 from tacit.tokenizers import build, provenance

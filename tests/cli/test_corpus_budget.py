@@ -203,7 +203,7 @@ def test_the_budget_is_one_for_language_models_and_for_intents(tacit, own):
     limit = 1.3 * found["spent"]
     tacit.says("budget", source, "--epsilon", limit, "--delta", "1e-3", "--unit", "record")
     stopped = train_nlu(of_utterances(source), own / "again")
-    assert 0 < stopped.epoch < 3
+    assert 0 < stopped.leg < 3
     result = json.loads((own / "again" / "result.json").read_text())
     assert "the budget of these people" in result["ending"]
     assert tacit.json("budget", source)["spent"] <= limit

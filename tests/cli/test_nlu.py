@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 
@@ -13,6 +14,7 @@ from tacit.cli.requests import requests
 from tacit.runs.run import NluRun
 from tacit.runs.session import Session
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.predictions import understand
 from tacit.train import train
 from tests.tasks.nlu.small import BASE, of_method
 from tests.tasks.nlu.writing import ROWS, json_lines, write, write_folder
@@ -120,6 +122,23 @@ def test_evaluation_adds_up_by_intent(tacit, finished, folder):
         "evaluate", finished, "--part", "train"
     )
     assert "slot F1" in tacit.says("evaluate", finished, "--part", "valid")
+
+
+def test_predict_says_the_intent_and_the_slots_of_a_run_and_of_its_bundle(
+    tacit, finished, tmp_path, monkeypatch
+):
+    text = "play nina simone"
+    expected = understand(NluRun.open(finished).stored(), text)
+    said = tacit.json("predict", finished, text)
+    assert said["intent"] == expected.intent
+    assert [(slot["type"], slot["words"]) for slot in said["slots"]] == list(expected.slots)
+    tacit.says("export", finished, "--out", tmp_path / "shared", "--not-for-release")
+    assert tacit.json("predict", tmp_path / "shared", text) == said
+    assert expected.intent in tacit.says("predict", finished, text)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+    assert tacit.says("predict", finished).split()[0] == expected.intent
+    assert "--top is for language models" in tacit.refused("predict", finished, text, "--top", 2)
+    assert "nothing to understand" in tacit.refused("predict", finished, " ")
 
 
 def test_an_audit_is_kept_in_the_private_folder(command, finished, tmp_path):

@@ -7,14 +7,13 @@ import shutil
 
 import pytest
 
-from tacit.evaluation.held_out import whole_texts
 from tacit.privacy.claims import PROJECTED
 from tacit.runs.run import Run
 from tacit.runs.stored_model import StoredModel
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
 from tacit_papers.bagdasaryan2022.command import projection
-from tacit_papers.bagdasaryan2022.rows import row_of, words_of
+from tacit_papers.bagdasaryan2022.rows import row_of, whole_texts, words_of
 from tests.runs.small import WORDS
 
 WORDS_TO_MEASURE = ["--words", 60]

@@ -9,9 +9,8 @@ from transformers import BertForMaskedLM
 
 from tacit.models.bert import load_pretrained, pretrained_options
 from tacit.public.masked import load_vocabulary
-from tacit.tasks.nlu.encoding import Labels
-from tacit.tasks.nlu.pieces import PieceEncoder
-from tacit.tasks.nlu.registry import build
+from tacit.tasks.nlu.encoding import Labels, PieceEncoder
+from tacit.tasks.nlu.models import build
 
 TINY = (
     "--mlm --vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --model-option width=8"

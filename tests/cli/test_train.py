@@ -278,7 +278,7 @@ def test_one_variant_goes_into_the_directory_itself(folder):
 
 
 def test_workers_are_handed_to_the_engine(tmp_path, monkeypatch):
-    from tacit.engines import processes
+    from tacit.engines import engine as processes
 
     asked = []
     serial = processes.engine_for

@@ -57,7 +57,7 @@ def test_every_mistake_is_one_sentence(tmp_path, name):
 def test_an_accelerator_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ["mcmahan2018", "--run", tmp_path / "run", *TINY[:2], *TINY[4:]]
-    assert "torch finds none here" in refused(*words, "--device", "cuda")
+    assert "must be one that torch has here" in refused(*words, "--device", "cuda")
     assert "--workers is for --engine" in refused(*words, "--device", "cuda", "--workers", "2")
 
 

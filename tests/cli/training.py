@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tacit.cli.main import main
-from tacit.corpus.synthetic import SyntheticCorpus
+from tacit.corpus.builtin import SyntheticCorpus
 from tacit.tokenizers import build, provenance
 
 CORPUS = "synthetic:users=60,words=40"

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from tacit.corpus import builtin
-from tacit.corpus.builtin import ingest_builtin, load_corpus
+from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions, ingest_builtin, load_corpus
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.people_ledger import leave_copy
 from tacit.corpus.store import Corpus
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
 
 
 def test_chitchat_has_the_people_and_words_that_it_is_known_for(chitchat):
@@ -114,7 +113,7 @@ def test_synthetic_users_have_the_words_asked_for(words):
     corpus = SyntheticCorpus(SyntheticOptions(users=3, words=words))
     for i in range(3):
         assert sum(len(text.split()) for text in corpus.texts(i)) == words
-        assert corpus.text_count(i) == len(corpus.texts(i))
+        assert corpus.text_counts()[i] == len(corpus.texts(i))
 
 
 def test_synthetic_words_are_zipfian_depend_on_context_and_differ_by_topic():

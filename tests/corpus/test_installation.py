@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.corpus import installation
+from tacit.corpus import people
 from tacit.privacy import durable
 
 
@@ -14,16 +14,16 @@ def test_the_state_folder_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert installation.state_folder() == tmp_path / "own"
+    assert people.state_folder() == tmp_path / "own"
     monkeypatch.delenv("TACIT_STATE")
-    assert installation.state_folder() == tmp_path / "xdg" / "tacit"
+    assert people.state_folder() == tmp_path / "xdg" / "tacit"
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert installation.state_folder() == tmp_path / "home" / ".local" / "state" / "tacit"
-    assert installation.state_folder().stat().st_mode & 0o777 == 0o700
+    assert people.state_folder() == tmp_path / "home" / ".local" / "state" / "tacit"
+    assert people.state_folder().stat().st_mode & 0o777 == 0o700
 
 
 def test_asking_where_it_is_makes_nothing():
-    assert not installation.state_folder(create=False).exists()
+    assert not people.state_folder(create=False).exists()
 
 
 @pytest.mark.parametrize("where", ["file", "file/inside"])
@@ -33,31 +33,31 @@ def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, monkeypatc
     with pytest.raises(
         ValueError, match="set TACIT_STATE to a folder that can be written"
     ) as error:
-        installation.secret()
+        people.secret()
     assert "\n" not in str(error.value)
 
 
 def test_the_secret_is_32_bytes_for_its_owner_and_stays_the_same():
-    first = installation.secret()
-    file = installation.state_folder(create=False) / "secret"
+    first = people.secret()
+    file = people.state_folder(create=False) / "secret"
     assert len(first) == 32
-    assert installation.secret() == first == file.read_bytes()
+    assert people.secret() == first == file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in installation.state_folder(create=False).iterdir()] == ["secret"]
+    assert [path.name for path in people.state_folder(create=False).iterdir()] == ["secret"]
 
 
 def test_two_installations_have_different_secrets(tmp_path, monkeypatch):
-    first = installation.secret()
+    first = people.secret()
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "other"))
-    assert installation.secret() != first
+    assert people.secret() != first
 
 
 def test_a_damaged_secret_is_refused_and_not_replaced():
-    installation.secret()
-    file = installation.state_folder(create=False) / "secret"
+    people.secret()
+    file = people.state_folder(create=False) / "secret"
     file.write_bytes(b"short")
     with pytest.raises(ValueError, match="5 bytes instead of 32"):
-        installation.secret()
+        people.secret()
     assert file.read_bytes() == b"short"
 
 
@@ -67,14 +67,14 @@ def test_who_loses_the_race_for_the_secret_reads_the_winners(monkeypatch):
     def slower(path: Path, data: bytes, *, mode: int) -> None:
         real(path, data, mode=mode)
         monkeypatch.setattr(durable, "write_whole", real)
-        won.append(installation.secret())  # the other process is done first
+        won.append(people.secret())  # the other process is done first
 
     monkeypatch.setattr(durable, "write_whole", slower)
-    assert installation.secret() == won[0]
+    assert people.secret() == won[0]
 
 
 def test_processes_that_start_at_once_agree_on_the_secret():
-    code = "from tacit.corpus import installation; print(installation.secret().hex())"
+    code = "from tacit.corpus import people; print(people.secret().hex())"
     started = [
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)
     ]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tacit.corpus import installation, people
+from tacit.corpus import people
 from tacit.corpus.people_costs import PeoplesBudget
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.sketches import Sketch
@@ -17,7 +17,7 @@ def ids(start, stop):
 
 
 def recognise(keys, **options):
-    return people.recognise([Sketch.of(keys, installation.secret())], **options)
+    return people.recognise([Sketch.of(keys, people.secret())], **options)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_groups_that_turn_out_to_be_one_are_merged_into_the_first(merged):
     assert (people.resolve(one), people.resolve(two), people.resolve(three)) == (one, one, three)
     assert people.folder(two) == people.folder(one)
     assert json.loads(
-        (installation.state_folder(create=False) / "people" / two / "people.json").read_text()
+        (people.state_folder(create=False) / "people" / two / "people.json").read_text()
     ) == {"merged_into": one}
     assert recognise(ids(200, 300)).people == one
     assert recognise(ids(250, 500)).people == one
@@ -154,10 +154,10 @@ def test_a_damaged_register_is_one_sentence_and_never_ignored():
 
 
 def test_processes_at_once_find_one_group():
-    installation.secret()
+    people.secret()
     code = (  # without the people's ledger, whose accountants take seconds to import
-        "from tacit.corpus import installation, people, sketches;"
-        "ids = sketches.Sketch.of([b'%d' % i for i in range(99)], installation.secret());"
+        "from tacit.corpus import people, sketches;"
+        "ids = sketches.Sketch.of([b'%d' % i for i in range(99)], people.secret());"
         "print(people.recognise([ids]).people)"
     )
     started = [

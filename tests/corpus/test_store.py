@@ -10,9 +10,8 @@ import pytest
 from tacit.corpus import store
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.source import UserSource
+from tacit.corpus.source import UserSource, held_out, kept
 from tacit.corpus.store import Corpus
-from tacit.corpus.views import held_out, kept
 
 MADE = [(f"user {i}", [f"text {j} of {i}" for j in range(i % 7 + 1)]) for i in range(200)]
 
@@ -78,7 +77,7 @@ def test_single_texts_and_counts_agree_with_whole_users(corpus):
         counts = source.text_counts()
         for i in range(0, len(source), 9):
             texts = source.texts(i)
-            assert [source.text(i, j) for j in range(source.text_count(i))] == texts
+            assert [source.text(i, j) for j in range(counts[i])] == texts
             assert counts[i] == len(texts) == len(source.held_out_mask(i))
 
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import Permutation, derived
-from tacit.corpus.source import UserSource
-from tacit.corpus.synthetic import SyntheticCorpus, SyntheticOptions
-from tacit.corpus.views import IID, Subset, held_out, kept
+from tacit.corpus.source import IID, Subset, UserSource, held_out, kept
 
 
 class Plain(UserSource):
@@ -66,8 +65,8 @@ def test_iid_keeps_all_records_and_sizes_and_says_that_nobody_is_behind_its_user
     assert Subset(view, [0]).is_synthetic_users
     assert len({view.user_id(i) for i in range(len(view))}) == len(view)
     assert view.user_id(0) != source.user_id(0)
-    for i in range(len(view)):
-        assert [view.text(i, j) for j in range(view.text_count(i))] == view.texts(i)
+    for i, count in enumerate(view.text_counts()):
+        assert [view.text(i, j) for j in range(count)] == view.texts(i)
 
 
 def test_iid_spreads_one_persons_records():

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tacit.engines.processes import ProcessEngine
+from tacit.engines.engine import ProcessEngine
+from tacit.engines.teams import Children
 from tests.federated.tiny import small
 from tests.runs.small import make_folder
 
@@ -21,7 +22,7 @@ def model():
 @pytest.fixture(scope="session")
 def two(model):
     """An engine of two processes."""
-    engine = ProcessEngine(model, 2)
+    engine = ProcessEngine(model, Children(2))
     yield engine
     engine.close()
 

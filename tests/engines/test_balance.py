@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.engines.processes import balance
+from tacit.engines.engine import balance
 
 costs = st.lists(st.integers(0, 2000), max_size=40)
 

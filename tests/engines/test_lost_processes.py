@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tacit.engines.processes import engine_for
+from tacit.engines.engine import engine_for
 from tacit.engines.ranks import WorkerLost
 from tacit.train import train
 from tests.engines.cohorts import TASK, Troubled, job_of

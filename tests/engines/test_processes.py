@@ -9,10 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tacit.engines.children import Children
-from tacit.engines.engine import SerialEngine
-from tacit.engines.processes import ProcessEngine, available_cores, engine_for
+from tacit.engines.engine import ProcessEngine, SerialEngine, available_cores, engine_for
 from tacit.engines.ranks import Assignment, Message, WorkerLost
+from tacit.engines.teams import Children
 from tacit.engines.worker import Worker
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import PerLayerClip
@@ -150,7 +149,7 @@ def test_damaged_user_is_found_before_anything_is_sent(two, model):
 
 
 def test_two_engines_in_one_process_do_not_meddle_with_each_other(two, model):
-    other = ProcessEngine(model, 1)
+    other = ProcessEngine(model, Children(1))
     for engine in (two, other, two):
         assert engine.sum(TASK, job_of(model), range(7)).diagnostics.users == 7
     other.close()
@@ -184,7 +183,7 @@ def test_three_processes_give_the_bits_of_one(name):
     model = small(name)
     users = ListedUsers(tuple(texts(n % 5, seed=n) for n in range(23)))
     many = task(PLAN, UPDATES["greedy"], users)
-    engine = ProcessEngine(model, 3)
+    engine = ProcessEngine(model, Children(3))
     for cohort in (range(23), [4, 11], [], [22, 7, 3]):
         found = engine.sum(many, job_of(model), cohort)
         assert bits(found) == bits(serial(model, many, job_of(model), cohort))

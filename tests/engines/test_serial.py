@@ -2,8 +2,7 @@
 
 import torch
 
-from tacit.engines.engine import SerialEngine
-from tacit.engines.processes import engine_for
+from tacit.engines.engine import SerialEngine, engine_for
 from tacit.federated.cohort import sum_over
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tests.engines.cohorts import TASK, bits, job_of

@@ -221,8 +221,8 @@ def test_model_of_the_callers_is_left_alone():
     ("fields", "message"),
     [
         ({"device": "abacus"}, "device must be one that torch has here, got 'abacus'"),
-        ({"memory_bytes": 0}, "memory_bytes must be a whole number above 0, got 0"),
-        ({"memory_bytes": 1e9}, "memory_bytes must be a whole number above 0, got 1000000000.0"),
+        ({"memory_bytes": 0}, "memory_bytes must be at least 1, got 0"),
+        ({"memory_bytes": 1e9}, "memory_bytes must be a whole number, got 1000000000.0"),
     ],
 )
 def test_bad_fields_are_named(fields, message):

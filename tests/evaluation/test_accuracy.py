@@ -71,7 +71,7 @@ def test_in_single_precision_only_rounding_differs(kind):
     together = score(NetworkPredictor(model, rows=8), sequences)
     for index, sequence in enumerate(sequences):
         alone = score(NetworkPredictor(model), [sequence])
-        place = together.of(index)
+        place = slice(*together.first[index : index + 2])
         assert together.targets[place].tolist() == sequence[1:].tolist()
         assert np.array_equal(together.ranks[place], alone.ranks)
         assert np.allclose(together.log_probs[place], alone.log_probs, rtol=0, atol=1e-6)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.evaluation.decoder import Output, _TiedHead
-from tacit.evaluation.draws import LOG2_E, Choice, _draw, _keep_first_choices
+from tacit.evaluation.sampling import _LOG2_E, Sampling, _draw, _keep_first_choices
 from tacit.evaluation.scores import top_k
 from tacit.models.layers import TiedEmbedding
 
@@ -80,7 +80,7 @@ def tied(words=4_321, size=16, rows=40, *, length=1.0, bias=True):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("scale", [LOG2_E, 0.5, 3.0])
+@pytest.mark.parametrize("scale", [_LOG2_E, 0.5, 3.0])
 def test_powers_are_those_of_the_logits_to_a_millionth(scale, bias):
     embedding, vectors = tied(bias=bias)
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_no_logit_is_beyond_the_bound_and_powers_beyond_floats_are_refused(bias)
             broken[3, 2] = wrong
             assert Output(broken, head).powers(1e-9) is None
             with pytest.raises(ValueError, match="its weights are broken"):
-                Choice(torch.tensor([0]))(Output(broken, head), torch.rand(len(broken)))
+                Sampling().choose(Output(broken, head), torch.tensor([0]), torch.rand(len(broken)))
 
 
 @pytest.mark.parametrize("length", [1.0, 30.0], ids=["powers", "too-large-for-powers"])
@@ -119,12 +119,12 @@ def test_no_logit_is_beyond_the_bound_and_powers_beyond_floats_are_refused(bias)
 def test_both_ways_through_a_model_draw_the_same(length, temperature, k):
     embedding, vectors = tied(length=length)
     uniform = torch.rand(40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    choice = Choice(torch.tensor([0, 7]), temperature, k)
+    sampling, banned = Sampling(temperature, k), torch.tensor([0, 7])
     with torch.no_grad():
         output = Output(vectors, _TiedHead(embedding))
-        assert (output.powers(LOG2_E / temperature) is None) == (length > 1)
-        fast = choice(output, uniform)
-        plain = choice(Output(embedding.score(vectors)), uniform)
+        assert (output.powers(_LOG2_E / temperature) is None) == (length > 1)
+        fast = sampling.choose(output, banned, uniform)
+        plain = sampling.choose(Output(embedding.score(vectors)), banned, uniform)
         exact = embedding.double().score(vectors.double())
     exact[:, [0, 7]] = -math.inf
     if k is not None:
@@ -142,4 +142,4 @@ def test_what_is_banned_is_not_taken_though_it_has_all_the_weight(temperature):
         output = Output(vectors, _TiedHead(embedding))
         for uniform in (0.0, 0.5, 1 - 2**-53):
             row = torch.full((40,), uniform, dtype=torch.float64)
-            assert Choice(torch.tensor([0, 1]), temperature)(output, row).min() > 1
+            assert Sampling(temperature).choose(output, torch.tensor([0, 1]), row).min() > 1

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.accuracy import evaluate, metrics
-from tacit.evaluation.held_out import held_out_texts, whole_texts
+from tacit.evaluation.accuracy import evaluate, evaluate_words, metrics, word_metrics
+from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
-from tacit.evaluation.words import evaluate_words, word_metrics
 from tacit.tokenizers import build
 from tacit.tokenizers.normalisation import WHITE_SPACE
+from tacit_papers.bagdasaryan2022.rows import whole_texts
 from tests.evaluation.tiny import Table
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, FakeSource, texts, tokenizer
 
@@ -184,7 +184,7 @@ def test_one_scoring_serves_token_and_word_metrics_of_cut_texts(kind):
         for word in range(max(owners) + 1):
             places = [place for place, owner in enumerate(owners) if owner == word]
             is_unknown = any(tokens[place] == one.unk for place in places)
-            ranks = [scores.ranks[scores.of(text)][place - 1] for place in places]
+            ranks = [scores.ranks[scores.first[text] + place - 1] for place in places]
             unknown += is_unknown
             right += not is_unknown and not any(ranks)
     assert (by_word.right, by_word.unknown) == (right, unknown)

@@ -28,7 +28,7 @@ FALSE_ALARM = 1e-4
 @pytest.fixture(autouse=True)
 def _many_slots(monkeypatch):
     """More of them than pay for so few tokens, and so fewer steps."""
-    monkeypatch.setattr(sampling, "SLOT_TOKENS", 16)
+    monkeypatch.setattr(sampling, "_SLOT_TOKENS", 16)
 
 
 def corpus(model, tokens=700, key=KEY, **options):
@@ -161,8 +161,8 @@ def one_at_a_time(model, key, lane, quota, slots, max_length) -> list[list[int]]
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_it_is_what_one_text_at_a_time_gives(name, monkeypatch):
-    monkeypatch.setattr(sampling, "LANE_TOKENS", 80)
-    monkeypatch.setattr(sampling, "SLOT_TOKENS", 20)
+    monkeypatch.setattr(sampling, "_LANE_TOKENS", 80)
+    monkeypatch.setattr(sampling, "_SLOT_TOKENS", 20)
     model = MODELS[name]
     found = corpus(model, 161, max_length=6, forbidden=[UNK])
     first = one_at_a_time(model, KEY, 0, 80, 4, 6)
@@ -173,8 +173,8 @@ def test_it_is_what_one_text_at_a_time_gives(name, monkeypatch):
 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_the_key_decides_and_the_threads_do_not(name, monkeypatch):
-    monkeypatch.setattr(sampling, "LANE_TOKENS", 60)
-    monkeypatch.setattr(sampling, "SLOT_TOKENS", 10)
+    monkeypatch.setattr(sampling, "_LANE_TOKENS", 60)
+    monkeypatch.setattr(sampling, "_SLOT_TOKENS", 10)
     model = MODELS[name]
     one = corpus(model, 200, max_length=6, threads=1)
     for threads in (None, 2, 3):
@@ -183,7 +183,7 @@ def test_the_key_decides_and_the_threads_do_not(name, monkeypatch):
 
 
 def test_threads_do_not_matter_in_float32_at_full_size(monkeypatch):
-    monkeypatch.setattr(sampling, "LANE_TOKENS", 5_000)
+    monkeypatch.setattr(sampling, "_LANE_TOKENS", 5_000)
     model = build("lstm", 1000)
     one = corpus(model, 10_000, max_length=30, threads=1)
     assert corpus(model, 10_000, max_length=30, threads=2) == one
@@ -191,7 +191,7 @@ def test_threads_do_not_matter_in_float32_at_full_size(monkeypatch):
 
 
 def test_no_two_sampling_say_the_same(monkeypatch):
-    monkeypatch.setattr(sampling, "LANE_TOKENS", 100)
+    monkeypatch.setattr(sampling, "_LANE_TOKENS", 100)
     texts = [tuple(text) for text in corpus(build("lstm", 1000), 1600, max_length=5)]
     assert len(set(texts)) == len(texts) > 300
 
@@ -199,7 +199,7 @@ def test_no_two_sampling_say_the_same(monkeypatch):
 @pytest.mark.parametrize("tokens", [1, 2, 127, 128, 1000, 20_000])
 def test_the_size_is_reached_and_not_by_much(tokens):
     total = sum(map(len, corpus(MODELS["table"], tokens, max_length=20)))
-    assert tokens <= total <= tokens + 20 * max(1, tokens // sampling.SLOT_TOKENS)
+    assert tokens <= total <= tokens + 20 * max(1, tokens // sampling._SLOT_TOKENS)
 
 
 def length_z(p_end: float, max_length: int) -> float:
@@ -216,9 +216,9 @@ def length_z(p_end: float, max_length: int) -> float:
 
 
 def test_lengths_are_those_of_the_model_and_dropping_unfinished_texts_is_noticed(monkeypatch):
-    monkeypatch.setattr(sampling, "LANES", 1)
-    monkeypatch.setattr(sampling, "SLOTS", 1000)
-    monkeypatch.setattr(sampling, "SLOT_TOKENS", 1)
+    monkeypatch.setattr(sampling, "_LANES", 1)
+    monkeypatch.setattr(sampling, "_SLOTS", 1000)
+    monkeypatch.setattr(sampling, "_SLOT_TOKENS", 1)
     limit = stats.norm.isf(FALSE_ALARM / 2)
     assert abs(length_z(0.03, 100)) < limit
     keep = sampling._Lane._keep

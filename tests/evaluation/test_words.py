@@ -6,10 +6,9 @@ import math
 import pytest
 import torch
 
-from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.accuracy import WordMetrics, evaluate, evaluate_words, word_metrics
 from tacit.evaluation.predictors import NetworkPredictor
 from tacit.evaluation.scores import score
-from tacit.evaluation.words import WordMetrics, evaluate_words, word_metrics
 from tacit.tokenizers.build import learn, word_level
 from tests.evaluation.tiny import Table
 

@@ -15,7 +15,7 @@ from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.facts import gather
 from tacit.report.page import draw, render
 from tacit.runs.run import NluRun, Run
-from tacit.tasks.nlu.layouts import load_nlu
+from tacit.tasks.nlu.readers import load_nlu
 from tacit.train import train
 from tests.report.test_page import Page
 from tests.tasks.nlu.small import of_method

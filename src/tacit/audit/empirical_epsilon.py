@@ -9,7 +9,7 @@ Two auditors look at the same cosines of the canary clients with the model's cha
 Read them together: the accounted epsilon is an upper bound, proved; the lower bound must not be
 above it, or something is wrong with the implementation; and a lower bound near 0 means little if
 the ceiling is low.  Neither auditor makes a claim stronger.  A single model's privacy is better
-tested by `repeated_runs`, on the implementation itself.
+tested on the implementation itself, as `tests/audit/repeated_runs.py` does.
 
 All of this is computed from the released model, the canaries and their coins, so it is free to be
 published: nothing of a real user's text has a part in it.
@@ -17,43 +17,52 @@ published: nothing of a real user's text has a part in it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
-from tacit.audit.one_run import Guesses, audit_one_run
+from tacit.audit.one_run import Guesses, OneRun, audit_one_run, ceiling, planned_guesses
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
+from tacit.audit.tries import TRIES_FILE, Tries
+from tacit.models.base import to_vector
+from tacit.runs.run import LanguageRun
+from tacit.tasks.language import assembly
+from tacit.tasks.language import canary_clients as coins
 
+AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
+
+_NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
+# The confidence that guesses are planned for, whatever is asked for: with other numbers of guesses,
+# asking for another confidence would be another look at the coins.
+_PLANNED_FOR = 0.99
 _UNLIKELY = 0.001  # a p-value below it says that the canaries left out are not as they should be
 
+Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
 
-@dataclass(frozen=True)
-class EmpiricalEpsilon:
-    """`estimate` by one-shot, `lower_bound` with `confidence` by one-run, at most `ceiling`.
+
+@dataclass(frozen=True, kw_only=True)
+class EmpiricalEpsilon(OneRun):
+    """The lower bound of one-run, with the estimate of one-shot beside it, as audit.json has them.
 
     `estimate` and `normality_p` are None where too few canary clients took part.  `warnings` are
-    sentences about what takes meaning from these figures.
+    sentences about what takes meaning from these figures.  The last four are known for the audit of
+    a run, whose tries are counted (`tacit.audit.tries`).
     """
 
-    estimate: float | None
-    lower_bound: float
-    confidence: float
-    ceiling: float
-    delta: float
-    canaries: int
     took_part: int
-    guesses: int
-    correct: int
+    estimate: float | None
     normality_p: float | None
     warnings: tuple[str, ...] = ()
-
-    def as_row(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self) | {"warnings": list(self.warnings)}
+    says: str | None = None  # what it means for the claim, in one sentence
+    try_number: int | None = None  # at this run; the confidence allows for the earlier ones
+    confidence_asked: float | None = None  # of all tries together
+    highest_lower_bound: float | None = None  # that any of them has shown
 
     def beside(self, accounted_epsilon: float) -> str:
         """What these figures say about an accounted epsilon at the same delta, in one sentence."""
@@ -80,6 +89,79 @@ class EmpiricalEpsilon:
         )
 
 
+def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> EmpiricalEpsilon:
+    """The canary clients' trace in what the whole training changed, as one more try at this run.
+
+    The order matters: the number of guesses follows from the claim; the try is recorded and synced;
+    only then are the coins held against the model; and the bound is recorded before it is returned.
+    """
+    key = coins.coins_of_run(run.path, run.ledger)
+    clients = assembly.canary_clients(run.experiment, run.model(), key)
+    assert clients is not None
+    claimed = run.guarantee()
+    # How many guesses there are follows from the claim alone, before anything is looked at.
+    guesses = planned_guesses(
+        clients.count, min(claimed.value, _NO_CLAIM), claimed.delta, _PLANNED_FOR
+    )
+    first, last = to_vector(run.model(run.first_leg)), to_vector(run.model())
+    looked_at = {
+        "round": run.round,
+        "first_round": run.first_leg,
+        "model": hashlib.sha256(last.tobytes()).hexdigest(),
+        "first_model": hashlib.sha256(first.tobytes()).hexdigest(),
+        "coins": coins.commitment(key),
+        "canaries": clients.count,
+        "guesses": [guesses.guessed_in, guesses.guessed_out],
+        "delta": claimed.delta,
+    }
+    tries = Tries(run.directory.private / TRIES_FILE, at_least=_stated_try(run))
+    planned = tries.next(looked_at, confidence)
+    if not ceiling(clients.count, guesses.total, claimed.delta, planned.confidence) > 0:
+        raise ValueError(
+            f"confidence must be less than {confidence:g} for {guesses.total} guesses to"
+            f" show anything: as try {planned.number} at this run they must hold with"
+            f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
+        )
+    own = tries.begin(looked_at, confidence)  # synced before anything is looked at
+    traces = coins.cosines(
+        clients,
+        last - first,
+        lambda done: tell("looking for canary clients", done, clients.count),
+    )
+    shown = empirical_epsilon(
+        traces,
+        clients.included,
+        clients.degrees,
+        guesses,
+        delta=claimed.delta,
+        confidence=own.confidence,
+    )
+    tries.finish(own, shown.lower_bound)  # before anybody sees it
+    highest, warnings = tries.highest(), shown.warnings
+    if highest > shown.lower_bound:
+        warnings += (
+            f"Another try at this run showed more: epsilon is at least {highest:.3g}.  The tries"
+            " hold together, so this one does not take it back.",
+        )
+    return replace(
+        shown,
+        warnings=warnings,
+        says=shown.beside(claimed.value),
+        try_number=own.number,
+        confidence_asked=own.asked,
+        highest_lower_bound=highest,
+    )
+
+
+def _stated_try(run: LanguageRun) -> int:
+    """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
+    try:
+        number = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    return number if type(number) is int else 0
+
+
 def empirical_epsilon(
     cosines: NDArray[np.float64],
     included: NDArray[np.bool_],
@@ -100,15 +182,9 @@ def empirical_epsilon(
     enough = included.sum() >= FEWEST
     shot = estimate_one_shot(cosines[included], degrees, delta) if enough else None
     return EmpiricalEpsilon(
-        estimate=None if shot is None else shot.estimate,
-        lower_bound=bound.lower_bound,
-        confidence=confidence,
-        ceiling=bound.ceiling,
-        delta=delta,
-        canaries=len(cosines),
+        **vars(bound),
         took_part=int(included.sum()),
-        guesses=bound.guesses,
-        correct=bound.correct,
+        estimate=None if shot is None else shot.estimate,
         normality_p=None if shot is None else shot.normality_p,
         warnings=_warnings(shot, _control_p_value(cosines[~included], degrees)),
     )

@@ -9,10 +9,9 @@ to find it: anyone who has the model can try millions of phrases until one has t
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,37 +19,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audit.empirical_epsilon import empirical_epsilon
+from tacit.audit.empirical_epsilon import AUDIT_FILE, Tell, audit_canary_clients
 from tacit.audit.extraction import CanaryResult, Extraction
-from tacit.audit.membership import ATTACKS, MembershipResult, attack_users
-from tacit.audit.one_run import ceiling, planned_guesses
-from tacit.audit.tries import TRIES_FILE, Tries
+from tacit.audit.membership import ATTACKS, MembershipResult, attack_users, gate_figure
 from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import Subset
-from tacit.models.base import LanguageModel, to_vector
+from tacit.corpus.source import Subset, UserSource
+from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
+from tacit.privacy.guarantee import finite
 from tacit.public.steps import Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import assembly
-from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
-from tacit.tasks.language.canary_clients import cosines
 from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
 
-NO_CLAIM = 10.0  # the epsilon that guesses are planned for where none, or a larger one, is claimed
-# The confidence that guesses are planned for, whatever is asked for: with other numbers of guesses,
-# asking for another confidence would be another look at the coins.
-PLANNED_FOR = 0.99
+_LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
+_REFERENCE_EPOCHS = 3.0
 
-LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory
-REFERENCE_EPOCHS = 3.0
-AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
 
-Tell = Callable[[str, int, int], None]  # what is being done, how much is done, of how much
+def _silent(what: str, done: int, of: int) -> None:
+    """Progress that is not shown."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +82,13 @@ class Findings:
         if with_phrases and "phrases" in self.internal:
             figures["phrases"] = self.internal["phrases"]
         if membership := self.internal.get("membership"):
-            # One attack, named in advance: the best of several would be no honest figure.
-            first = membership["attacks"][0]
-            figures["membership_auc"] = {
-                "attack": first["name"],
-                "value": first["auc"],
-                "interval": first["auc_interval"],
-            }
+            first = membership["attacks"][0]  # one attack, named in advance
+            figures |= gate_figure(first["name"], first["auc"], first["auc_interval"])
             figures["membership"] = membership
         return figures
 
 
-def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell | None = None) -> Findings:
+def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell = _silent) -> Findings:
     """Audit everything that fits the run; `ValueError` if there is nothing to look for.
 
     Canaries and canary clients are looked for if the run has any, phrases and members if the
@@ -128,13 +113,17 @@ def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell | None = Non
         internal["phrases"] = _audit_phrases(run.model(), run.tokenizer, settings, tell)
         public["phrases"] = _verdicts(internal["phrases"])
     if planned.canary_clients is not None:
-        public["empirical_epsilon"] = _audit_canary_clients(run, settings, tell or _ignore)
+        shown = audit_canary_clients(run, settings.confidence, tell)
+        public["empirical_epsilon"] = {
+            name: finite(value) if isinstance(value, float) else value
+            for name, value in vars(shown).items()
+        }
     if settings.membership:
-        internal["membership"] = _audit_membership(run, settings, tell or _ignore).as_row()
+        internal["membership"] = _audit_membership(run, settings, tell).as_row()
     return Findings(public, internal)
 
 
-def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell | None = None) -> Findings:
+def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell = _silent) -> Findings:
     """The audit of a run, or of a model without one, in which only phrases can be looked for."""
     if stored.run is not None:
         return audit_run(stored.run, settings, tell)
@@ -179,7 +168,7 @@ def audit_canaries(
     tokenizer: Tokenizer,
     planted: Sequence[Planted],
     settings: AuditSettings,
-    tell: Tell | None = None,
+    tell: Tell = _silent,
     frequencies: Frequencies | None = None,
 ) -> dict[str, Any]:
     """What was planted and what came out, canary by canary, and how many controls did.
@@ -243,7 +232,7 @@ def _was_planted(run: LanguageRun) -> bool:
 
 
 def _audit_phrases(
-    model: LanguageModel, tokenizer: Tokenizer, settings: AuditSettings, tell: Tell | None
+    model: LanguageModel, tokenizer: Tokenizer, settings: AuditSettings, tell: Tell
 ) -> list[dict[str, Any]]:
     """One row for each phrase, in their order; internal."""
     tokens = _parsed(settings.phrases, tokenizer)
@@ -260,10 +249,10 @@ def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...
     """The phrases as tokens; `ValueError` if one is too short or too long."""
     parsed = [parse_phrase(phrase, tokenizer) for phrase in phrases]
     for phrase, tokens in zip(phrases, parsed, strict=True):
-        if not 2 <= len(tokens) <= LONGEST_PHRASE:
+        if not 2 <= len(tokens) <= _LONGEST_PHRASE:
             raise ValueError(
                 f"the phrase {phrase!r} has {len(tokens)} tokens, and only phrases of 2 to"
-                f" {LONGEST_PHRASE} can be looked for; name a part of it that must not come out"
+                f" {_LONGEST_PHRASE} can be looked for; name a part of it that must not come out"
             )
     return parsed
 
@@ -284,7 +273,7 @@ def _extract(
     extraction: Extraction,
     rng: np.random.Generator,
     what: str,
-    tell: Tell | None,
+    tell: Tell,
 ) -> list[CanaryResult]:
     """Look for phrases among random suffixes of words, or of tokens where words have several."""
     special = {tokenizer.bos, tokenizer.eos, tokenizer.unk}
@@ -299,7 +288,7 @@ def _extract(
         bos=tokenizer.bos,
         candidates=candidates,
         rng=rng,
-        progress=None if tell is None else lambda done, of: tell(what, done, of),
+        progress=functools.partial(tell, what),
     )
 
 
@@ -320,85 +309,6 @@ def _result_row(result: CanaryResult) -> dict[str, Any]:
         "rank_standard_error": result.rank_standard_error,
         "exposure": result.exposure,
     }
-
-
-# Canary clients: the empirical epsilon.
-
-
-def _audit_canary_clients(run: LanguageRun, settings: AuditSettings, tell: Tell) -> dict[str, Any]:
-    """The canary clients' trace in what the whole training changed, as one more try at this run.
-
-    The order matters: the number of guesses follows from the claim; the try is recorded and synced;
-    only then are the coins held against the model; and the bound is recorded before it is returned.
-    """
-    key = coins.coins_of_run(run.path, run.ledger)
-    clients = assembly.canary_clients(run.experiment, run.model(), key)
-    assert clients is not None
-    claimed = run.guarantee()
-    epsilon = claimed.epsilon[claimed.accountant]
-    # How many guesses there are follows from the claim alone, before anything is looked at.
-    guesses = planned_guesses(clients.count, min(epsilon, NO_CLAIM), claimed.delta, PLANNED_FOR)
-    first, last = to_vector(run.model(run.first_leg)), to_vector(run.model())
-    looked_at = {
-        "round": run.round,
-        "first_round": run.first_leg,
-        "model": _digest(last),
-        "first_model": _digest(first),
-        "coins": coins.commitment(key),
-        "canaries": clients.count,
-        "guesses": [guesses.guessed_in, guesses.guessed_out],
-        "delta": claimed.delta,
-    }
-    tries = Tries(run.directory.private / TRIES_FILE, at_least=_stated_try(run))
-    planned = tries.next(looked_at, settings.confidence)
-    if not ceiling(clients.count, guesses.total, claimed.delta, planned.confidence) > 0:
-        raise ValueError(
-            f"confidence must be less than {settings.confidence:g} for {guesses.total} guesses to"
-            f" show anything: as try {planned.number} at this run they must hold with"
-            f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
-        )
-    own = tries.begin(looked_at, settings.confidence)  # synced before anything is looked at
-    traces = cosines(
-        clients,
-        last - first,
-        lambda done: tell("looking for canary clients", done, clients.count),
-    )
-    shown = empirical_epsilon(
-        traces,
-        clients.included,
-        clients.degrees,
-        guesses,
-        delta=claimed.delta,
-        confidence=own.confidence,
-    )
-    tries.finish(own, shown.lower_bound)  # before anybody sees it
-    highest = tries.highest()
-    assert highest is not None
-    row = shown.as_row() | {
-        "says": shown.beside(epsilon),
-        "try_number": own.number,
-        "confidence_asked": own.asked,
-        "highest_lower_bound": highest,
-    }
-    if highest > shown.lower_bound:
-        row["warnings"].append(
-            f"Another try at this run showed more: epsilon is at least {highest:.3g}.  The tries"
-            " hold together, so this one does not take it back."
-        )
-    return {name: _finite(value) for name, value in row.items()}
-
-
-def _stated_try(run: LanguageRun) -> int:
-    """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
-    try:
-        number = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return number if type(number) is int else 0
-
-
-def _digest(weights: NDArray[Any]) -> str:
-    return hashlib.sha256(weights.tobytes()).hexdigest()
 
 
 # Membership of the training users; all of it is internal.
@@ -467,7 +377,7 @@ def _reference(run: LanguageRun, number: int, texts: UserTexts, tell: Tell) -> R
     return reference_model(
         run.model(run.first_leg),
         texts,
-        Settings(epochs=REFERENCE_EPOCHS),
+        Settings(epochs=_REFERENCE_EPOCHS),
         bos=run.tokenizer.bos,
         seed=number,
         progress=lambda now: tell(what, round(1000 * now.share), 1000),
@@ -490,7 +400,7 @@ def _header(run: LanguageRun) -> dict[str, Any]:
     claimed = run.guarantee()
     return _empty() | {
         "round": run.round,
-        "accounted_epsilon": _finite(claimed.epsilon[claimed.accountant]),
+        "accounted_epsilon": finite(claimed.value),
         "delta": claimed.delta,
         "accountant": claimed.accountant,
         "synthetic_users": not run.ledger.header.about_people,
@@ -502,13 +412,5 @@ def _empty() -> dict[str, Any]:
     return nothing | {"controls": None, "rows": [], "phrases": None, "empirical_epsilon": None}
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _json(data: dict[str, Any]) -> bytes:
     return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _ignore(what: str, done: int, of: int) -> None:
-    pass

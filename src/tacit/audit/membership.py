@@ -26,15 +26,15 @@ A result is computed from members' text: internal, for `private/` and reports wi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from tacit.audit.roc import Auc, RocCurve, TprAtFpr, auc, roc_curve, tpr_at, why_refused
+from tacit.audit.roc import TprAtFpr, auc, roc_curve, tpr_at
 from tacit.audit.users import (
     FRESH,
     TEXTS,
@@ -65,29 +65,26 @@ class Evidence:
         return Evidence(self.target.only(chosen), tuple(r.only(chosen) for r in self.references))
 
 
-class Attack(Protocol):
+class Attack:
     """One score per user, higher for likelier members."""
 
-    needs_references: ClassVar[bool]
-    needs_population: ClassVar[bool]
+    needs_references: ClassVar[bool] = True
+    needs_population: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """Under which results state it."""
-        ...
+        raise NotImplementedError
 
     def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
         """One score for each user that the evidence is about, in its order."""
-        ...
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class UserInference:
+class UserInference(Attack):
     """User inference: the mean log-ratio to the references, over a user's texts."""
 
-    name: ClassVar[str] = "user_inference"
-    needs_references: ClassVar[bool] = True
-    needs_population: ClassVar[bool] = False
+    name = "user_inference"
 
     def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
         _check_references(self, evidence.references)
@@ -95,13 +92,11 @@ class UserInference:
         return evidence.target.text_means(evidence.target.log_probs - reference)
 
 
-@dataclass(frozen=True)
-class LossAttack:
+class LossAttack(Attack):
     """The loss attack: minus the mean loss per token."""
 
-    name: ClassVar[str] = "loss"
-    needs_references: ClassVar[bool] = False
-    needs_population: ClassVar[bool] = False
+    name = "loss"
+    needs_references = False
 
     def scores(self, evidence: Evidence, population: Evidence | None = None) -> Floats:
         means: Floats = evidence.target.totals() / evidence.target.token_counts()
@@ -109,14 +104,13 @@ class LossAttack:
 
 
 @dataclass(frozen=True)
-class Rmia:
+class Rmia(Attack):
     """RMIA: the share of the population that a user's ratio beats by the factor gamma.
 
     `a` is that of the offline form of p(x), and `per_token` takes geometric means per token; see
     the module.
     """
 
-    needs_references: ClassVar[bool] = True
     needs_population: ClassVar[bool] = True
     gamma: float = 1.0
     a: float = 1.0
@@ -159,28 +153,24 @@ ATTACKS: tuple[Attack, ...] = (UserInference(), LossAttack(), Rmia(), Rmia(per_t
 
 @dataclass(frozen=True)
 class AttackResult:
-    """How well one attack tells members from non-members."""
+    """How well one attack tells members from non-members: plain figures, as JSON has them."""
 
     name: str
     members: int
     non_members: int
     confidence: float
-    auc: Auc
-    tpr_at: Mapping[float, TprAtFpr | str]  # or why there is none
-    roc: RocCurve
+    auc: float
+    auc_interval: tuple[float, float]
+    tpr_at: tuple[TprAtFpr, ...]  # at each of `RATES`
+    roc: tuple[tuple[float, float], ...]  # (false-positive rate, true-positive rate), thinned
 
-    def as_row(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return {
-            "name": self.name,
-            "members": self.members,
-            "non_members": self.non_members,
-            "confidence": self.confidence,
-            "auc": self.auc.value,
-            "auc_interval": [self.auc.low, self.auc.high],
-            "tpr_at": [_tpr_row(rate, reached) for rate, reached in self.tpr_at.items()],
-            "roc": self.roc.thinned().as_points(),
-        }
+
+def gate_figure(attack: str, auc: float, interval: Sequence[float]) -> dict[str, Any]:
+    """What `tacit.audit.gate` looks at: the AUC of one attack that was named in advance.
+
+    The best of several attacks would be no honest figure.
+    """
+    return {"membership_auc": {"attack": attack, "value": auc, "interval": list(interval)}}
 
 
 def measure(
@@ -203,18 +193,16 @@ def measure(
             scores[np.unique(each, return_index=True)[1]]
             for scores, each in zip((members, non_members), units, strict=True)
         )
-    reached: dict[float, TprAtFpr | str] = {}
-    for rate in RATES:
-        reason = why_refused(len(outside), rate)
-        reached[rate] = reason or tpr_at(inside, outside, rate, confidence=confidence)
+    area = auc(members, non_members, confidence=confidence, units=units)
     return AttackResult(
         name,
         len(members),
         len(non_members),
         confidence,
-        auc(members, non_members, confidence=confidence, units=units),
-        reached,
-        roc_curve(members, non_members),
+        area.value,
+        (area.low, area.high),
+        tuple(tpr_at(inside, outside, rate, confidence=confidence) for rate in RATES),
+        roc_curve(members, non_members).thinned().as_points(),
     )
 
 
@@ -231,8 +219,7 @@ class MembershipResult:
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {"internal": True} | own | {"attacks": [each.as_row() for each in self.attacks]}
+        return {"internal": True} | asdict(self)
 
 
 def attack_users(
@@ -303,15 +290,3 @@ def _check_references(attack: Attack, references: Sequence[object]) -> None:
             f"the attack {attack.name} needs a reference model, trained on users that are not"
             " attacked; give at least one, or run the loss attack only"
         )
-
-
-def _tpr_row(rate: float, reached: TprAtFpr | str) -> dict[str, Any]:
-    if isinstance(reached, str):
-        return {"fpr": rate, "tpr": None, "interval": None, "fpr_high": None, "why_not": reached}
-    return {
-        "fpr": rate,
-        "tpr": reached.tpr,
-        "interval": [reached.low, reached.high],
-        "fpr_high": reached.fpr_high,
-        "why_not": None,
-    }

@@ -28,11 +28,10 @@ from tacit.audit.nlu_shadow import Shadow
 from tacit.audit.roc import auc
 from tacit.privacy import checks, durable
 from tacit.runs.run import NluRun
-from tacit.tasks.nlu.attack_roles import AttackRoles, attack_roles
+from tacit.tasks.nlu import predictions
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.predictions import scored
-from tacit.tasks.nlu.scored import Scored
-from tacit.tasks.nlu.utterances import whole_set
+from tacit.tasks.nlu.predictions import Scored
+from tacit.tasks.nlu.utterances import AttackRoles, attack_roles, whole_set
 
 A_GRID = tuple(tenths / 10 for tenths in range(10, -1, -1))  # choices of RMIA's a
 
@@ -61,11 +60,9 @@ class Scoring:
         loaded = functools.cache(run.stored)
 
         def score(utterances: Sequence[Utterance], what: str) -> Scored:
-            stored, tell = loaded(), self.tell
-            return scored(
-                stored.model,
-                stored.encoder,
-                stored.labels,
+            tell = self.tell
+            return predictions.score(
+                loaded(),
                 utterances,
                 progress=None if tell is None else lambda done, of: tell(what, done, of),
             )

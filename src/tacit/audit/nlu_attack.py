@@ -39,7 +39,7 @@ All of it is computed from members' text: internal (design rule 5), for `private
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,15 +50,17 @@ from tacit.audit.membership import (
     AttackResult,
     Evidence,
     Rmia,
+    gate_figure,
     measure,
 )
 from tacit.audit.nlu_shadow import Shadow, ShadowAttack
+from tacit.audit.roc import Floats, Ints
 from tacit.audit.users import UserScores
 from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
-from tacit.tasks.nlu.attack_roles import unit
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.scored import Floats, Ints, Scored
+from tacit.tasks.nlu.predictions import Scored
+from tacit.tasks.nlu.utterances import unit
 
 KEPT, LEFT_OUT = "kept", "left out"
 SHADOW, SHADOW_RESCALED, RMIA, LOSS = "shadow", "shadow_rescaled", "rmia", "loss"
@@ -68,8 +70,8 @@ _GATED = ((RMIA, LEFT_OUT), (SHADOW, LEFT_OUT), (LOSS, LEFT_OUT))
 
 DEFAULT_A = 0.3
 
-Mask = npt.NDArray[np.bool_]
-Masks = tuple[Mask, Mask]  # of the members, of the non-members
+_Mask = npt.NDArray[np.bool_]
+_Masks = tuple[_Mask, _Mask]  # of the members, of the non-members
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,119 +103,91 @@ class AskedUtterances:
             tuple(each.only(indices) for each in self.references),
         )
 
-    def unknown_to_any(self) -> Mask:
+    def unknown_to_any(self) -> _Mask:
         """Where the target or a reference does not know a label."""
-        known: Mask = np.all([each.known for each in (self.target, *self.references)], axis=0)
+        known: _Mask = np.all([each.known for each in (self.target, *self.references)], axis=0)
         return ~known
 
-    def said_among(self, others: Iterable[Utterance]) -> Mask:
+    def said_among(self, others: Iterable[Utterance]) -> _Mask:
         """Where some other utterance has the same words, whatever its labels."""
         words = {other.tokens for other in others}
         return np.array([utterance.tokens in words for utterance in self.utterances])
 
-    def met_among(self, others: Iterable[Utterance]) -> Mask:
+    def met_among(self, others: Iterable[Utterance]) -> _Mask:
         """Where some other utterance has the same words or is of the same user."""
         others = list(others)
         users = {other.user for other in others} - {None}
-        same_user: Mask = np.array([each.user in users for each in self.utterances])
+        same_user: _Mask = np.array([each.user in users for each in self.utterances])
         return self.said_among(others) | same_user
 
 
-Sides = tuple[AskedUtterances, AskedUtterances]  # members, non-members
+_Sides = tuple[AskedUtterances, AskedUtterances]  # members, non-members
 
 
 @dataclass(frozen=True)
-class AttackFigure:
-    """How well one attack tells members from non-members, and who was left out of it."""
+class UtteranceAttack(AttackResult):
+    """How well one attack tells members from non-members, and which were left out of it."""
 
-    result: AttackResult
     duplicates: str  # texts on both sides: kept, or left out
-    units: tuple[int, int]  # users or texts, of members and of non-members
+    member_units: int  # users or texts
+    non_member_units: int
     excluded: Mapping[str, tuple[int, int]]  # why -> how many members, how many non-members
 
     @property
     def key(self) -> tuple[str, str]:
         """The attack, and whether duplicates are kept."""
-        return self.result.name, self.duplicates
-
-    def as_row(self) -> dict[str, Any]:
-        """Plain JSON."""
-        members, non_members = self.units
-        return {
-            **self.result.as_row(),
-            "duplicates": self.duplicates,
-            "member_units": members,
-            "non_member_units": non_members,
-            "excluded": {
-                reason: {"members": inside, "non_members": outside}
-                for reason, (inside, outside) in self.excluded.items()
-            },
-        }
+        return self.name, self.duplicates
 
 
 @dataclass(frozen=True)
 class NluAttackResult:
     """All attacks on one model, each with duplicates kept and left out."""
 
-    figures: tuple[AttackFigure, ...]
+    attacks: tuple[UtteranceAttack, ...]
     absent: Mapping[str, str]  # "attack, duplicates ..." -> why there is no such figure
     members: int
     non_members: int
     unit: str  # of the intervals: user or text
-    shadows: tuple[str, ...]
-    references: int
+    shadows: tuple[str, ...]  # the corpora of models from which an attack was learnt
+    references: int  # models on utterances of the same corpus that an attack compares with
     population: int
     a: float | None  # RMIA's, if it was run
     gamma: float | None
     seed: int
     confidence: float
 
-    def figure(self, attack: str, duplicates: str = KEPT) -> AttackFigure:
+    def figure(self, attack: str, duplicates: str = KEPT) -> UtteranceAttack:
         """The figure of this attack; `ValueError` if there is none."""
-        for figure in self.figures:
+        for figure in self.attacks:
             if figure.key == (attack, duplicates):
                 return figure
         name = _described(attack, duplicates)
-        others = "; ".join(_described(*figure.key) for figure in self.figures)
+        others = "; ".join(_described(*figure.key) for figure in self.attacks)
         reason = self.absent.get(name, f"there are: {others}")
         raise ValueError(f"there is no figure of {name!r}; {reason}")
 
     @property
-    def stated(self) -> dict[str, AttackFigure]:
+    def stated(self) -> dict[str, UtteranceAttack]:
         """The figures named in advance, of those whose attack was run."""
-        figures = {figure.key: figure for figure in self.figures}
+        figures = {figure.key: figure for figure in self.attacks}
         return {name: figures[key] for name, key in STATED.items() if key in figures}
 
     def gate_figures(self) -> dict[str, Any]:
         """What `tacit.audit.gate` looks at: one attack, named in advance by what was given."""
-        figures = {figure.key: figure.result for figure in self.figures}
+        figures = {figure.key: figure for figure in self.attacks}
         for key in _GATED:
             if key in figures:
-                area = figures[key].auc
-                interval = [area.low, area.high]
-                return {
-                    "membership_auc": {"attack": key[0], "value": area.value, "interval": interval}
-                }
+                return gate_figure(key[0], figures[key].auc, figures[key].auc_interval)
         return {}
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            "internal": True,
-            "stated": {
-                name: {
-                    "attack": each.result.name,
-                    "duplicates": each.duplicates,
-                    "auc": each.result.auc.value,
-                    "auc_interval": [each.result.auc.low, each.result.auc.high],
-                }
-                for name, each in self.stated.items()
-            },
-            **{name: value for name, value in own.items() if name != "figures"},
-            "shadows": list(self.shadows),
-            "attacks": [each.as_row() for each in self.figures],
+        names = ("duplicates", "auc", "auc_interval")
+        stated = {
+            name: {"attack": each.name} | {figure: getattr(each, figure) for figure in names}
+            for name, each in self.stated.items()
         }
+        return {"internal": True, "stated": stated} | asdict(self)
 
 
 def _described(attack: str, duplicates: str) -> str:
@@ -226,7 +200,7 @@ class _Method:
 
     name: str
     scores: Callable[[AskedUtterances], Floats]
-    left_out: Mapping[str, Masks]
+    left_out: Mapping[str, _Masks]
 
 
 def attack_utterances(
@@ -260,7 +234,7 @@ def attack_utterances(
         methods.insert(0, _rmia(rmia, sides, population, seen_by_references))
     if shadows:
         methods = [*_shadow(shadows, sides), *methods]
-    figures: list[AttackFigure] = []
+    figures: list[UtteranceAttack] = []
     absent: dict[str, str] = {}
     duplicates = {
         "duplicates": (
@@ -280,7 +254,7 @@ def attack_utterances(
                 absent[_described(method.name, which)] = _none_left(method.name, sides, excluded)
     with_users = all(each.user is not None for side in sides for each in side.utterances)
     return NluAttackResult(
-        figures=tuple(figures),
+        attacks=tuple(figures),
         absent=absent,
         members=len(members),
         non_members=len(non_members),
@@ -295,7 +269,7 @@ def attack_utterances(
     )
 
 
-def _shadow(shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
+def _shadow(shadows: Sequence[Shadow], sides: _Sides) -> list[_Method]:
     """The shadow attack, standardised by the shadows and by the target's own utterances."""
     trained = ShadowAttack.train(shadows)
     rescaled = trained.rescaled(*(side.target for side in sides))
@@ -305,14 +279,14 @@ def _shadow(shadows: Sequence[Shadow], sides: Sides) -> list[_Method]:
     ]
 
 
-def _loss(sides: Sides) -> _Method:
+def _loss(sides: _Sides) -> _Method:
     """The loss attack, without utterances whose labels the target does not know."""
     unknown = (~sides[0].target.known, ~sides[1].target.known)
     return _Method(LOSS, lambda asked: asked.target.log_likelihood, {"unknown_labels": unknown})
 
 
 def _rmia(
-    attack: Rmia, sides: Sides, population: AskedUtterances, seen: Sequence[Utterance]
+    attack: Rmia, sides: _Sides, population: AskedUtterances, seen: Sequence[Utterance]
 ) -> _Method:
     known = np.flatnonzero(~population.unknown_to_any())
     if not known.size:
@@ -348,7 +322,7 @@ def _set_aside(non_members: AskedUtterances) -> AskedUtterances:
 
 
 def _chosen(
-    sides: Sides, left_out: Mapping[str, Masks], seed: int
+    sides: _Sides, left_out: Mapping[str, _Masks], seed: int
 ) -> tuple[dict[str, tuple[int, int]], tuple[Ints, Ints]]:
     """How many are left out, by the first reason that holds; and as many indices of each side."""
     kept = [np.ones(len(side), dtype=bool) for side in sides]
@@ -368,22 +342,26 @@ def _chosen(
 
 def _figure(
     method: _Method,
-    asked: Sides,
+    asked: _Sides,
     duplicates: str,
     excluded: Mapping[str, tuple[int, int]],
     confidence: float,
-) -> AttackFigure:
+) -> UtteranceAttack:
     """Measure one attack on the utterances that were chosen, with their units."""
-    inside, outside = (method.scores(side) for side in asked)
-    units = [np.array([unit(each) for each in side.utterances]) for side in asked]
+    inside, outside = (np.array([unit(each) for each in side.utterances]) for side in asked)
     result = measure(
-        method.name, inside, outside, confidence=confidence, units=(units[0], units[1])
+        method.name, *map(method.scores, asked), confidence=confidence, units=(inside, outside)
     )
-    counts = len(set(units[0].tolist())), len(set(units[1].tolist()))
-    return AttackFigure(result, duplicates, counts, excluded)
+    return UtteranceAttack(
+        **vars(result),
+        duplicates=duplicates,
+        member_units=len(np.unique(inside)),
+        non_member_units=len(np.unique(outside)),
+        excluded=excluded,
+    )
 
 
-def _none_left(name: str, sides: Sides, excluded: Mapping[str, tuple[int, int]]) -> str:
+def _none_left(name: str, sides: _Sides, excluded: Mapping[str, tuple[int, int]]) -> str:
     counts = ", ".join(
         f"{reason.replace('_', ' ')} {inside} and {outside}"
         for reason, (inside, outside) in excluded.items()
@@ -395,7 +373,7 @@ def _none_left(name: str, sides: Sides, excluded: Mapping[str, tuple[int, int]])
     )
 
 
-def _check(sides: Sides, population: AskedUtterances | None, seen: Sequence[Utterance]) -> None:
+def _check(sides: _Sides, population: AskedUtterances | None, seen: Sequence[Utterance]) -> None:
     members, non_members = sides
     users = [{each.user for each in side.utterances} - {None} for side in sides]
     if shared := users[0] & users[1]:

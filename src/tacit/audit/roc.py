@@ -60,10 +60,9 @@ class RocCurve:
         kept = np.unique([0, *last.tolist(), count - 1])
         return RocCurve(self.false_positive[kept], self.true_positive[kept])
 
-    def as_points(self) -> list[list[float]]:
+    def as_points(self) -> tuple[tuple[float, float], ...]:
         """Pairs of (false-positive rate, true-positive rate)."""
-        pairs = zip(self.false_positive.tolist(), self.true_positive.tolist(), strict=True)
-        return [[false, true] for false, true in pairs]
+        return tuple(zip(self.false_positive.tolist(), self.true_positive.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,16 @@ class Auc:
 
 @dataclass(frozen=True)
 class TprAtFpr:
-    """Members found at a threshold that at most the share `rate` of the non-members exceeds."""
+    """Members found at a threshold that at most the share `fpr` of the non-members exceeds.
 
-    rate: float
-    tpr: float
-    low: float
-    high: float
-    fpr_high: float  # the threshold's own false-positive rate is at most this, as surely
+    With too few non-members for that, only `why_not` is known.
+    """
+
+    fpr: float
+    tpr: float | None = None
+    interval: tuple[float, float] | None = None
+    fpr_high: float | None = None  # the threshold's own rate is at most this, as surely
+    why_not: str | None = None
 
 
 def roc_curve(members: Values, non_members: Values) -> RocCurve:
@@ -137,8 +139,8 @@ def auc(
         return Auc(value, max(value - down, 0.0), min(value + up, 1.0))
     freedom = variance**2 / sum(part**2 / (users - 1) for part, users in parts)
     reach = special.stdtrit(freedom, 1 - tail) * math.sqrt(variance) / (value * (1 - value))
-    middle = math.log(value / (1 - value))
-    return Auc(value, _logistic(middle - reach), _logistic(middle + reach))
+    low, high = special.expit(special.logit(value) + np.array([-reach, reach])).tolist()
+    return Auc(value, low, high)
 
 
 def tpr_at(
@@ -146,20 +148,20 @@ def tpr_at(
 ) -> TprAtFpr:
     """The true-positive rate where the false-positive rate is `rate`; one score per user.
 
-    `ValueError` if there are fewer than 1/rate non-members; `why_refused` says so beforehand.
+    With fewer than 1/rate non-members there is no figure, and the result says why.
     """
     positive, negative = _checked("members", members), _checked("non-members", non_members)
-    if (reason := why_refused(len(negative), rate)) is not None:
-        raise ValueError(reason)
+    if (reason := _why_refused(len(negative), rate)) is not None:
+        return TprAtFpr(rate, why_not=reason)
     allowed = _allowed(len(negative), rate)
     threshold = np.sort(negative)[-(allowed + 1)]
     above = int((positive > threshold).sum())
-    low, high = clopper_pearson(above, len(positive), confidence)
+    interval = clopper_pearson(above, len(positive), confidence)
     _, fpr_high = clopper_pearson(allowed, len(negative), confidence)
-    return TprAtFpr(rate, above / len(positive), low, high, fpr_high)
+    return TprAtFpr(rate, above / len(positive), interval, fpr_high)
 
 
-def why_refused(non_members: int, rate: float) -> str | None:
+def _why_refused(non_members: int, rate: float) -> str | None:
     """Why there are too few non-members for a figure at this false-positive rate, or None."""
     checks.open_unit("false-positive rate", rate)
     if _allowed(non_members, rate) >= 1:
@@ -224,7 +226,3 @@ def _of_one_side(shares: Floats, users: Users) -> tuple[float, int]:
     if count < 2:
         return math.nan, count
     return float(count / (count - 1) * (sums**2).sum() / len(shares) ** 2), count
-
-
-def _logistic(value: float) -> float:
-    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0

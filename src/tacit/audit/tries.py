@@ -89,11 +89,9 @@ class Tries:
             if row not in self._rows():
                 self._append(row)
 
-    def highest(self) -> float | None:
-        """The largest bound that any try has shown; None before the first."""
-        return max(
-            (row["lower_bound"] for row in self._rows() if "lower_bound" in row), default=None
-        )
+    def highest(self) -> float:
+        """The largest bound that any try has shown; 0 before the first."""
+        return max((row.get("lower_bound", 0.0) for row in self._rows()), default=0.0)
 
     def _try(
         self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float

@@ -27,8 +27,7 @@ import numpy.typing as npt
 from torch import nn
 
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import Subset, held_out, kept
+from tacit.corpus.source import Subset, UserSource, held_out, kept
 from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
 from tacit.evaluation.scores import score
 from tacit.models.base import LanguageModel

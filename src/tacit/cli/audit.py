@@ -10,28 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, typed_options
+from tacit.cli.options import AsJson, ModelArgument, count, flag, real, text, typed_options
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
-EXAMPLES = """
-Examples:
-
-`tacit audit runs/private`
-
-`tacit audit runs/private --phrases secrets.txt --fail-if "memorized>0"`
-
-`tacit audit runs/private --membership --references 1 --json`
-
-`tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
-"""
 FAILED = 1  # the exit code of a gate that does not open
 
 _LANGUAGE_ONLY = (
@@ -54,53 +43,31 @@ def audit(
     context: typer.Context,
     run: ModelArgument,
     *,
-    phrases: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Also look for these phrases, one to a line."),
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Random suffixes to compare with.")] = 2_000_000,
-    ranks: Annotated[
-        bool, typer.Option("--ranks", help="Also the rank among all suffixes, and the exposure.")
-    ] = False,
-    beam_width: Annotated[int, typer.Option(help="Of the beam search.")] = 5,
-    controls: Annotated[int, typer.Option(help="Phrases that were never planted.")] = 100,
-    membership: Annotated[
-        bool, typer.Option("--membership", help="Also attack the training users. Internal.")
-    ] = False,
-    references: Annotated[
-        int, typer.Option(help="Reference models to train for the membership attacks.")
-    ] = 0,
-    texts: Annotated[str, typer.Option(help="Of the members: fresh, training or all.")] = "fresh",
-    max_users: Annotated[int, typer.Option(help="On either side of a membership attack.")] = 1000,
-    shadow: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Intents and slots: a run on another corpus, which the attack learns from;"
-            " repeatable.",
-        ),
-    ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN",
-            help="Intents and slots: a run with data.reference, on utterances like these;"
-            " repeatable.",
-        ),
-    ] = None,
-    confidence: Annotated[float, typer.Option(help="Of bounds and intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn at random.")] = 0,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help='Exit with 1 if it holds, such as "memorized>0"; may be repeated.',
-        ),
-    ] = None,
-    internal: Annotated[
-        bool,
-        typer.Option("--internal", help="Print phrases and their figures into files and logs too."),
-    ] = False,
+    phrases: Path | None = text(None, "FILE", "Also look for these phrases, one to a line."),
+    samples: int = count(2_000_000, "N", "Random suffixes to compare with."),
+    ranks: bool = flag("--ranks", "Also the rank among all suffixes, and the exposure."),
+    beam_width: int = count(5, "N", "Of the beam search."),
+    controls: int = count(100, "N", "Phrases that were never planted."),
+    membership: bool = flag("--membership", "Also attack the training users. Internal."),
+    references: int = count(0, "N", "Reference models to train for the membership attacks."),
+    texts: str = text("fresh", "NAME", "Of the members: fresh, training or all."),
+    max_users: int = count(1000, "N", "On either side of a membership attack."),
+    shadow: list[Path] | None = text(
+        None,
+        "RUN",
+        "Intents and slots: a run on another corpus, which the attack learns from; repeatable.",
+    ),
+    reference: list[Path] | None = text(
+        None,
+        "RUN",
+        "Intents and slots: a run with data.reference, on utterances like these; repeatable.",
+    ),
+    confidence: float = real(0.95, "X", "Of bounds and intervals."),
+    seed: int = count(0, "N", "Of everything that is drawn at random."),
+    fail_if: list[str] | None = text(
+        None, "CONDITION", 'Exit with 1 if it holds, such as "memorized>0"; may be repeated.'
+    ),
+    internal: bool = flag("--internal", "Print phrases and their figures into files and logs too."),
     as_json: AsJson = False,
 ) -> None:
     """Look for planted canaries and phrases in a model, and measure what its users give away.
@@ -109,13 +76,22 @@ def audit(
     phrases, and what is computed from people's text, to RUN/private.
 
     Of a model of intents and slots: how well the training utterances can be told from others.
+
+    Examples:
+
+    `tacit audit runs/private`
+
+    `tacit audit runs/private --phrases secrets.txt --fail-if "memorized>0"`
+
+    `tacit audit runs/private --membership --references 1 --json`
+
+    `tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
     """
     from tacit.audit.gate import Gate
     from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    directory = RunDirectory(run)
-    is_nlu = directory.experiment_file.is_file() and directory.experiment().task == "nlu"
+    is_nlu = RunDirectory(run).task == "nlu"
     for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
         if option in typed_options(context):
             kind = "a model of intents and slots" if is_nlu else "a language model"
@@ -138,7 +114,7 @@ def audit(
                 scoring=Scoring(tell),
             )
             measured, row = result.gate_figures(), {"run": str(run), **result.as_row()}
-            render = print_nlu_attacks
+            render = _print_nlu_attacks
         else:
             from tacit.audit.extraction import Extraction
             from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
@@ -165,7 +141,7 @@ def audit(
             # JSON is for files and other programs, and what is no terminal may be a log that many
             # can read.
             for_the_owner = internal or (not as_json and sys.stdout.isatty())
-            row, render = findings.figures(with_phrases=for_the_owner), print_findings
+            row, render = findings.figures(with_phrases=for_the_owner), _print_findings
     failed = [str(gate) for gate in gates if gate.fails(measured)]
     emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
     if failed:
@@ -173,10 +149,10 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def print_findings(console: Console, figures: Row) -> None:
+def _print_findings(console: Console, figures: Row) -> None:
     """The audit of a language model: a table of the cells, and a sentence for all else."""
     if figures["rows"]:
-        console.print(cells_table(figures["rows"]))
+        console.print(_cells_table(figures["rows"]))
         console.print(_canary_sentence(figures))
     if figures["phrases"]:
         console.print(_phrase_table(figures["phrases"]))
@@ -195,7 +171,7 @@ def print_findings(console: Console, figures: Row) -> None:
         )
 
 
-def print_nlu_attacks(console: Console, row: Row) -> None:
+def _print_nlu_attacks(console: Console, row: Row) -> None:
     """The attacks on a model of intents and slots."""
     stated = {(each["attack"], each["duplicates"]): name for name, each in row["stated"].items()}
     attacks = []
@@ -213,7 +189,7 @@ def print_nlu_attacks(console: Console, row: Row) -> None:
         console.print("The paper's attack needs a model of another corpus: --shadow RUN")
 
 
-def cells_table(rows: list[dict[str, Any]]) -> Table:
+def _cells_table(rows: list[dict[str, Any]]) -> Table:
     """Canaries by cell: how widely they were shared, and how many came out."""
     headings = ("sharers expected", "p_e", "canaries", "sharers", "copies", "RS", "BS", "exposure")
     cells: dict[tuple[float, float], list[dict[str, Any]]] = {}

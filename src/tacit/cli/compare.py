@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
-from tacit.cli.output import emit, epsilon, percent, perplexity, table
+from tacit.cli.options import AsJson, argument, text
+from tacit.cli.output import FIGURES, Figure, emit, epsilon, percent, table
 from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run
 
-EXAMPLES = """
-Examples:
-
-`tacit compare runs/fedavg runs/private --plot curves.png`
-
-`tacit compare runs/clipping`
-"""
 
 _ONE_TABLE = 120  # columns of a terminal in which everything fits side by side
-# What runs of a task reached: the figures that are compared, and others for scripts.
-_COMPARED = {
-    "language": ("accuracy_top1", "perplexity"),
-    "nlu": ("semantic_error_rate", "intent_accuracy", "slot_f1"),
-}
-_ALSO = {"language": ("accuracy_top3", "accuracy_top5", "tokens"), "nlu": ("utterances",)}
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            help="Run directories, or directories that hold several.",
-            show_default=False,
-        ),
-    ],
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the held-out curves: .png, .svg or .pdf."),
-    ] = None,
+    runs: list[Path] = argument(
+        ..., "RUN...", "Run directories, or directories that hold several."
+    ),
+    plot: Path | None = text(None, "FILE", "Draw the held-out curves: .png, .svg or .pdf."),
     as_json: AsJson = False,
 ) -> None:
-    """What several runs reached, what it cost, and how they differ from the first one."""
+    """What several runs reached, what it cost, and how they differ from the first one.
+
+    Examples:
+
+    `tacit compare runs/fedavg runs/private --plot curves.png`
+
+    `tacit compare runs/clipping`
+    """
     from tacit.cli import figures
     from tacit.runs.run import Run
 
@@ -67,7 +52,7 @@ def compare(
     for row in rows:
         row["difference"] = {
             key: None if row[key] is None or rows[0][key] is None else row[key] - rows[0][key]
-            for key in _COMPARED[task]
+            for key in (figure.key for figure in FIGURES[task] if figure.compared)
         }
     if plot is not None:
         metrics = (run.metrics() for run in opened)
@@ -91,7 +76,7 @@ def _as_row(run: Run, name: str) -> dict[str, Any]:
         "run": str(run.path),
         "complete": run.is_complete,
         f"{experiment.leg_name}s": run.leg,
-        **{key: reached.get(key) for key in _COMPARED[experiment.task] + _ALSO[experiment.task]},
+        **{figure.key: reached.get(figure.key) for figure in FIGURES[experiment.task]},
         "epsilon": finite(guarantee.value),
         "delta": guarantee.delta,
         "accountant": guarantee.accountant,
@@ -187,55 +172,51 @@ def _differ(rows: Sequence[dict[str, Any]], *keys: str) -> bool:
     return len({tuple(row[key] for key in keys) for row in rows}) > 1
 
 
-_Columns = Mapping[str, Callable[[dict[str, Any]], str]]
-_FIGURES: dict[str, _Columns] = {
-    "language": {
-        "rounds": lambda row: f"{row['rounds']:,}",
-        "top-1": lambda row: percent(row["accuracy_top1"]),
-        "+/- points": lambda row: _signed(row["difference"]["accuracy_top1"], 100, 2),
-        "perplexity": lambda row: perplexity(row["perplexity"]),
-        "+/-": lambda row: _signed(row["difference"]["perplexity"], 1, 1),
-    },
-    "nlu": {
-        "epochs": lambda row: f"{row['epochs']:,}",
-        "SER": lambda row: percent(row["semantic_error_rate"]),
-        "+/- points": lambda row: _signed(row["difference"]["semantic_error_rate"], 100, 2),
-        "intents": lambda row: percent(row["intent_accuracy"]),
-        "slot F1": lambda row: percent(row["slot_f1"]),
-    },
-}
-_UNITS = {"language": "points of accuracy and in perplexity", "nlu": "points"}
-_COST: _Columns = {
-    "epsilon": lambda row: epsilon(row["epsilon"]),
-    "delta": lambda row: format_delta(row["delta"]),
-}
-_SETTINGS: _Columns = {
-    "model": lambda row: str(row["model"]),
-    "S": lambda row: _then(row["clip_norms"]),
-    "z": lambda row: _then(row["noise_multipliers"]),
-    "cohort": lambda row: _then(row.get("cohorts") or [row.get("batch_size")]),
-    "private": lambda row: "yes" if row["private"] else "no",
-    "mark": lambda row: "simulation" if row["simulation"] else "",
-}
+_Column = tuple[str, Callable[[dict[str, Any]], str]]  # a heading, and the cell of a run
+_SETTINGS: list[_Column] = [
+    ("model", lambda row: str(row["model"])),
+    ("S", lambda row: _then(row["clip_norms"])),
+    ("z", lambda row: _then(row["noise_multipliers"])),
+    ("cohort", lambda row: _then(row.get("cohorts") or [row.get("batch_size")])),
+    ("private", lambda row: "yes" if row["private"] else "no"),
+    ("mark", lambda row: "simulation" if row["simulation"] else ""),
+]
 
 
 def _print(
     console: Console, rows: Sequence[dict[str, Any]], notes: Sequence[str], task: str
 ) -> None:
     """One table where everything fits side by side, else two."""
-    figures = {**_FIGURES[task], **_COST}
+    leg = "epochs" if task == "nlu" else "rounds"
+    figures: list[_Column] = [(leg, lambda row: f"{row[leg]:,}")]
+    for figure in FIGURES[task]:
+        if figure.compared:
+            figures += _with_difference(figure)
+    figures += [
+        ("epsilon", lambda row: epsilon(row["epsilon"])),
+        ("delta", lambda row: format_delta(row["delta"])),
+    ]
     fits = console.width >= _ONE_TABLE
-    for columns in [{**figures, **_SETTINGS}] if fits else [figures, _SETTINGS]:
-        cells = [[row["name"], *(cell(row) for cell in columns.values())] for row in rows]
-        headings = (f">{heading}" for heading in columns)
+    for columns in [[*figures, *_SETTINGS]] if fits else [figures, _SETTINGS]:
+        cells = [[row["name"], *(cell(row) for _, cell in columns)] for row in rows]
+        headings = (f">{heading}" for heading, _ in columns)
         console.print(table("run", *headings, rows=cells, compact=True))
     units = " and ".join(sorted({f"{row['unit']}-level" for row in rows}))
     console.print(
-        f"+/-: to {rows[0]['name']}, in {_UNITS[task]}.  Epsilon is {units}, under the adjacency of"
-        " each run's claim: tacit ledger RUN prints it."
+        f"+/-: to {rows[0]['name']}, of shares in percentage points.  Epsilon is {units}, under the"
+        " adjacency of each run's claim: tacit ledger RUN prints it."
     )
     for note in notes:
         console.print(note)
+
+
+def _with_difference(figure: Figure) -> list[_Column]:
+    """The column of a figure, and that of its difference to the first run."""
+    scale, decimals = (100, 2) if figure.show is percent else (1, 1)
+    return [
+        (figure.heading, lambda row: figure.show(row[figure.key])),
+        ("+/-", lambda row: _signed(row["difference"][figure.key], scale, decimals)),
+    ]
 
 
 def _signed(value: float | None, scale: float, decimals: int) -> str:

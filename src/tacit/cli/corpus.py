@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    CorpusArgument,
-    argument,
-    real,
-    text,
-)
+from tacit.cli.options import AsJson, CorpusArgument, argument, check_counts, count, real, text
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import tracked
 from tacit.privacy.claims import format_delta, format_epsilon
@@ -39,12 +33,12 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-Part = Annotated[str, text("NAME", "Which users: all, train or test.")]
-Texts = Annotated[str, text("NAME", "Which of their texts: all, kept or held-out.")]
+_Part = Annotated[str, text(..., "NAME", "Which users: all, train or test.")]
+_Texts = Annotated[str, text(..., "NAME", "Which of their texts: all, kept or held-out.")]
 
 
 @app.command("info")
-def info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
+def _info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
     """How many users, texts and words there are, and how they are divided.  Prints no text.
 
     Example:
@@ -64,12 +58,12 @@ def info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
 
 
 @app.command("head")
-def head(
+def _head(
     corpus: CorpusArgument,
-    users: Annotated[int, typer.Option(metavar="N", min=1, help="How many users.")] = 3,
-    each: Annotated[int, typer.Option(metavar="N", min=1, help="How many texts of each.")] = 3,
-    part: Part = "all",
-    texts: Texts = "all",
+    users: int = count(3, "N", "How many users."),
+    each: int = count(3, "N", "How many texts of each."),
+    part: _Part = "all",
+    texts: _Texts = "all",
     as_json: AsJson = False,
 ) -> None:
     """Print some texts of the first users.  **This prints people's text**: mind who sees it.
@@ -78,6 +72,7 @@ def head(
 
     `tacit corpus head corpora/chats --users 2`
     """
+    check_counts(users=users, each=each)
     source = _select(corpus, part, texts)
     note("what follows is people's text")
     rows = [
@@ -95,11 +90,11 @@ def head(
 
 
 @app.command("export")
-def export(
+def _export(
     corpus: CorpusArgument,
-    out: Annotated[Path, argument("FILE", "Where to: .jsonl or .jsonl.gz; must not exist.")],
-    part: Part = "all",
-    texts: Texts = "all",
+    out: Path = argument(..., "FILE", "Where to: .jsonl or .jsonl.gz; must not exist."),
+    part: _Part = "all",
+    texts: _Texts = "all",
     as_json: AsJson = False,
 ) -> None:
     """Write a corpus as JSON Lines, a user per line, under the hashed ids.  **This writes people's
@@ -119,7 +114,7 @@ def export(
         raise ValueError(f"export file {str(out)!r} is in a folder that does not exist")
     source = _select(corpus, part, texts)
     note(f"writing people's text to {out}")
-    count = 0
+    users = 0
     with (
         whole_file(out, mode=0o600) as raw,  # for its owner only
         gzip.GzipFile(fileobj=raw, mode="wb") if out.suffix == ".gz" else nullcontext(raw) as file,
@@ -128,20 +123,18 @@ def export(
             row = {"user": source.user_id(index), "texts": source.texts(index)}
             if row["texts"]:
                 file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-                count += 1
-    result = {"file": str(out), "users": count}
-    emit(result, as_json, lambda console: console.print(f"{out}: {count:,} users", soft_wrap=True))
+                users += 1
+    result = {"file": str(out), "users": users}
+    emit(result, as_json, lambda console: console.print(f"{out}: {users:,} users", soft_wrap=True))
 
 
 @app.command("budget")
-def budget(
-    corpus: Annotated[
-        str, argument("CORPUS", "A corpus directory, chitchat, or a set of utterances.")
-    ],
-    epsilon: Annotated[float | None, real("E", "The most that all runs together may cost.")] = None,
-    delta: Annotated[float | None, real("D", "The delta that epsilon is for.")] = None,
-    unit: Annotated[str, text("NAME", "Whom it protects: a user, or a record.")] = "user",
-    adjacency: Annotated[str, text("NAME", "add/remove-one or replace-one.")] = "add/remove-one",
+def _budget(
+    corpus: str = argument(..., "CORPUS", "A corpus directory, chitchat, or a set of utterances."),
+    epsilon: float | None = real(None, "E", "The most that all runs together may cost."),
+    delta: float | None = real(None, "D", "The delta that epsilon is for."),
+    unit: str = text("user", "NAME", "Whom it protects: a user, or a record."),
+    adjacency: str = text("add/remove-one", "NAME", "add/remove-one or replace-one."),
     as_json: AsJson = False,
 ) -> None:
     """What all runs on the same people may cost together, have cost, and leave.
@@ -188,7 +181,7 @@ def _declare(name: str, budget: PeoplesBudget | None) -> Account:
             raise ValueError(f"{name} holds made-up text, about no real people: it needs no budget")
         ledger = PeopleLedger.of_corpus(corpus)
     else:
-        from tacit.tasks.nlu.layouts import load_nlu
+        from tacit.tasks.nlu.readers import load_nlu
         from tacit.tasks.nlu.utterances import recognise
 
         ledger = PeopleLedger.open(recognise(load_nlu(name, unseen_intents="keep")))
@@ -235,7 +228,7 @@ def _print_account(console: Console, account: Account) -> None:
 def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
-    from tacit.corpus.views import held_out, kept
+    from tacit.corpus.source import held_out, kept
 
     for option, value, known in (
         ("part", part, ("all", "train", "test")),

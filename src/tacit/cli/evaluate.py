@@ -7,22 +7,14 @@ utterances it was trained on cannot be asked for: what a model makes of those is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
-from tacit.cli.options import (
-    AsJson,
-    ModelArgument,
-    Round,
-    count,
-    flag,
-    text,
-)
-from tacit.cli.output import emit, percent, perplexity, table
+from tacit.cli.options import AsJson, ModelArgument, Round, count, flag, text
+from tacit.cli.output import FIGURES, emit, figures_table, percent, perplexity, table, whole
 from tacit.cli.progress import bar, tracked
 
 if TYPE_CHECKING:
@@ -33,17 +25,6 @@ if TYPE_CHECKING:
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
-EXAMPLES = """
-Examples:
-
-`tacit evaluate runs/first`
-
-`tacit evaluate runs/first --round 40 --baselines`
-
-`tacit evaluate pretrained --corpus chitchat --json`
-
-`tacit evaluate runs/intents --corpus other.jsonl`
-"""
 
 TOKENS = 75_000
 WITHOUT_PRIVACY = (
@@ -55,22 +36,15 @@ _PIECES = 50  # how often the bar moves
 def evaluate(
     run: ModelArgument,
     round: Round = None,
-    corpus: Annotated[
-        str | None, text("CORPUS", "Whose test users. [default: the run's own corpus]")
-    ] = None,
-    tokens: Annotated[
-        int | None, count("N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]")
-    ] = None,
-    head_words: Annotated[
-        bool, flag("--head-words", "How often common words are among the top 10.")
-    ] = False,
-    baselines: Annotated[
-        bool,
-        flag("--baselines", "Unigram and bigram models of the training users, without privacy."),
-    ] = False,
-    part: Annotated[
-        str, text("NAME", "Of an intent and slot model's own data: test or valid.")
-    ] = "test",
+    corpus: str | None = text(None, "CORPUS", "Whose test users. [default: the run's own corpus]"),
+    tokens: int | None = count(
+        None, "N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]"
+    ),
+    head_words: bool = flag("--head-words", "How often common words are among the top 10."),
+    baselines: bool = flag(
+        "--baselines", "Unigram and bigram models of the training users, without privacy."
+    ),
+    part: str = text("test", "NAME", "Of an intent and slot model's own data: test or valid."),
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on the text of test users, whom no training has seen.
@@ -78,8 +52,20 @@ def evaluate(
     Accuracy and perplexity of a language model; semantic error rate, intents and slots of an intent
     and slot model.  The texts are the same every time, and the same as during training: figures of
     two rounds or two runs on a corpus compare.
+
+    Examples:
+
+    `tacit evaluate runs/first`
+
+    `tacit evaluate runs/first --round 40 --baselines`
+
+    `tacit evaluate pretrained --corpus chitchat --json`
+
+    `tacit evaluate runs/intents --corpus other.jsonl`
     """
-    if is_nlu_run(run):
+    from tacit.runs.directory import RunDirectory
+
+    if RunDirectory(run).task == "nlu":
         if round is not None or tokens is not None or head_words or baselines:
             raise ValueError(
                 f"{run} is an intent and slot model: --round, --tokens, --head-words and"
@@ -239,20 +225,12 @@ def _print(
         )
 
 
-def is_nlu_run(path: Path) -> bool:
-    """Whether a folder is the run of an intent and slot model."""
-    from tacit.runs.directory import RunDirectory
-
-    directory = RunDirectory(path)
-    return directory.experiment_file.is_file() and directory.experiment().task == "nlu"
-
-
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:
     """Semantic error rate, intent accuracy and slot F1, in all and by intent."""
     from tacit.runs.run import NluRun
-    from tacit.tasks.nlu.layouts import load_nlu
     from tacit.tasks.nlu.metrics import by_intent, total
     from tacit.tasks.nlu.predictions import predict
+    from tacit.tasks.nlu.readers import load_nlu
 
     if part not in ("test", "valid"):
         raise ValueError(f"--part must be test or valid, got {part!r}")
@@ -267,47 +245,23 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
     stored = opened.stored()
     with bar("evaluating") as show:
         answers = predict(
-            stored.model,
-            stored.encoder,
-            stored.labels,
-            utterances,
+            stored,
+            [utterance.tokens for utterance in utterances],
             progress=lambda done, of: show("evaluating", done, of, f"{done:,} utterances"),
         )
     measured = by_intent(utterances, answers)
     intents = {name: metrics.as_row() for name, metrics in measured.items()}
-    whole = total(measured.values()).as_row()
+    total_row = total(measured.values()).as_row()
     what = f"on {part if data is None else data}"
 
     def render(console: Console) -> None:
-        console.print(nlu_table(whole, what))
-        console.print(
-            table(
-                *("intent", ">utterances", ">SER", ">intent right", ">slot F1"),
-                rows=[
-                    (
-                        name,
-                        f"{row['utterances']:,}",
-                        percent(row["semantic_error_rate"]),
-                        percent(row["intent_accuracy"]),
-                        percent(row["slot_f1"]),
-                    )
-                    for name, row in intents.items()
-                ],
-            )
-        )
+        console.print(figures_table("nlu", total_row, what))
+        columns = [figure for figure in FIGURES["nlu"] if figure.heading]
+        rows = [
+            (name, *(figure.show(row[figure.key]) for figure in columns), whole(row["utterances"]))
+            for name, row in intents.items()
+        ]
+        headings = (f">{figure.heading}" for figure in columns)
+        console.print(table("intent", *headings, ">utterances", rows=rows))
 
-    emit({"run": str(run), "part": what, **whole, "by_intent": intents}, as_json, render)
-
-
-def nlu_table(metrics: Mapping[str, Any], heading: str) -> Table:
-    """The metrics of an intent and slot model, a figure per line."""
-    names = {
-        "semantic error rate": "semantic_error_rate",
-        "intent accuracy": "intent_accuracy",
-        "slot F1": "slot_f1",
-        "slot precision": "slot_precision",
-        "slot recall": "slot_recall",
-        "all of it right": "exact_match",
-    }
-    rows = [(label, percent(metrics[name])) for label, name in names.items()]
-    return table(heading, ">", rows=[("utterances", f"{metrics['utterances']:,}"), *rows])
+    emit({"run": str(run), "part": what, **total_row, "by_intent": intents}, as_json, render)

@@ -7,7 +7,7 @@ marked on the model card if that is asked for.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -17,32 +17,27 @@ from tacit.cli.output import check_new_directory, emit
 if TYPE_CHECKING:
     from tacit.runs.export import Exported
 
-EXAMPLES = """
-Examples:
-
-`tacit export runs/first --out shared/first`
-
-`tacit export runs/simulated --out here --not-for-release`
-"""
-
 
 def export(
     run: RunArgument,
-    out: Annotated[Path | None, text("DIR", "The directory to make. [default: RUN-export]")] = None,
+    out: Path | None = text(None, "DIR", "The directory to make. [default: RUN-export]"),
     round: Round = None,
-    not_for_release: Annotated[
-        bool,
-        flag(
-            "--not-for-release",
-            "Export a simulation or a run without a guarantee; the card says what it is.",
-        ),
-    ] = False,
+    not_for_release: bool = flag(
+        "--not-for-release",
+        "Export a simulation or a run without a guarantee; the card says what it is.",
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Write a model, its tokenizer, its ledger and a model card with the claim.
 
     Nothing of the run's private folder is in it.  Everything else in a run directory is for its
     owner only.
+
+    Examples:
+
+    `tacit export runs/first --out shared/first`
+
+    `tacit export runs/simulated --out here --not-for-release`
     """
     from tacit.runs.export import export_run
 

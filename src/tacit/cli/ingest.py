@@ -9,67 +9,44 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    argument,
-    count,
-    flag,
-    text,
-)
+from tacit.cli.options import AsJson, argument, count, flag, text
 from tacit.cli.output import emit
 from tacit.cli.progress import Show, bar
 
 
 def ingest(
-    inputs: Annotated[
-        list[str], argument("INPUT", "Files, a folder, a quoted glob, or a built-in.")
-    ],
-    out: Annotated[Path, text("FOLDER", "The corpus directory to make; must not exist.")],
-    user_column: Annotated[
-        str | None, text("NAME", "Who wrote it. [default: user, author, sender, ...]")
-    ] = None,
-    text_column: Annotated[
-        str | None, text("NAME", "What was written. [default: text, body, message, ...]")
-    ] = None,
-    order_column: Annotated[
-        str | None, text("NAME", "What a user's texts are ordered by, such as a time stamp.")
-    ] = None,
-    format: Annotated[
-        str | None, text("NAME", "csv, tsv, jsonl, parquet or text. [default: by file name]")
-    ] = None,
-    no_quotes: Annotated[
-        bool, flag("--no-quotes", "In CSV and TSV, quotes are part of the text.")
-    ] = False,
-    whole_files: Annotated[
-        bool, flag("--whole-files", "A text file is one text, not one per line.")
-    ] = False,
-    skip_bad_rows: Annotated[
-        bool, flag("--skip-bad-rows", "Leave out rows without a user or a text.")
-    ] = False,
-    test_fraction: Annotated[
-        float, text("F", "Users kept for testing, by hash of the user id.")
-    ] = 0.1,
-    held_out_fraction: Annotated[
-        float, text("F", "Texts of each user held out, by hash of the text.")
-    ] = 0.1,
-    min_texts: Annotated[int, text("N", "Leave out users with fewer texts.")] = 1,
-    max_texts: Annotated[int | None, count("N", "Keep a user's first N texts.")] = None,
-    min_words: Annotated[int, text("N", "Leave out users with fewer words.")] = 0,
-    max_words: Annotated[int | None, count("N", "Keep a user's first N words.")] = None,
-    salt: Annotated[
-        str | None, text("HEX", "32 digits that user ids are hashed with. [random]")
-    ] = None,
-    new_people: Annotated[
-        bool,
-        flag("--new-people", "These are not the people whose text was ingested under their ids."),
-    ] = False,
-    memory_limit: Annotated[
-        str, text("SIZE", "Memory to sort in; the rest goes to disk.")
-    ] = "1GiB",
+    inputs: list[str] = argument(..., "INPUT", "Files, a folder, a quoted glob, or a built-in."),
+    out: Path = text(..., "FOLDER", "The corpus directory to make; must not exist."),
+    user_column: str | None = text(
+        None, "NAME", "Who wrote it. [default: user, author, sender, ...]"
+    ),
+    text_column: str | None = text(
+        None, "NAME", "What was written. [default: text, body, message, ...]"
+    ),
+    order_column: str | None = text(
+        None, "NAME", "What a user's texts are ordered by, such as a time stamp."
+    ),
+    format: str | None = text(
+        None, "NAME", "csv, tsv, jsonl, parquet or text. [default: by file name]"
+    ),
+    no_quotes: bool = flag("--no-quotes", "In CSV and TSV, quotes are part of the text."),
+    whole_files: bool = flag("--whole-files", "A text file is one text, not one per line."),
+    skip_bad_rows: bool = flag("--skip-bad-rows", "Leave out rows without a user or a text."),
+    test_fraction: float = text(0.1, "F", "Users kept for testing, by hash of the user id."),
+    held_out_fraction: float = text(0.1, "F", "Texts of each user held out, by hash of the text."),
+    min_texts: int = text(1, "N", "Leave out users with fewer texts."),
+    max_texts: int | None = count(None, "N", "Keep a user's first N texts."),
+    min_words: int = text(0, "N", "Leave out users with fewer words."),
+    max_words: int | None = count(None, "N", "Keep a user's first N words."),
+    salt: str | None = text(None, "HEX", "32 digits that user ids are hashed with. [random]"),
+    new_people: bool = flag(
+        "--new-people", "These are not the people whose text was ingested under their ids."
+    ),
+    memory_limit: str = text("1GiB", "SIZE", "Memory to sort in; the rest goes to disk."),
     as_json: AsJson = False,
 ) -> None:
     """Make a corpus of people's text: CSV, TSV, JSON Lines or Parquet, plain or compressed.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson
+from tacit.cli.options import AsJson, argument, text
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta
 
@@ -18,33 +17,23 @@ if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
     from tacit.runs.open_release import OpenRelease
 
-EXAMPLES = """
-Examples:
-
-`tacit ledger runs/first`
-
-`tacit ledger runs/first --json`
-
-`tacit ledger runs/first --plot epsilon.png`
-"""
-
 
 def ledger(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN", help="A run directory or an exported bundle.", show_default=False
-        ),
-    ],
+    run: Path = argument(..., "RUN", "A run directory or an exported bundle."),
     as_json: AsJson = False,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw epsilon over releases: .png, .svg or .pdf."),
-    ] = None,
+    plot: Path | None = text(None, "FILE", "Draw epsilon over releases: .png, .svg or .pdf."),
 ) -> None:
     """Verify a run's ledger and say what the run costs, in figures and in words.
 
     A ledger that was changed, or is shorter than the last checkpoint says, is refused.
+
+    Examples:
+
+    `tacit ledger runs/first`
+
+    `tacit ledger runs/first --json`
+
+    `tacit ledger runs/first --plot epsilon.png`
     """
     from tacit.cli import figures
     from tacit.privacy.ledger_lines import LedgerError

@@ -62,25 +62,25 @@ app = typer.Typer(
 )
 
 
-def _add(panel: str, name: str, command: Callable[..., None], help: str, epilog: str = "") -> None:
+def _add(panel: str, name: str, command: Callable[..., None], help: str) -> None:
     """Add one command; `help` is its line in `tacit --help`, its docstring the long help."""
-    app.command(name, epilog=epilog, short_help=help, rich_help_panel=panel)(command)
+    app.command(name, short_help=help, rich_help_panel=panel)(command)
 
 
 _WAY = "The way from text to a released model"
 _add(_WAY, "ingest", ingest.ingest, "Turn files of people's text into a corpus.")
-_add(_WAY, "plan", plan.plan, "Epsilon before any training, or solve for the noise.", plan.EXAMPLES)
-_add(_WAY, "train", train.train, "Train a model; ends with its epsilon.", train.EXAMPLES)
-_add(_WAY, "evaluate", evaluate.evaluate, "Measure it on unseen people.", evaluate.EXAMPLES)
-_add(_WAY, "predict", predict.predict, "Suggest words for a typed text.", predict.EXAMPLES)
-_add(_WAY, "audit", audit.audit, "Attack it: what does it remember?", audit.EXAMPLES)
-_add(_WAY, "report", report.report, "Claim, curves and audit on one page.", report.EXAMPLES)
-_add(_WAY, "export", export.export, "Write the bundle that may be shared.", export.EXAMPLES)
-_add(_WAY, "verify", verify.verify, "Check every claim against the ledger.", verify.EXAMPLES)
+_add(_WAY, "plan", plan.plan, "Epsilon before any training, or solve for the noise.")
+_add(_WAY, "train", train.train, "Train a model; ends with its epsilon.")
+_add(_WAY, "evaluate", evaluate.evaluate, "Measure it on unseen people.")
+_add(_WAY, "predict", predict.predict, "Ask it about a typed text.")
+_add(_WAY, "audit", audit.audit, "Attack it: what does it remember?")
+_add(_WAY, "report", report.report, "Claim, curves and audit on one page.")
+_add(_WAY, "export", export.export, "Write the bundle that may be shared.")
+_add(_WAY, "verify", verify.verify, "Check every claim against the ledger.")
 
 _BESIDE = "Beside it"
-_add(_BESIDE, "compare", compare.compare, "Several runs side by side.", compare.EXAMPLES)
-_add(_BESIDE, "ledger", ledger.ledger, "What a run has released, and its cost.", ledger.EXAMPLES)
+_add(_BESIDE, "compare", compare.compare, "Several runs side by side.")
+_add(_BESIDE, "ledger", ledger.ledger, "What a run has released, and its cost.")
 
 app.add_typer(corpus.app, name="corpus", rich_help_panel=_BESIDE)
 app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=_BESIDE)

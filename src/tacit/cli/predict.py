@@ -1,74 +1,118 @@
-"""`tacit predict`: which words a model would suggest while somebody types.
+"""`tacit predict`: what a model makes of a text that somebody types.
 
-With a text it answers once.  Without, it answers each line of its input, so that it can be tried at
-a prompt or driven by another program.
+A language model suggests words; an intent and slot model says what is asked for.  With a text it
+answers once.  Without, it answers each line of its input, so that it can be tried at a prompt or
+driven by another program.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.table import Table
 
-from tacit.cli.options import (
-    AsJson,
-    ModelArgument,
-    Round,
-    argument,
-    count,
-)
+from tacit.cli.options import AsJson, ModelArgument, Round, argument, check_counts, count
 from tacit.cli.output import emit, percent, table
 
-if TYPE_CHECKING:
-    from tacit.evaluation.suggestions import Suggestion
 
-EXAMPLES = """
-Examples:
+@dataclass(frozen=True)
+class _Answer:
+    """What a model makes of a text: as JSON, in one line, and as a table."""
 
-`tacit predict runs/first "see you "`
-
-`tacit predict runs/first "see yo" --top 5 --json`
-
-`tacit predict runs/first` asks for one line after the other; Ctrl-D ends it.
-"""
+    row: Any
+    line: str
+    shown: Table | str
 
 
 def predict(
     run: ModelArgument,
-    text: Annotated[
-        str | None, argument("[TEXT]", "What was typed. Without it: lines from the input.")
-    ] = None,
-    top: Annotated[int, count("N", "How many suggestions.")] = 3,
+    text: str | None = argument(None, "[TEXT]", "What was typed. Without it: lines of the input."),
+    top: int | None = count(None, "N", "How many words to suggest.  [default: 3]"),
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:
-    """Suggest words for a typed text, with the model's probability of each.
+    """Suggest words for a typed text, or say what it asks for: the intent and the slots.
 
-    After a space, or after a complete word, these are next words.  After the beginning of a word
-    they are words that begin so.
+    After a space, or after a complete word, suggestions are next words.  After the beginning of a
+    word they are words that begin so.  An intent and slot model reads tokens between spaces.
+
+    Examples:
+
+    `tacit predict runs/first "see you "`
+
+    `tacit predict runs/first "see yo" --top 5 --json`
+
+    `tacit predict runs/intents "wake me up at seven"`
+
+    `tacit predict runs/first` asks for one line after the other; Ctrl-D ends it.
     """
+    from tacit.runs.directory import RunDirectory
+
+    check_counts(top=top)
+    if RunDirectory(run).task == "nlu":
+        if top is not None:
+            raise ValueError(f"--top is for language models, and {run} is of intents and slots")
+        answer = _understanding(run, round)
+    else:
+        answer = _suggestions(run, round, top or 3)
+    if text is not None:
+        said = answer(text)
+        emit(said.row, as_json, lambda console: console.print(said.shown))
+        return
+    for line in _lines():  # one line of output for each
+        said = answer(line)
+        print(json.dumps(said.row) if as_json else said.line, flush=True)
+
+
+def _suggestions(run: Path, round: int | None, top: int) -> Callable[[str], _Answer]:
+    """The words that a language model suggests, with its probability of each."""
     from tacit.evaluation.suggestions import Suggester
     from tacit.runs.stored_model import StoredModel
 
-    if top < 1:
-        raise ValueError(f"--top must be at least 1, got {top}")
     stored = StoredModel.open(run, round)
     suggester = Suggester(stored.model, stored.tokenizer)
-    if text is not None:
-        suggestions = suggester.suggest(text, top)
-        rows = [each.as_row() for each in suggestions]
-        emit(rows, as_json, lambda console: _print(console, text, suggestions))
-        return
-    for line in _lines():  # one line of output for each
-        suggestions = suggester.suggest(line, top)
-        if as_json:
-            print(json.dumps([each.as_row() for each in suggestions]), flush=True)
-        else:
-            shown = (f"{each.word} {each.probability:.1%}" for each in suggestions)
-            print("   ".join(shown) or "nothing to suggest", flush=True)
+
+    def answer(text: str) -> _Answer:
+        words = suggester.suggest(text, top)
+        if not words:
+            return _Answer([], "nothing to suggest", "nothing to suggest")
+        line = "   ".join(f"{each.word} {each.probability:.1%}" for each in words)
+        cells = [(each.word, percent(each.probability)) for each in words]
+        shown = table("word", ">probability", title=f"after “{text}”", rows=cells)
+        return _Answer([each.as_row() for each in words], line, shown)
+
+    return answer
+
+
+def _understanding(run: Path, epoch: int | None) -> Callable[[str], _Answer]:
+    """The intent and the slots that the model of a run or a bundle reads in an utterance."""
+    from tacit.runs.bundle import Bundle
+    from tacit.runs.run import NluRun
+    from tacit.runs.stored_model import MODEL_FILE
+    from tacit.tasks.nlu.models import NluModel
+    from tacit.tasks.nlu.predictions import understand
+
+    if (run / "checkpoints").is_dir():
+        stored = NluRun.open(run).stored(epoch)
+    elif epoch is not None:
+        raise ValueError(f"{run} holds one model only, so leave out --round {epoch}")
+    else:
+        Bundle.open(run)  # its ledger says which weights it is of
+        stored = NluModel.load(run / MODEL_FILE)
+
+    def answer(text: str) -> _Answer:
+        said = understand(stored, text)
+        slots = [{"type": type, "words": words} for type, words in said.slots]
+        line = "   ".join([said.intent, *(f"{type}: {words}" for type, words in said.slots)])
+        shown = table("intent", said.intent, title=f"“{text}”", rows=said.slots)
+        return _Answer({"intent": said.intent, "slots": slots}, line, shown)
+
+    return answer
 
 
 def _lines() -> Iterator[str]:
@@ -77,18 +121,10 @@ def _lines() -> Iterator[str]:
         for line in sys.stdin:
             yield line.rstrip("\r\n")
         return
-    print("Type the beginning of a message, Enter for suggestions, Ctrl-D to end.", file=sys.stderr)
+    print("Type the beginning of a message, Enter for an answer, Ctrl-D to end.", file=sys.stderr)
     while True:
         try:
             yield input("> ")
         except EOFError:
             print(file=sys.stderr)
             return
-
-
-def _print(console: Console, text: str, suggestions: list[Suggestion]) -> None:
-    if not suggestions:
-        console.print("nothing to suggest")
-        return
-    rows = [(each.word, percent(each.probability)) for each in suggestions]
-    console.print(table("word", ">probability", title=f"after “{text}”", rows=rows))

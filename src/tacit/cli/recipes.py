@@ -7,16 +7,12 @@ Recipes of both tasks are in one list.  Packages add theirs through the entry-po
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    argument,
-    flag,
-)
+from tacit.cli.options import AsJson, argument, flag
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
@@ -30,7 +26,7 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_recipes(as_json: AsJson = False) -> None:
+def _list_recipes(as_json: AsJson = False) -> None:
     """All recipes, and what each stands for."""
     from tacit.tasks import recipes
 
@@ -52,11 +48,9 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show(
-    name: Annotated[str, argument("NAME", "A recipe, or a .toml file.")],
-    source: Annotated[
-        bool, flag("--source", "The file as written, without what it extends.")
-    ] = False,
+def _show(
+    name: str = argument(..., "NAME", "A recipe, or a .toml file."),
+    source: bool = flag("--source", "The file as written, without what it extends."),
     as_json: AsJson = False,
 ) -> None:
     """The paper, section and figure that a recipe stands for, and every value of it as TOML.

@@ -3,68 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, RunArgument, number, whole_number
+from tacit.cli.options import AsJson, RunArgument, count, flag, real, text
 from tacit.cli.output import emit
 from tacit.cli.progress import bar
-
-EXAMPLES = """
-Examples:
-
-`tacit report runs/first`
-
-`tacit report runs/first --out shared/first.html`
-
-`tacit report runs/first --projected-cohort 5000 --projected-population 1000000`
-
-`tacit report runs/nlu --internal`
-"""
 
 
 def report(
     run: RunArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The page; its facts go beside it, ending in .json.  [default: RUN/report.html]",
-        ),
-    ] = None,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="With what was computed from people's text.")
-    ] = False,
-    projected_cohort: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number,
-            metavar="N",
-            help="Beside the actual claim: what the same noise would cost with N users a round.",
-        ),
-    ] = None,
-    projected_population: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_number, metavar="N", help="Out of N users in all; goes with the other one."
-        ),
-    ] = None,
-    projected_delta: Annotated[
-        float | None,
-        typer.Option(
-            parser=number,
-            metavar="DELTA",
-            help="At this delta.  [default: the run's at its own population, else N^-1.1]",
-        ),
-    ] = None,
+    out: Path | None = text(
+        None,
+        "FILE",
+        "The page; its facts go beside it, ending in .json.  [default: RUN/report.html]",
+    ),
+    internal: bool = flag("--internal", "With what was computed from people's text."),
+    projected_cohort: int | None = count(
+        None, "N", "Beside the actual claim: what the same noise would cost with N users a round."
+    ),
+    projected_population: int | None = count(
+        None, "N", "Out of N users in all; goes with the other one."
+    ),
+    projected_delta: float | None = real(
+        None, "DELTA", "At this delta.  [default: the run's at its own population, else N^-1.1]"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Write one page with the claim, its warnings, epsilon, the curves and the audit.
 
     It needs no network.  Nothing of the run's private folder is in it without --internal, and an
     internal page is not to be passed on.
+
+    Examples:
+
+    `tacit report runs/first`
+
+    `tacit report runs/first --out shared/first.html`
+
+    `tacit report runs/first --projected-cohort 5000 --projected-population 1000000`
+
+    `tacit report runs/nlu --internal`
     """
     from tacit.privacy.projection import Projection
     from tacit.report.facts import gather

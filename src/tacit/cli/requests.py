@@ -73,9 +73,7 @@ def task_asked_for(recipe: str | None, run: Path, parent: tuple[Path, int] | Non
     """The task of the recipe, or of the run that is resumed or branched from."""
     if recipe is not None:
         return recipes.task_of_recipe(recipe)
-    directory = RunDirectory(run if parent is None else parent[0])
-    is_run = directory.experiment_file.is_file()  # if not, `requests` refuses it
-    return directory.experiment().task if is_run else "language"
+    return RunDirectory(run if parent is None else parent[0]).task
 
 
 def requests(

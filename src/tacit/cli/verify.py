@@ -7,38 +7,34 @@ model was trained on.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from tacit.cli.options import (
-    AsJson,
-    argument,
-)
+from tacit.cli.options import AsJson, argument
 from tacit.cli.output import emit, table
 
 if TYPE_CHECKING:
     from tacit.verification.verifying import Findings
 
-EXAMPLES = """
-Examples:
-
-`tacit verify runs/first`
-
-`tacit verify shared/first --json`
-"""
 DIFFERS = 1  # the exit code
 
 
 def verify(
-    path: Annotated[Path, argument("PATH", "A run directory or an exported bundle.")],
+    path: Path = argument(..., "PATH", "A run directory or an exported bundle."),
     as_json: AsJson = False,
 ) -> None:
     """Verify a run or a bundle by itself: chain, charges, epsilon, every word of the claim.
 
     Exits with 0 if nothing differs from the ledger, and else with 1, after a sentence for each
     difference.  Needs neither the corpus nor the machine that it was trained on.
+
+    Examples:
+
+    `tacit verify runs/first`
+
+    `tacit verify shared/first --json`
     """
     from tacit.verification.verifying import verify as check
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus import hashing, installation, people
+from tacit.corpus import hashing, people
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
 from tacit.corpus.readers import Reader, Record
@@ -263,7 +263,7 @@ class _Census:
         self._about_people = about_people
         self._folded: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
         # Generated users need no installation to remember them.
-        secret = installation.secret() if about_people else b""
+        secret = people.secret() if about_people else b""
         self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
         self._lines = LineSketchMaker(salt, secret) if about_people else LineSketchMaker(salt)
 

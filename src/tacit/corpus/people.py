@@ -8,10 +8,14 @@ the installation's state folder:
                             files that they came in, and a sketch of lines of their text
     people/ID/ledger.jsonl  what was spent on them
 
-Everything in people.json is keyed with the installation's secret.  Two sets of ids are the same
-people if at least half of the smaller one is in the other: a refreshed export, a sample, a file
-that has grown.  If a set turns out to be the people of several groups, those groups are merged into
-the one that was made first, and the others' files say no more than which one that is.
+That is `$TACIT_STATE`, or else `$XDG_STATE_HOME/tacit`, or else `~/.local/state/tacit`: outside of
+every corpus and run directory, so that it outlives them.  Everything in people.json is keyed with
+the installation's secret, so the folder reveals nobody to a reader without it.
+
+Two sets of ids are the same people if at least half of the smaller one is in the other: a refreshed
+export, a sample, a file that has grown.  If a set turns out to be the people of several groups,
+those groups are merged into the one that was made first, and the others' files say no more than
+which one that is.
 """
 
 from __future__ import annotations
@@ -22,18 +26,18 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus import installation
 from tacit.corpus.sketches import LineSketch, Sketch
 from tacit.privacy import durable
 
 SAME = 0.5  # of the smaller set: the same people
 SOME = 0.01  # fewer than that in common is not worth a word
 FILE = "people.json"
+_SECRET_BYTES = 32
 _MERGED_BYTES = 256  # the file of a group that was merged is smaller than this
 
 
@@ -207,7 +211,7 @@ def known_group(people: str) -> Group | None:
 
 def known_groups() -> list[Group]:
     """All groups that were not merged into others, in the order in which they were made."""
-    path = installation.state_folder(create=False) / "people"
+    path = state_folder(create=False) / "people"
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
     groups = [_read(name) for name in names if re.fullmatch(r"[0-9a-f]{16}", name)]
     return sorted((group for group in groups if group), key=lambda group: group.number)
@@ -222,13 +226,13 @@ def _folder(people: str) -> Path:
     """The folder of an id, whether it exists or not; what is no id is refused."""
     if not re.fullmatch(r"[0-9a-f]{16}", people):
         raise ValueError(f"people must be 16 hexadecimal digits, got {people!r}")
-    return installation.state_folder(create=False) / "people" / people
+    return state_folder(create=False) / "people" / people
 
 
 @contextmanager
 def _locked() -> Iterator[None]:
     """One process at a time looks for people and remembers them."""
-    path = installation.state_folder() / "people"
+    path = state_folder() / "people"
     path.mkdir(mode=0o700, exist_ok=True)
     fd = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -278,3 +282,64 @@ def _write(people: str, data: dict[str, Any]) -> None:
     path = _folder(people)
     path.mkdir(mode=0o700, exist_ok=True)
     durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)
+
+
+def state_folder(*, create: bool = True) -> Path:
+    """The state folder, made on first use and readable by its owner only.
+
+    Without `create` it is where the folder is or would be, and nothing is made.
+    """
+    base = os.environ.get("XDG_STATE_HOME")
+    path = (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
+    if own := os.environ.get("TACIT_STATE"):
+        path = Path(own)
+    if not create:
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    except OSError as problem:
+        raise _unusable(path, problem) from None
+    if not path.is_dir():
+        raise _unusable(path, "it is a file")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _unusable(path, "no permission")
+    return path
+
+
+def secret() -> bytes:
+    """32 bytes from the operating system, made once for this installation.
+
+    A damaged secret is refused and never replaced: with another one, nobody known here would be
+    recognised, and what was spent on them would be forgotten.
+    """
+    path = state_folder() / "secret"
+    try:
+        if not path.exists():
+            fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
+            try:
+                durable.write_whole(fresh, secrets.token_bytes(_SECRET_BYTES), mode=0o600)
+                # A link is made by one process only, and of a whole file: the others read it.
+                with suppress(FileExistsError):
+                    os.link(fresh, path)
+                durable.sync(path.parent)
+            finally:
+                fresh.unlink(missing_ok=True)
+        data = path.read_bytes()
+    except OSError as problem:
+        raise _unusable(path.parent, problem) from None
+    if len(data) != _SECRET_BYTES:
+        raise ValueError(
+            f"{str(path)!r} is damaged: it has {len(data)} bytes instead of {_SECRET_BYTES};"
+            " without it nobody known here is recognised again, so restore it from a backup"
+        )
+    return data
+
+
+def _unusable(path: Path, problem: OSError | str) -> ValueError:
+    why = problem if isinstance(problem, str) else problem.strerror or str(problem)
+    return ValueError(
+        f"cannot write to {str(path)!r}, where tacit remembers what was spent on whom ({why}): set"
+        " TACIT_STATE to a folder that can be written to"
+    )

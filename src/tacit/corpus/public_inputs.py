@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tacit.corpus import installation, people
+from tacit.corpus import people
 from tacit.corpus.files import sha256_of
 from tacit.corpus.sketches import LineSketch, count_found
 from tacit.corpus.source import UserCorpus
@@ -36,7 +36,7 @@ def refuse_private(name: str, path: Path | None, lines: Iterable[str], corpus: U
         )
     samples = [(corpus.line_sketch(), corpus.line_key)]
     if group := people.known_group(corpus.identity):
-        samples.append((group.lines, installation.secret()))
+        samples.append((group.lines, people.secret()))
     _refuse_lines(name, samples, lines, "the corpus's own texts")
 
 
@@ -48,7 +48,7 @@ def refuse_known(name: str, path: Path, lines: Iterable[str]) -> None:
             f"{name} cannot be declared public: {str(path)!r} is a file that was ingested as"
             " people's text"
         )
-    samples = [(group.lines, installation.secret()) for group in groups]
+    samples = [(group.lines, people.secret()) for group in groups]
     _refuse_lines(name, samples, lines, "people's texts that were ingested here")
 
 

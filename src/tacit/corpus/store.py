@@ -29,8 +29,7 @@ import pyarrow as pa
 from tacit.corpus import people
 from tacit.corpus.hashing import derived
 from tacit.corpus.sketches import LineSketch
-from tacit.corpus.source import Counts, Mask, Progress, UserCorpus, UserSource
-from tacit.corpus.views import Subset
+from tacit.corpus.source import Counts, Mask, Progress, Subset, UserCorpus, UserSource
 
 FORMAT = "tacit corpus"
 VERSION = 2
@@ -99,9 +98,6 @@ class Corpus(UserCorpus):
         if not 0 <= position < count:
             raise IndexError(f"text {position} of {count}")
         return str(self._text[start + position])
-
-    def text_count(self, index: int) -> int:
-        return self._rows(index)[1]
 
     def text_counts(self) -> Counts:
         return np.asarray(self._counts, dtype=np.int64)

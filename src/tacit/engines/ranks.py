@@ -108,7 +108,13 @@ class Ranks:
         """As rank 0: tell all others what to do."""
         if not self.in_step:
             raise WorkerLost("a round was cut short, so its processes cannot be used any more")
-        data = np.frombuffer(_pickled(work), np.uint8)
+        try:
+            data = np.frombuffer(pickle.dumps(work, protocol=5), np.uint8)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"the model or its users cannot be sent to other processes: {error}; train with one"
+                " process"
+            ) from error
         self.in_step = False
         self._broadcast(torch.tensor([len(data), values, bits]), 0)
         self._broadcast(torch.from_numpy(data.copy()), 0)
@@ -129,13 +135,11 @@ class Ranks:
     def tell(self, number: int) -> None:
         """As rank 0, in a service: what `told` returns to the others."""
         if self.size > 1:
-            self._wait(self._begin_broadcast(torch.tensor([number]), 0), poll=False)
+            self._broadcast(torch.tensor([number]), 0, poll=False)
 
     def told(self) -> int:
         """As one of the others, in a service: what rank 0 tells next."""
-        number = torch.zeros(1, dtype=torch.int64)
-        self._wait(self._begin_broadcast(number, 0), poll=False)
-        return int(number)
+        return int(self._broadcast(torch.zeros(1, dtype=torch.int64), 0, poll=False))
 
     def end_service(self, stop: int) -> None:
         """As rank 0: let the others leave a service, which they do when told `stop`."""
@@ -154,35 +158,31 @@ class Ranks:
         self.sum_(table)
         return [row.tobytes() for row in table.numpy()]
 
-    def join(
-        self, mine: CohortSum | None, values: int, bits: int, mistake: str = ""
-    ) -> NDArray[np.int64]:
-        """One all-reduce of what each rank has, or of its word that it failed; for `joined`."""
+    def join(self, own: CohortSum | None, values: int, bits: int, mistake: str = "") -> CohortSum:
+        """The sum over all ranks, by one all-reduce of what each has or of its word that it failed.
+
+        `own` is None if this rank failed, and `mistake` says why.
+        """
         vector = np.empty(values + bits + 1 + self.size * _SLOT, np.int64)
         slots = vector[values + bits + 1 :].reshape(self.size, _SLOT)
         slots[:] = 0
-        if mine is None:
+        if own is None:
             vector[: values + bits + 1] = 0
             slots[self.rank, 0] = 1
         else:
-            vector[:values] = mine.total.update
-            vector[values : values + bits] = mine.total.bits
-            vector[values + bits] = mine.total.weight
-            slots[self.rank, 1:] = np.array(astuple(mine.diagnostics), np.float64).view(np.int64)
+            vector[:values] = own.total.update
+            vector[values : values + bits] = own.total.bits
+            vector[values + bits] = own.total.weight
+            slots[self.rank, 1:] = np.array(astuple(own.diagnostics), np.float64).view(np.int64)
         self._wait(self.group.allreduce([torch.from_numpy(vector)]))
         failed = np.flatnonzero(slots[:, 0])
         if len(failed):
             self._raise_mistake(int(failed[0]), mistake)
         self.in_step = True
-        return vector
-
-    def joined(self, vector: NDArray[np.int64], values: int, bits: int) -> CohortSum:
-        """The sum over all ranks: what `join` returned, not a copy of it."""
-        slots = vector[values + bits + 1 :].reshape(self.size, _SLOT)
         each = slots[:, 1:].copy().view(np.float64)
         diagnostics = sum((Diagnostics(*row) for row in each.tolist()), Diagnostics())
-        weight, clip_bits = int(vector[values + bits]), vector[values : values + bits]
-        return CohortSum.of(vector[:values], weight, clip_bits, diagnostics)
+        update, clip_bits = vector[:values], vector[values : values + bits]
+        return CohortSum.of(update, int(vector[values + bits]), clip_bits, diagnostics)
 
     def _raise_mistake(self, source: int, mistake: str) -> None:
         """All learn what went wrong at one of them, and rank 0 raises it."""
@@ -197,14 +197,12 @@ class Ranks:
             said = text.numpy().tobytes().decode()
             raise ValueError(f"process {source} of {self.size} could not do its part: {said}")
 
-    def _broadcast(self, tensor: Tensor, source: int) -> Tensor:
-        self._wait(self._begin_broadcast(tensor, source))
-        return tensor
-
-    def _begin_broadcast(self, tensor: Tensor, source: int) -> Any:
+    def _broadcast(self, tensor: Tensor, source: int, *, poll: bool = True) -> Tensor:
+        """The tensor of rank `source`, written into that of every other rank."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
-        return self.group.broadcast([tensor], options)
+        self._wait(self.group.broadcast([tensor], options), poll=poll)
+        return tensor
 
     def _wait(self, work: Any, *, poll: bool = True) -> None:
         """Wait until it is done; without `poll` at once, but Ctrl-C has to wait as well."""
@@ -228,23 +226,13 @@ class Ranks:
             ) from error
 
 
-def _pickled(work: Assignment | Service) -> bytes:
-    try:
-        return pickle.dumps(work, protocol=5)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"the model or its users cannot be sent to other processes: {error}; train with one"
-            " process"
-        ) from error
+def join_file_group(path: str, rank: int, size: int) -> Any:
+    """The group of the processes of this machine that know of a file, with this one in it."""
+    return join_group(dist.FileStore(path, size), rank, size, one_machine=True)
 
 
-def group_of_file(path: str, rank: int, size: int) -> Any:
-    """The processes of this machine that know of a file."""
-    return group_of(dist.FileStore(path, size), rank, size, one_machine=True)
-
-
-def group_of(store: Any, rank: int, size: int, *, one_machine: bool) -> Any:
-    """The processes that meet in a store.
+def join_group(store: Any, rank: int, size: int, *, one_machine: bool) -> Any:
+    """The group of the processes that meet in a store, with this one in it.
 
     The group is ours alone: torch's global one is left to the user, and there may be several.
     """

@@ -1,15 +1,16 @@
 """Many users at once on one device: for accelerators, which one user's small products leave idle.
 
-Users take places.  In every step each place is given the next batch of its user; a place whose user
-is done goes to the next in the cohort, so that users of different sizes do not wait for each other.
-What a batch lacks of the full shape is padding that is masked, and so is a place without a user.
+Users take slots.  In every step each slot is given the next batch of its user; a slot whose user is
+done goes to the next in the cohort, so that users of different sizes do not wait for each other.
+What a batch lacks of the full shape is padding that is masked, and so is a slot without a user.
 
 Results agree with `SerialEngine` to rounding, not in every bit, which is why `kernel` differs.
 
-Guarantee (isolation): what is computed in a place depends on its user alone; weights, losses and
+Guarantee (isolation): what is computed in a slot depends on its user alone; weights, losses and
 batch are all set anew for the next one.  A product's last bits may depend on its shape, so shapes
-are made of public constants: the places of the memory and the expected cohort, the rows of the
-batch size, the time of the unroll.  Neither others' text nor the realised cohort has a part in it.
+are made of public constants: the slots from the memory and the expected cohort, the rows from the
+batch size, the time from the unroll.  Neither others' text nor the realised cohort has a part in
+them.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.engines.engine import Progress
 from tacit.federated.cohort import (
     CohortJob,
     CohortSum,
     CohortTask,
+    Progress,
     brought_result,
     clip_function,
     one_thread,
 )
-from tacit.federated.user_update import FedAvg, FedSGD, UserResult, clip_in_place
+from tacit.federated.user_update import FedAvg, FedSGD, UserResult, greedy_clip
 from tacit.kernels.local_sgd import Weights, check_tokens
 from tacit.kernels.rows import TokenRows, rows_of
 from tacit.kernels.stacked import StackedModel
+from tacit.privacy import checks
 
 # Of FedSGD, which may take all rows of a user in one batch: this many at a time.
 LARGEST_PIECE = 32
@@ -49,10 +51,8 @@ class VectorizedEngine:
         device: str | torch.device = "cpu",
         memory_bytes: int = 2**30,
     ) -> None:
-        if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 1:
-            raise ValueError(f"memory_bytes must be a whole number above 0, got {memory_bytes!r}")
-        self._memory_bytes = memory_bytes
-        self._device = _usable(device)
+        self._memory_bytes = checks.whole("memory_bytes", memory_bytes, at_least=1)
+        self._device = usable_device(device)
         self._model = StackedModel(model, self._device)
         self._bytes_per_user: dict[tuple[int, int], int] = {}
 
@@ -64,11 +64,7 @@ class VectorizedEngine:
         return f"torch {torch.__version__}, vectorized on {where}"
 
     def sum(
-        self,
-        task: CohortTask,
-        job: CohortJob,
-        users: Sequence[int],
-        progress: Progress | None = None,
+        self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
         result = CohortSum.empty(task, job)
         with one_thread():
@@ -82,7 +78,7 @@ class VectorizedEngine:
         pass
 
     def users_at_once(self, task: CohortTask) -> int:
-        """How many places there are: no more than the memory holds, nor than a cohort needs."""
+        """How many slots there are: no more than the memory holds, nor than a cohort needs."""
         shape = _shape(task.update)
         if shape not in self._bytes_per_user:
             self._bytes_per_user[shape] = self._model.bytes_per_user(*shape)
@@ -115,29 +111,29 @@ class VectorizedEngine:
                 training.append(user)
             else:
                 yield brought
-        places = _Places(self.users_at_once(task), job.weights, model)
+        slots = _Slots(self.users_at_once(task), job.weights, model)
         penalty = update.update_penalty if isinstance(update, FedAvg) else 0.0
         waiting = (_User(task, job, user, model.vocab_size) for user in training)
         while True:
-            batch = _Batch(len(places.users), *_shape(update), task.bos)
-            yield from places.fill(batch, waiting)
-            if not any(places.users):
+            batch = _Batch(len(slots.users), *_shape(update), task.bos)
+            yield from slots.fill(batch, waiting)
+            if not any(slots.users):
                 return
-            places.losses += model.descend_(
-                places.theta,
+            slots.losses += model.descend_(
+                slots.theta,
                 *batch.on(self._device),
                 update.learning_rate,
-                at=places.start if isinstance(update, FedSGD) else None,
-                pull=(places.start, update.learning_rate * penalty) if penalty else None,
+                at=slots.start if isinstance(update, FedSGD) else None,
+                pull=(slots.start, update.learning_rate * penalty) if penalty else None,
             )
             if isinstance(update, FedAvg):
-                model.project_(places.theta)
+                model.project_(slots.theta)
                 if update.clip_each_step:
-                    places.clip()
+                    slots.clip()
 
 
-class _Places:
-    """Who is trained where, at which weights, and the summed losses so far."""
+class _Slots:
+    """Which user is trained in each slot, at which weights, and the summed losses so far."""
 
     def __init__(self, count: int, weights: Weights, model: StackedModel) -> None:
         self.users: list[_User | None] = [None] * count
@@ -147,29 +143,33 @@ class _Places:
         self._weights, self._room = weights, np.empty(weights.shape)
 
     def fill(self, batch: _Batch, waiting: Iterator[_User]) -> Iterator[UserResult]:
-        """Every place's next piece, of its user or of one who waits; results of those done."""
-        for place in range(len(self.users)):
-            user = self.users[place]
+        """Every slot's next piece, of its user or of one who waits; results of those done."""
+        for slot in range(len(self.users)):
+            user = self.users[slot]
             piece = None if user is None else next(user.pieces, None)
             while piece is None:
                 if user is not None:
-                    yield user.result(self.theta[place], self.losses[place], self._weights)
-                user = self.users[place] = next(waiting, None)
+                    yield user.result(self.theta[slot], self.losses[slot], self._weights)
+                user = self.users[slot] = next(waiting, None)
                 if user is None:
                     break
-                self.theta[place] = self.start
-                self.losses[place] = 0
+                self.theta[slot] = self.start
+                self.losses[slot] = 0
                 piece = next(user.pieces, None)
             if user is not None and piece is not None:
-                batch.put(place, piece, user.take(piece))
+                batch.put(slot, piece, user.take(piece))
 
     def clip(self) -> None:
         """Greedy clipping: on the CPU and by the plan's own clipper, as everywhere."""
         for user, row in zip(self.users, self.theta, strict=True):
-            if user is not None and not clip_in_place(
-                _Row(row), self._weights, user.clip, self._room
-            ):
+            if user is None:
+                continue
+            weights = _weights(row)
+            clipped = greedy_clip(weights, self._weights, user.clip, self._room)
+            if clipped is None:
                 user.pieces = iter(())  # it is not finite and ends here
+            elif clipped is not weights:
+                row.copy_(torch.from_numpy(clipped))
 
 
 class _User:
@@ -202,43 +202,38 @@ class _User:
         return self._whole or max(piece.examples, 1)
 
     def result(self, theta: Tensor, loss: Tensor, start: Weights) -> UserResult:
+        """The update of this user, whose weights are now `theta`, and the mean loss on the way."""
         if not self.steps:
             return UserResult(np.zeros_like(start), self.examples, 0.0, 0)
-        update = _Row(theta).weights() - start
+        update = _weights(theta) - start
         steps = self.steps if self._whole is None else 1
         return UserResult(update, self.examples, float(loss) / max(self.seen, 1), steps)
 
 
-class _Row:
-    """One user's row of theta, as greedy clipping reads and replaces it."""
-
-    def __init__(self, row: Tensor) -> None:
-        self._row = row
-
-    def weights(self) -> Weights:
-        return self._row.to("cpu", torch.float32, copy=True).numpy()
-
-    def set_weights(self, weights: Weights) -> None:
-        self._row.copy_(torch.from_numpy(weights))
+def _weights(row: Tensor) -> Weights:
+    """A copy of one user's row of theta, on the CPU."""
+    return row.to("cpu", torch.float32, copy=True).numpy()
 
 
 class _Batch:
-    """One batch for every place, made in the memory of the CPU and brought to the device whole."""
+    """One batch for every slot, made in the memory of the CPU and brought to the device whole."""
 
-    def __init__(self, places: int, rows: int, time: int, bos: int) -> None:
-        self._inputs = torch.full((places, rows, time), bos)
-        self._targets = torch.full((places, rows, time), bos)
-        self._mask = torch.zeros(places, rows, time, dtype=torch.bool)
-        self._counts = torch.ones(places)
+    def __init__(self, slots: int, rows: int, time: int, bos: int) -> None:
+        self._inputs = torch.full((slots, rows, time), bos)
+        self._targets = torch.full((slots, rows, time), bos)
+        self._mask = torch.zeros(slots, rows, time, dtype=torch.bool)
+        self._counts = torch.ones(slots)
 
-    def put(self, place: int, piece: TokenRows, count: int) -> None:
+    def put(self, slot: int, piece: TokenRows, count: int) -> None:
+        """Give a slot this piece, whose gradient is averaged over `count` targets."""
         rows, time = piece.mask.shape
-        self._inputs[place, :rows, :time] = piece.inputs
-        self._targets[place, :rows, :time] = piece.targets
-        self._mask[place, :rows, :time] = piece.mask
-        self._counts[place] = count
+        self._inputs[slot, :rows, :time] = piece.inputs
+        self._targets[slot, :rows, :time] = piece.targets
+        self._mask[slot, :rows, :time] = piece.mask
+        self._counts[slot] = count
 
     def on(self, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """Inputs, targets and mask of all slots, and their counts, on the device."""
         inputs, targets, mask = (
             part.to(device) for part in (self._inputs, self._targets, self._mask)
         )
@@ -246,18 +241,18 @@ class _Batch:
 
 
 def _shape(update: FedAvg | FedSGD) -> tuple[int, int]:
-    """Rows and time of what a place is given in one step."""
+    """Rows and time of what a slot is given in one step."""
     if isinstance(update, FedAvg):
         return update.batch_size, update.unroll
     return min(update.batch_size or LARGEST_PIECE, LARGEST_PIECE), update.unroll
 
 
-def _usable(device: str | torch.device) -> torch.device:
-    """The device, if this machine and this torch have it."""
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device, if this machine and this torch have it; else raise `ValueError`."""
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        usable = torch.device(device)
+        torch.empty(0, device=usable)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         why = str(error).splitlines()[0]
         raise ValueError(f"device must be one that torch has here, got '{device}': {why}") from None
-    return found
+    return usable

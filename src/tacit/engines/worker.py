@@ -1,12 +1,11 @@
 """A process that does its part of what rank 0 sends, until rank 0 has nothing more for it.
 
-`python -m tacit.engines.worker` is what `engines.children` starts; under torchrun every process
+`python -m tacit.engines.worker` is what `engines.teams` starts; under torchrun every process
 but rank 0 serves in the same way.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """What it was told last: a model and a task."""
+    """Computes this rank's part of each round; keeps the model and the task that were sent last."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -32,20 +31,20 @@ class Worker:
         from tacit.engines.engine import SerialEngine
         from tacit.kernels.local_sgd import local_sgd_for
 
-        told: Assignment = message.read()
-        if told.model is not None:
-            self._sgd = local_sgd_for(told.model)
-        self._task = told.task or self._task
+        sent: Assignment = message.read()
+        if sent.model is not None:
+            self._sgd = local_sgd_for(sent.model)
+        self._task = sent.task or self._task
         assert self._sgd is not None
         assert self._task is not None
         engine = SerialEngine(self._sgd)
-        if engine.kernel != told.kernel:
+        if engine.kernel != sent.kernel:
             raise ValueError(
-                f"it computes with {engine.kernel!r} and rank 0 with {told.kernel!r}, so the result"
+                f"it computes with {engine.kernel!r} and rank 0 with {sent.kernel!r}, so the result"
                 " would depend on who computes whom; install the same on all machines, or set"
                 " TACIT_KERNEL=torch for all"
             )
-        return engine.sum(self._task, told.job, told.parts[self.rank].tolist())
+        return engine.sum(self._task, sent.job, sent.parts[self.rank].tolist())
 
 
 def serve(ranks: Ranks) -> None:
@@ -68,31 +67,20 @@ def serve(ranks: Ranks) -> None:
 def main() -> None:
     """Serve the process that started this one, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
-    told = json.loads(_line(0))
+    store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Importing torch takes seconds, and nobody should wait for it to end a worker.
     import torch
 
-    from tacit.engines.ranks import Ranks, WorkerLost, group_of_file
+    from tacit.engines.ranks import Ranks, WorkerLost, join_file_group
 
     torch.set_num_threads(1)
     print("ready", flush=True)
     os.dup2(2, 1)  # from now on nobody reads what is printed here
-    rank, size = told["rank"], told["size"]
     try:
-        serve(Ranks(group_of_file(told["store"], rank, size), rank, size))
+        serve(Ranks(join_file_group(store, rank, size), rank, size))
     except WorkerLost:
         sys.exit(1)  # rank 0 is gone: it has said why, or nobody is there to read it
-
-
-def _line(fd: int) -> bytes:
-    """One line, and not a byte more."""
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (byte := os.read(fd, 1)):
-            os._exit(1)
-        line += byte
-    return line
 
 
 def _end_with_parent() -> None:

@@ -17,6 +17,17 @@ The paper's Table 3 asks another question: does a model fall back on common word
 the model's top 10 predictions are intersected with the n most frequent words of the dictionary,
 n = 10, 50, 100; a histogram says how often the intersection had 0, 1, ..., 10 elements.  Models
 that predict head words more often have more mass to the right.
+
+Words.  Figures that compare across tokenizers count words (Bagdasaryan et al. 2022, section 3.2):
+
+- Word-level accuracy: "repeatedly generate the best tokens within each word's bounds and only
+  accept the word as accurate if all generated tokens were correct".  Up to the first wrong token
+  the model has generated the very text, so this is the same as each token of the word being the
+  first choice after the true tokens before it.  A word with an unknown token is a mistake.
+- Perplexity per word, equation 2, over all texts together: ppl(s) = exp(-log P(s) / |s|_w).  Here
+  log P(s) sums over all tokens of a text, EOS with them, and |s|_w counts words and nothing else.
+  It is comparable between tokenizers that can write every word.  A closed dictionary pays for UNK
+  instead of for the word, which is too cheap: `unknown_rate` says for how many.
 """
 
 from __future__ import annotations
@@ -27,6 +38,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -39,11 +51,12 @@ from tacit.evaluation.predictors import (
     as_predictor,
 )
 from tacit.evaluation.scores import Scores, score, top_k
+from tacit.tokenizers.tokenizer import Tokenizer
 
 HEADS = (10, 50, 100)
 
 
-class Additive:
+class _Additive:
     """Counts and sums, so that the metrics of two sets of texts add up to those of both."""
 
     def __add__(self, other: Self) -> Self:
@@ -57,7 +70,7 @@ class Additive:
 
 
 @dataclass(frozen=True)
-class Metrics(Additive):
+class Metrics(_Additive):
     """How many targets there were and how many were predicted right; see the module."""
 
     targets: int = 0
@@ -114,7 +127,7 @@ def perplexity(loss: float) -> float:
 def metrics(scores: Scores, *, bos: int, unk: int | None) -> Metrics:
     """The metrics of scored texts; see the module for what counts."""
     kept = scores.targets != bos
-    unknown = kept & (scores.targets == unk) if unk is not None else np.zeros_like(kept)
+    unknown = kept & (scores.targets == _token(unk))
     ranks = scores.ranks[kept & ~unknown]
     return Metrics(
         targets=int(kept.sum()),
@@ -169,3 +182,77 @@ def head_word_histograms(
             sizes = (frequency_rank[first_choices] < n).sum(1)
             np.add(histogram, np.bincount(sizes.numpy(), minlength=top + 1), out=histogram)
     return histograms
+
+
+@dataclass(frozen=True)
+class WordMetrics(_Additive):
+    """How many words there were and how many were predicted right; see the module."""
+
+    words: int = 0
+    right: int = 0
+    unknown: int = 0  # words with a token outside the dictionary
+    tokens: int = 0  # all targets, EOS with them
+    log_prob: float = 0.0
+
+    @property
+    def word_accuracy(self) -> float:
+        """Share of words all of whose tokens are first choices."""
+        return self.right / self.words if self.words else math.nan
+
+    @property
+    def unknown_rate(self) -> float:
+        """Share of words with a token outside the dictionary."""
+        return self.unknown / self.words if self.words else math.nan
+
+    @property
+    def perplexity_per_word(self) -> float:
+        """exp(-log P / words), over all texts together: equation 2 of the paper."""
+        return perplexity(-self.log_prob / self.words) if self.words else math.nan
+
+    def as_row(self) -> dict[str, Any]:
+        """Under the names that files and scripts rely on; what is not a number is null."""
+        figures = self._finite("word_accuracy", "perplexity_per_word", "unknown_rate")
+        return {"words": self.words, "tokens": self.tokens} | figures
+
+
+def word_metrics(
+    scores: Scores, owners: Sequence[Sequence[int]], *, unk: int | None
+) -> WordMetrics:
+    """Metrics of scored texts; `owners` has the word of each token of each text, BOS included."""
+    none = np.empty(0, np.int64)
+    word = np.concatenate([none, *(np.asarray(owner[1:], np.int64) for owner in owners)])
+    text = np.repeat(np.arange(len(owners)), np.diff(scores.first))
+    inside = word >= 0
+    each = text[inside] * (1 + word.max(initial=0)) + word[inside]  # one number for each word
+    names, index = np.unique(each, return_inverse=True)
+
+    def has(tokens: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which words have one of these tokens."""
+        return np.bincount(index, weights=tokens[inside], minlength=len(names)) > 0
+
+    failed, unknown = has(scores.ranks != 0), has(scores.targets == _token(unk))
+    return WordMetrics(
+        words=len(names),
+        right=int((~failed & ~unknown).sum()),
+        unknown=int(unknown.sum()),
+        tokens=len(scores.targets),
+        log_prob=float(scores.log_probs.sum()),
+    )
+
+
+def _token(unk: int | None) -> int:
+    """The id of UNK, or -1, which no token has, for a tokenizer without it."""
+    return -1 if unk is None else unk
+
+
+def evaluate_words(
+    predictor: Predictor | nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
+) -> WordMetrics:
+    """Score whole texts, each from a fresh state, and count words.
+
+    Only between tokenizers of one normalisation are the figures of the same words.
+    """
+    split = [tokenizer.word_ids(text) for text in texts]
+    tokens, owners = [ids for ids, _ in split], [words for _, words in split]
+    scores = score(as_predictor(predictor), tokens, never=tokenizer.unk)
+    return word_metrics(scores, owners, unk=tokenizer.unk)

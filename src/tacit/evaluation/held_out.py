@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tacit.corpus.source import UserSource
-from tacit.tokenizers.normalisation import split_words
 from tacit.tokenizers.tokenizer import Tokenizer
 
 
@@ -41,34 +39,13 @@ def held_out_texts(
     """
     chosen = HeldOutTexts([], [])
     left, share = max_tokens, max(1, max_tokens // 10)
-    for user in _order(len(users), seed):
+    for user in np.random.default_rng(seed).permutation(len(users)).tolist():
         if left <= 0:
             break
         for tokens, owners, counted in _up_to(users.texts(user), tokenizer, min(share, left)):
             chosen.sequences.append(tokens)
             chosen.owners.append(owners)
             left -= counted
-    return chosen
-
-
-def whole_texts(users: UserSource, max_words: int, seed: int = 0) -> list[str]:
-    """Whole texts of the same users in the same order, until they have `max_words` words.
-
-    Nothing is cut, so that each user, and all together, may give up to one text more.
-    """
-    chosen: list[str] = []
-    left, share = max_words, max(1, max_words // 10)
-    for user in _order(len(users), seed):
-        if left <= 0:
-            break
-        room = min(share, left)
-        for text in users.texts(user):
-            if room <= 0:
-                break
-            [words] = split_words([text], "papers")
-            chosen.append(text)
-            room -= len(words)
-            left -= len(words)
     return chosen
 
 
@@ -87,8 +64,3 @@ def _up_to(
             tokens, owners, counted = tokens[:end], owners[:end], room
         yield tokens, owners, counted
         room -= counted
-
-
-def _order(users: int, seed: int) -> list[int]:
-    shuffled: npt.NDArray[np.int64] = np.random.default_rng(seed).permutation(users)
-    return [int(user) for user in shuffled]

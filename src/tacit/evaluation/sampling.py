@@ -11,39 +11,42 @@ for the longer a text, the more likely it is unfinished at any time.
 Guarantees.  The texts are a function of the model, the key, the size and the settings, and not of
 the number of threads: lanes and their slots follow from the size and the model, and each lane is
 computed in the arithmetic of one thread.  Whether a text is begun depends on other texts only, so
-each is a fair draw, and so is each of its tokens (`tacit.evaluation.draws`).
+each is a fair draw, and so is each of its tokens (`tacit.evaluation.sampling`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from tacit.evaluation.decoder import decoder_for, most_rows
-from tacit.evaluation.draws import Choice
+from tacit.evaluation.decoder import Output, decoder_for, most_rows
 from tacit.evaluation.predictors import evaluating
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
 from tacit.tokenizers.tokenizer import Tokenizer
 
-LANES = 16
-LANE_TOKENS = 16_384  # the least share of a lane; for less there are fewer lanes
-SLOTS = 256
-SLOT_TOKENS = 128  # the least share of a slot; for less there are fewer slots
-HOPELESS = 1_000  # texts ended with less than a hundredth as many tokens: it only says EOS
-NO_CHARACTER = "\ufffd"  # stands in decoded text for bytes that are no character
+_LANES = 16
+_LANE_TOKENS = 16_384  # the least share of a lane; for less there are fewer lanes
+_SLOTS = 256
+_SLOT_TOKENS = 128  # the least share of a slot; for less there are fewer slots
+_HOPELESS = 1_000  # texts ended with less than a hundredth as many tokens: it only says EOS
+_NO_CHARACTER = "\ufffd"  # stands in decoded text for bytes that are no character
 
 _REPORT_SECONDS = 0.1
+_LOG2_E = math.log2(math.e)
+_SMALLEST_TEMPERATURE = 1e-30  # below, float32 has no reciprocal; the first choice has it all
 
-IntArray = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]  # tokens sampled so far, tokens to sample
+_IntArray = npt.NDArray[np.int64]
+_Progress = Callable[[int, int], None]  # tokens sampled so far, tokens to sample
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,31 @@ class Sampling:
             checks.whole("top_k", self.top_k, at_least=1)
         checks.whole("max_length", self.max_length, at_least=1)
 
+    def choose(self, output: Output, banned: Tensor, uniform: Tensor) -> Tensor:
+        """The next token of each row, from a number in [0, 1) for each; none that is `banned`.
+
+        `top_k` must be below the number of tokens.  Raises `ValueError` if a row has no finite
+        largest logit, as broken weights give.
+        """
+        temperature = max(self.temperature, _SMALLEST_TEMPERATURE)
+        if self.temperature > 0 and self.top_k is None:
+            powers = output.powers(_LOG2_E / temperature)
+            if powers is not None:
+                return _draw(powers.index_fill_(1, banned, 0), uniform)
+        logits = output.logits()
+        logits = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+        logits.index_fill_(1, banned, -torch.inf)
+        largest = logits.amax(1, keepdim=True)
+        if not torch.isfinite(largest).all():
+            raise ValueError("the model's logits are not finite numbers: its weights are broken")
+        if self.temperature == 0:
+            # Of equal logits the first: numpy promises so, torch does not.
+            return torch.from_numpy(logits.numpy().argmax(1))
+        if self.top_k is not None:
+            _keep_first_choices(logits, self.top_k)
+        # The maximum goes first: a small temperature must not make infinities of all.
+        return _draw(logits.sub_(largest).mul_(_LOG2_E / temperature).exp2_(), uniform)
+
 
 DEFAULT = Sampling()
 
@@ -76,7 +104,7 @@ def sample_texts(
     tokens: int,
     sampling: Sampling = DEFAULT,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> list[str]:
     """At least `tokens` tokens of text without UNK; a text without any token is left out.
 
@@ -99,7 +127,7 @@ def sample_texts(
         threads=threads,
         progress=progress,
     )
-    texts = (tokenizer.decode(text).replace(NO_CHARACTER, "") for text in sampled)
+    texts = (tokenizer.decode(text).replace(_NO_CHARACTER, "") for text in sampled)
     return [text for text in texts if text]
 
 
@@ -113,7 +141,7 @@ def sample_tokens(
     forbidden: Collection[int] = (),
     sampling: Sampling = DEFAULT,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> list[list[int]]:
     """Texts without their BOS and EOS, of at least `tokens` tokens in all.
 
@@ -135,14 +163,12 @@ def sample_tokens(
     banned = sorted({*forbidden, bos})
     if len(banned) >= vocab_size:
         raise ValueError("forbidden leaves no token to sample")
-    top_k = sampling.top_k
-    if top_k is not None and top_k >= vocab_size:
-        top_k = None  # cuts nothing off
-    choice = Choice(torch.tensor(banned), sampling.temperature, top_k)
-    count = min(LANES, max(1, tokens // LANE_TOKENS))
+    if sampling.top_k is not None and sampling.top_k >= vocab_size:
+        sampling = replace(sampling, top_k=None)  # it cuts nothing off
+    count = min(_LANES, max(1, tokens // _LANE_TOKENS))
     quotas = [(tokens + lane) // count for lane in range(count)]
     lanes = [
-        _Lane(model, choice, _generator(key, lane), quota, bos, eos, sampling.max_length)
+        _Lane(model, sampling, torch.tensor(banned), _generator(key, lane), quota, bos, eos)
         for lane, quota in enumerate(quotas)
     ]
 
@@ -163,18 +189,18 @@ class _Lane:
     def __init__(
         self,
         model: LanguageModel,
-        choice: Choice,
+        sampling: Sampling,
+        banned: Tensor,
         generator: np.random.Generator,
         quota: int,
         bos: int,
         eos: int,
-        longest: int,
     ) -> None:
         self.done = 0  # tokens so far; only grows, so that another thread may read it
-        self._model, self._choice, self._generator = model, choice, generator
-        self._quota, self._bos, self._eos = quota, bos, eos
-        self._longest = longest
-        self._slots = min(SLOTS, max(1, quota // SLOT_TOKENS), most_rows(model, longest))
+        self._model, self._sampling, self._banned = model, sampling, banned
+        self._generator, self._quota, self._bos, self._eos = generator, quota, bos, eos
+        self._longest = longest = sampling.max_length
+        self._slots = min(_SLOTS, max(1, quota // _SLOT_TOKENS), most_rows(model, longest))
         self._slot = np.arange(self._slots)
         self._number = np.arange(self._slots)  # of the row's text, in the order of beginning
         self._lengths = np.zeros(self._slots, np.int64)
@@ -190,7 +216,9 @@ class _Lane:
                 decoder.advance(torch.from_numpy(tokens), torch.from_numpy(begun))
                 # Drawn for every slot, also where no text is left: a slot's numbers are its own.
                 uniform = self._generator.random(self._slots)[self._slot]
-                tokens = self._choice(decoder.output, torch.from_numpy(uniform)).numpy()
+                tokens = self._sampling.choose(
+                    decoder.output, self._banned, torch.from_numpy(uniform)
+                ).numpy()
                 begun = self._append(tokens)
                 if self.done < self._quota:
                     self._begin(begun)
@@ -202,7 +230,7 @@ class _Lane:
                     decoder = decoder.take(torch.from_numpy(left))
         return [text for _, text in sorted(self._ended.items())]
 
-    def _append(self, tokens: IntArray) -> IntArray:
+    def _append(self, tokens: _IntArray) -> _IntArray:
         """Append a token to each row's text; the rows whose text is over."""
         said = tokens != self._eos
         self._texts[np.arange(len(tokens)), self._lengths] = tokens
@@ -212,7 +240,7 @@ class _Lane:
         for row in over:
             text = self._texts[row, : self._lengths[row]]
             self._ended[int(self._number[row])] = text.tolist()
-        if len(self._ended) >= HOPELESS and 100 * self.done < len(self._ended):
+        if len(self._ended) >= _HOPELESS and 100 * self.done < len(self._ended):
             raise ValueError(
                 f"the model says almost nothing but EOS ({self.done} tokens in"
                 f" {len(self._ended):,} texts), so that the corpus would never fill: train it"
@@ -220,13 +248,13 @@ class _Lane:
             )
         return over
 
-    def _begin(self, rows: IntArray) -> None:
+    def _begin(self, rows: _IntArray) -> None:
         """A new text in each of the rows."""
         first = len(self._ended) + len(self._slot) - len(rows)
         self._number[rows] = np.arange(first, first + len(rows))
         self._lengths[rows] = 0
 
-    def _keep(self, rows: IntArray) -> None:
+    def _keep(self, rows: _IntArray) -> None:
         """Go on with these rows only."""
         self._slot, self._number = self._slot[rows], self._number[rows]
         self._lengths, self._texts = self._lengths[rows], self._texts[rows]
@@ -265,3 +293,56 @@ def _generator(key: bytes, lane: int) -> np.random.Generator:
     """The generator of a lane, by a hash: one lane's tells nothing of another's, or of the key."""
     digest = hashlib.sha256(b"tacit sampling 1\n" + lane.to_bytes(4) + key).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest)))
+
+
+def _keep_first_choices(logits: Tensor, k: int) -> None:
+    """Set all but the k first choices of each row to -inf, in place.
+
+    Of equal logits the smaller id is first.  numpy finds the k-th largest value of a row in a fifth
+    of the time that torch takes.
+    """
+    values = np.partition(logits.numpy(), -k, axis=1)
+    edge = torch.from_numpy(values[:, -k, np.newaxis].copy())
+    # A tie reaches over the edge where the largest value behind it equals that at the edge.
+    tied = np.flatnonzero(values[:, :-k].max(axis=1) == values[:, -k])
+    if len(tied):
+        rows, edges = logits[tied], edge[tied]
+        equal = rows == edges
+        left = k - (rows > edges).sum(1, keepdim=True)
+        rows[equal & (equal.cumsum(1) > left)] = -torch.inf
+        logits[tied] = rows
+    logits.masked_fill_(logits < edge, -torch.inf)
+
+
+def _draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Column j of each row with probability weights[j] / total, from a number in [0, 1).
+
+    A cumulative sum over all columns, in float64 as it has to be, costs several times the model
+    itself.  So columns form blocks, as many as each has columns.  First a block is chosen by
+    float64 cumulative sums over their float32 sums, then a column within that block alone.
+    """
+    columns = weights.shape[1]
+    size = math.isqrt(columns)
+    whole = columns - columns % size
+    sums = weights[:, :whole].view(len(weights), -1, size).sum(2)
+    if whole < columns:
+        sums = torch.cat([sums, weights[:, whole:].sum(1, keepdim=True)], dim=1)
+    block, within = _locate(sums, uniform)
+    column = (block * size).unsqueeze(1) + torch.arange(size)
+    if whole < columns:
+        inside = weights.gather(1, column.clamp(max=columns - 1)).masked_fill(column >= columns, 0)
+    else:
+        inside = weights.gather(1, column)
+    return block * size + _locate(inside, within)[0]
+
+
+def _locate(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """The column whose share of the total holds each number, and where in it, in [0, 1)."""
+    cumulative = weights.cumsum(1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    # Kept below the total, so that rounding never goes to a weight of 0 behind the last above 0.
+    target = torch.minimum(uniform.unsqueeze(1) * total, torch.nextafter(total, 0 * total))
+    column = torch.searchsorted(cumulative, target, right=True)
+    weight = weights.gather(1, column)
+    within = (target - cumulative.gather(1, column) + weight) / weight
+    return column.squeeze(1), within.squeeze(1).clamp(0, 1 - 2**-53)

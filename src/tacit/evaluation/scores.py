@@ -29,8 +29,6 @@ from tacit.evaluation.predictors import (
     first_positions,
 )
 
-SORTING_PAYS = 32  # targets of one row; below, counting for each is faster
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -40,10 +38,6 @@ class Scores:
     log_probs: npt.NDArray[np.float64]  # natural logarithms
     ranks: IntArray  # 0: the predictor's first choice
     first: IntArray  # where each sequence's targets begin; one more entry than sequences
-
-    def of(self, sequence: int) -> slice:
-        """Where the targets of one sequence are."""
-        return slice(int(self.first[sequence]), int(self.first[sequence + 1]))
 
 
 def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | None = None) -> Scores:
@@ -175,15 +169,10 @@ def _is_repeated(logits: Tensor) -> bool:
 
 
 def _of_one_row(row: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """`_log_probs_and_ranks` for many targets of one row: one softmax, and one sort if cheaper."""
-    if len(targets) < SORTING_PAYS:
-        repeated = row.expand(len(targets), -1)
-        ranks = _counted_ranks(repeated, targets, torch.empty(repeated.shape, dtype=row.dtype))
-    else:
-        rank_of = torch.empty_like(row, dtype=torch.int64)
-        rank_of[torch.argsort(row, descending=True, stable=True)] = torch.arange(len(row))
-        ranks = rank_of[targets]
-    return _without_nan(torch.log_softmax(row, 0)[targets], ranks, len(row))
+    """`_log_probs_and_ranks` for many targets of one row: one softmax and one sort."""
+    rank_of = torch.empty_like(row, dtype=torch.int64)
+    rank_of[torch.argsort(row, descending=True, stable=True)] = torch.arange(len(row))
+    return _without_nan(torch.log_softmax(row, 0)[targets], rank_of[targets], len(row))
 
 
 def _without_nan(log_probs: Tensor, ranks: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:

@@ -28,6 +28,8 @@ from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
 from tacit.tokenizers.cache import TokenCache
 
+Progress = Callable[[int], None] | None  # is told how many users are done
+
 
 class CohortUsers(Protocol):
     """The users of a task, by number; what a `CohortTask` reads people's text through."""
@@ -167,7 +169,7 @@ def sum_over(
     job: CohortJob,
     users: Iterable[int],
     sgd: LocalSGD,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = None,
 ) -> CohortSum:
     """The summed contributions of these users; `progress` is told how many are done."""
     result = CohortSum.empty(task, job)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +87,13 @@ class FedAvg:
             # Once theta is not finite nothing brings it back, and a clip would hide it.
             if not math.isfinite(loss) and not np.isfinite(local.weights()).all():
                 break
-            if room is not None and not clip_in_place(local, start, clip, room):
-                break
+            if room is not None:
+                weights = local.weights()
+                clipped = greedy_clip(weights, start, clip, room)
+                if clipped is None:
+                    break
+                if clipped is not weights:
+                    local.set_weights(clipped)
         update = local.update() if steps else np.zeros_like(start)
         return UserResult(update, examples, loss_sum / max(seen, 1), steps)
 
@@ -149,23 +154,17 @@ def _steps(
     return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
 
 
-class Theta(Protocol):
-    """Weights that can be read and replaced."""
+def greedy_clip(
+    weights: Weights, start: Weights, clip: Clip, room: NDArray[np.float64]
+) -> Weights | None:
+    """theta^0 + ClipFn(theta - theta^0); None if theta is not finite.
 
-    def weights(self) -> Weights: ...
-
-    def set_weights(self, weights: Weights) -> None: ...
-
-
-def clip_in_place(theta: Theta, start: Weights, clip: Clip, room: NDArray[np.float64]) -> bool:
-    """theta <- theta^0 + ClipFn(theta - theta^0); false, and theta left alone, if not finite.
-
-    `room` is where the difference is computed: fresh memory for every step would double the time.
+    `weights` itself if it is within the bound.  `room` is where the difference is computed: fresh
+    memory for every step would double the time.
     """
-    update = np.subtract(theta.weights(), start, out=room)
+    update = np.subtract(weights, start, out=room)
     if not np.isfinite(update).all():
-        return False
+        return None
     clipped = clip(update)
-    if clipped is not update:  # a clipper hands back what is within its bound
-        theta.set_weights(start + clipped.astype(np.float32))
-    return True
+    # A clipper hands back what is within its bound.
+    return weights if clipped is update else start + clipped.astype(np.float32)

@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.corpus.builtin import load_corpus
+from tacit.corpus.builtin import SyntheticCorpus, load_corpus
 from tacit.corpus.hashing import is_test, user_key
 from tacit.corpus.public_inputs import refuse_known
-from tacit.corpus.synthetic import SyntheticCorpus
 from tacit.tokenizers.public import COMPRESSED, JSON_LINES, PublicSource
 
 HELD_OUT = 0.1

@@ -198,12 +198,9 @@ class NluReport:
             utterances = self._run.data().test
         except (OSError, ValueError):
             return unknown
-        stored = self._stored
         answers = predict(
-            stored.model,
-            stored.encoder,
-            stored.labels,
-            utterances,
+            self._stored,
+            [utterance.tokens for utterance in utterances],
             progress=(lambda done, of: tell("test utterances", done, of)) if tell else None,
         )
         table = by_intent(utterances, answers)

@@ -138,11 +138,11 @@ class _NluCard:
     loading = """With tacit, in this folder:
 
 ```python
-from tacit.tasks.nlu import model_files
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import understand
 
-stored = model_files.load("model.safetensors")
-print(understand(stored, "wake me up at seven"))
+model = NluModel.load("model.safetensors")
+print(understand(model, "wake me up at seven"))
 ```
 
 Without it, as plain tensors:

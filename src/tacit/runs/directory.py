@@ -86,6 +86,11 @@ class RunDirectory:
         text = self.experiment_file.read_text(encoding="utf-8")
         return read_experiment(text, str(self.experiment_file))
 
+    @property
+    def task(self) -> str:
+        """The task of the model here; a folder without an experiment can have a language model."""
+        return self.experiment().task if self.experiment_file.is_file() else "language"
+
     def refuse_edited(self, header: Header) -> None:
         """The experiment's file must be the one whose digest is in the ledger."""
         data = self.experiment_file.read_bytes()

@@ -7,6 +7,7 @@ here needs its key: what may be claimed follows from the ledger alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
+from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
@@ -26,13 +28,12 @@ from tacit.tasks import AnyExperiment
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.nlu import model_files, scaling
+from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
-from tacit.tasks.nlu.printed import as_printed
 from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -190,9 +191,9 @@ class NluRun(Run):
     experiment: NluExperiment
     not_for = "what was asked for is for language models"
 
-    def stored(self, epoch: int | None = None) -> StoredModel:
+    def stored(self, epoch: int | None = None) -> NluModel:
         """The model after an epoch, by default the last, with its encoder and labels."""
-        return model_files.load(self.directory.checkpoints.read(epoch).model_file)
+        return NluModel.load(self.directory.checkpoints.read(epoch).model_file)
 
     def data(self) -> NLUData:
         """The utterances it was trained on, if they are still where they were."""
@@ -200,11 +201,10 @@ class NluRun(Run):
 
     def test_metrics(self) -> NLUMetrics:
         """Metrics on the utterances of test."""
-        stored = self.stored()
-        return evaluate(stored.model, stored.encoder, stored.labels, self.data().test)
+        return evaluate(self.stored(), self.data().test)
 
     def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper`; None for every other method."""
+        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
         training, noise = self.experiment.training, self.experiment.noise
         if training.method != "edp-sgd-paper":
             return None
@@ -215,7 +215,16 @@ class NluRun(Run):
             scaling.read(self.path),
             noise.noise_decay(),
         )
-        return as_printed(algorithm.figures(self.leg, self.ledger.header.delta))
+        figures = algorithm.figures(self.leg, self.ledger.header.delta)
+        return [
+            {
+                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
+                "shown": format_epsilon(figure.epsilon),
+                "delta": figure.delta,
+                "meaning": figure.meaning,
+            }
+            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
+        ]
 
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""

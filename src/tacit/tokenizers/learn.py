@@ -29,9 +29,8 @@ from typing import Any
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
-from tacit.corpus.source import UserCorpus, UserSource
-from tacit.corpus.views import kept
-from tacit.corpus.views import part as part_of
+from tacit.corpus.source import UserCorpus, UserSource, kept
+from tacit.corpus.source import part as part_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event, canonical_json
 from tacit.privacy.guarantee import default_delta

@@ -31,8 +31,8 @@ from tacit.runs.directory import digest_of_result
 from tacit.runs.export import without_folders
 from tacit.runs.run import NluRun
 from tacit.tasks import AnyExperiment
-from tacit.tasks.nlu import model_files
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.models import NluModel
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.verification.evidence import Check, Evidence, Remark, read_object
 
@@ -255,7 +255,7 @@ def _card_facts(evidence: Evidence) -> CardFacts:
         count = 0 if evidence.is_own_model else sum(evidence.layers())
         vocabulary = f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}"
     else:
-        stored = model_files.load(evidence.model_file)
+        stored = NluModel.load(evidence.model_file)
         count = sum(parameter.numel() for parameter in stored.model.parameters())
         vocabulary = f"{stored.encoder.in_words}, {stored.encoder.provenance}"
     return CardFacts(

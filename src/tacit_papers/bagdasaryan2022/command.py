@@ -82,7 +82,6 @@ def compare(
     the same texts of test users; the KLD compares with all that these say.
     """
     from tacit.cli import figures
-    from tacit.evaluation.held_out import whole_texts
     from tacit_papers.bagdasaryan2022 import table
     from tacit_papers.bagdasaryan2022.comparison import (
         corpus_of,
@@ -90,6 +89,7 @@ def compare(
         open_contenders,
         runs_of,
     )
+    from tacit_papers.bagdasaryan2022.rows import whole_texts
 
     check_counts(words=words)
     to = None if projected is None else projection(projected)

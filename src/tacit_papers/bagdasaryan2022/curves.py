@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli import figures
+from tacit.evaluation.accuracy import word_metrics
 from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
-from tacit.evaluation.words import word_metrics
 from tacit.runs.run import LanguageRun
 
 if TYPE_CHECKING:

@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tacit.corpus.source import UserSource
-from tacit.evaluation.words import WordMetrics, evaluate_words
+from tacit.evaluation.accuracy import WordMetrics, evaluate_words
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
@@ -27,7 +29,7 @@ from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import count_words
+from tacit.tokenizers.normalisation import count_words, split_words
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit_papers.bagdasaryan2022.fit import Fit, fit, kl_divergence
@@ -63,6 +65,27 @@ class TokenizerRow:
     def has_model(self) -> bool:
         """Whether a model was measured, and not the tokenizer alone."""
         return self.word_accuracy is not None
+
+
+def whole_texts(users: UserSource, max_words: int, seed: int = 0) -> list[str]:
+    """Whole texts of the users of `held_out_texts`, in its order, until there are `max_words`.
+
+    Nothing is cut, so that each user, and all together, may give up to one text more.
+    """
+    chosen: list[str] = []
+    left, share = max_words, max(1, max_words // 10)
+    for user in np.random.default_rng(seed).permutation(len(users)).tolist():
+        if left <= 0:
+            break
+        room = min(share, left)
+        for text in users.texts(user):
+            if room <= 0:
+                break
+            [words] = split_words([text], "papers")
+            chosen.append(text)
+            room -= len(words)
+            left -= len(words)
+    return chosen
 
 
 def measured(

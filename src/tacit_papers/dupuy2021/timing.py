@@ -14,17 +14,16 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from tacit.engines.children import Children
 from tacit.engines.ranks import Ranks
+from tacit.engines.teams import Children
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.initial_model import initial_model
-from tacit.tasks.nlu.model_files import StoredModel
-from tacit.tasks.nlu.trainer import STOP, Job, threads_each
+from tacit.tasks.nlu.models import NluModel, initial_model
+from tacit.tasks.nlu.trainer import STOP, TrainingJob, threads_each
 from tacit.tasks.nlu.utterances import Utterances
 
 _BASELINE = "sgd"
@@ -34,7 +33,7 @@ _BASELINE = "sgd"
 class Turns:
     """A training for timing, a few steps at a time; other workers are sent it whole."""
 
-    job: Job
+    job: TrainingJob
     steps: int
 
     @property
@@ -156,14 +155,14 @@ class _Contestant:
         self._team.end()
 
 
-def job_for(experiment: NluExperiment, data: NLUData) -> Job:
+def job_for(experiment: NluExperiment, data: NLUData) -> TrainingJob:
     """A job without a run directory: for timing, never for a release."""
     start, utterances = initial_model(experiment, data), Utterances(data, "")
     experiment = plan.resolved(experiment, utterances)
     labels = Labels(experiment.data.intents, experiment.data.tags)
-    job = Job(
+    job = TrainingJob(
         experiment,
-        StoredModel(start.build(labels), start.encoder, labels),
+        NluModel(start.build(labels), start.encoder, labels),
         {},
         LayerScaling.none((1,)),
         encode(start.encoder, labels, data.train),

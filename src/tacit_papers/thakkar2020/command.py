@@ -72,7 +72,7 @@ def secret_sharer(
     """
     import torch
 
-    from tacit.engines.processes import available_cores
+    from tacit.engines.engine import available_cores
     from tacit.privacy import durable
     from tacit_papers.thakkar2020.grid import GRIDS
     from tacit_papers.thakkar2020.plot import draw

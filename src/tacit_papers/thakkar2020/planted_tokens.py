@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import IID, View
+from tacit.corpus.source import IID, UserSource, View
 from tacit.tasks.language.assembly import corpus_folder
 from tacit.tasks.language.people import People
 from tacit.tokenizers.cache import Progress, TokenCache

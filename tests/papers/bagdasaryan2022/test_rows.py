@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.evaluation.held_out import whole_texts
-from tacit.evaluation.words import evaluate_words
+from tacit.evaluation.accuracy import evaluate_words
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import (
@@ -28,7 +27,13 @@ from tacit.train import train
 from tacit_papers.bagdasaryan2022 import fit as stats
 from tacit_papers.bagdasaryan2022 import rows as tokenizer_rows
 from tacit_papers.bagdasaryan2022.fit import kl_divergence
-from tacit_papers.bagdasaryan2022.rows import measured, row_of, row_of_tokenizer, words_of
+from tacit_papers.bagdasaryan2022.rows import (
+    measured,
+    row_of,
+    row_of_tokenizer,
+    whole_texts,
+    words_of,
+)
 from tacit_papers.thakkar2020.training import projected_facts
 from tests.runs.small import WORDS, experiment
 

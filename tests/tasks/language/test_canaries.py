@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.corpus.source import UserSource
-from tacit.corpus.views import IID
+from tacit.corpus.source import IID, UserSource
 from tacit.tasks.language.canaries import (
     Canary,
     Cell,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
 
 
 def said(*texts: str, user: str | None = None) -> tuple[Utterance, ...]:

@@ -10,8 +10,7 @@ from tacit.models.clc import Clc, ClcConfig
 from tacit.models.crf import LinearChainCrf
 from tacit.models.understanding import UnderstandingModel, UtteranceScores
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Labels, encode
-from tacit.tasks.nlu.word_encoder import WordEncoder
+from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
 from tests.models.small_bert import small_tagger, together, utterance
 
 WORDS = tuple("play a song by nobody in the kitchen x extraordinarily loud at ten or so".split())

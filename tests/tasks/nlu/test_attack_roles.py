@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.tasks.nlu.attack_roles import attack_roles, unit
 from tacit.tasks.nlu.generated import generate
+from tacit.tasks.nlu.utterances import attack_roles, unit
 from tests.tasks.nlu.attack_fakes import distinct
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.tasks.nlu.scored import Scored
+from tacit.tasks.nlu.predictions import Scored
 
 GOOD = {
     "intents": np.array([[0.7, 0.3], [0.2, 0.8]]),

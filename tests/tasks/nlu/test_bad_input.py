@@ -4,8 +4,7 @@ import gzip
 
 import pytest
 
-from tacit.tasks.nlu.layouts import load_nlu
-from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows
+from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 # What an utterance may have wrong, with the second line of a file being the wrong one.
@@ -82,7 +81,7 @@ def test_the_file_whose_gzip_is_cut_is_blamed(tmp_path, name):
     write_folder(tmp_path, [(f"w{i * 7919}", "O", f"ask{i * i}") for i in range(5000)], ".gz")
     whole = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-    refused(f"'{tmp_path / name}' is cut short: its gzip data has no end", *at(tmp_path))
+    refused(f"'{tmp_path / name}' is cut short: its gzip data does not decompress", *at(tmp_path))
 
 
 @pytest.mark.parametrize(

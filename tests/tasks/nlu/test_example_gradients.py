@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
-from tacit.tasks.nlu.clipped_sums import FEW
-from tacit.tasks.nlu.example_gradients import ExampleGradients
-from tacit.tasks.nlu.example_parts import Whole
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel, UtteranceGradients
+from tacit.tasks.nlu.twin import AT_ONCE, Whole
 from tests.models.small_bert import utterance
 from tests.tasks.nlu.example_models import (
     Given,
@@ -153,7 +151,7 @@ def test_updates_made_through_the_flat_vector_are_seen(kind, way):
 @pytest.mark.parametrize("way", ["vectorised", "ghost"])
 def test_more_utterances_than_go_together_are_added_up_in_pieces(way):
     model = clc()
-    utterances = said([1 + place % 5 for place in range(2 * FEW + 3)])
+    utterances = said([1 + place % 5 for place in range(2 * AT_ONCE + 3)])
     units = np.arange(len(utterances))
     found = ExampleGradients(FlatModel(model), utterances, way).clipped_sum(units, 0.5)
     close(found, literal(model, utterances, units, 0.5))
@@ -168,7 +166,7 @@ def test_a_bound_on_memory_changes_the_pieces_and_not_the_sum():
         gradients = ExampleGradients(flat, utterances, "vectorised", max_bytes)
         sizes.append(gradients._sums.at_once)
         close(gradients.clipped_sum(units, 0.5), literal(model, utterances, units, 0.5), rtol=1e-12)
-    assert sizes == [1, 3, FEW]
+    assert sizes == [1, 3, AT_ONCE]
 
 
 def test_a_unit_may_be_drawn_again_and_in_any_order():
@@ -216,7 +214,7 @@ def test_one_that_leaves_does_not_touch_the_gradients_of_the_others(kind, way, s
             values.mul_(scale)
     gradients = ExampleGradients(FlatModel(model), utterances, way)
     rng = np.random.default_rng(1)
-    for size in (2, 3, 4, FEW, FEW + 1, FEW + 2, 2 * FEW + 1):
+    for size in (2, 3, 4, AT_ONCE, AT_ONCE + 1, AT_ONCE + 2, 2 * AT_ONCE + 1):
         units = rng.permutation(len(utterances))[:size]
         everybody = gradients.clipped_sum(units, 0.5)
         for gone in rng.permutation(size)[:4]:

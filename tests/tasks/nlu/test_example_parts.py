@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.tasks.nlu.clipped_sums import clip_factors
-from tacit.tasks.nlu.example_parts import Products, Rows, Whole
-from tacit.tasks.nlu.twin import TwinLstm, twin_of
+from tacit.tasks.nlu.ghost_clipping import Products, TableRows
+from tacit.tasks.nlu.twin import TwinLstm, Whole, clip_factors, twin_of
 
 
 @given(
@@ -41,7 +40,7 @@ def test_a_twin_of_an_lstm_computes_the_same_on_the_same_memory(shape, hidden, s
     torch.manual_seed(seed)
     lstm = nn.LSTM(shape[2], hidden, batch_first=True).double()
     values = torch.randn(shape, dtype=torch.float64)
-    twin = twin_of(nn.ModuleList([lstm])).module[0]
+    twin = twin_of(nn.ModuleList([lstm]))[0][0]
     torch.testing.assert_close(twin(values)[0], lstm(values)[0], rtol=1e-12, atol=1e-12)
     with torch.no_grad():
         lstm.weight_hh_l0 *= 0.5
@@ -112,7 +111,7 @@ def test_parts_have_the_norms_and_sums_of_what_they_stand_for(sizes, seed):
             rows[b, ids[b, t]] += left[b, t].double()
     for part, expected in [
         (Products(left, right), written),
-        (Rows(ids, left), rows),
+        (TableRows(ids, left), rows),
         (Whole(written), written),
     ]:
         squares = expected.square().flatten(1).sum(dim=1)

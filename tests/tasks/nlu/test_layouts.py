@@ -3,8 +3,7 @@
 import pytest
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.layouts import load_nlu
-from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows
+from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 EXPECTED = [

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, by_intent, compare, total
-from tacit.tasks.nlu.slots import slots
+from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, by_intent, compare, slots, total
 
 TAGS = ["O", "B-a", "I-a", "B-b", "I-b"]
 INTENTS = ["ask", "tell"]

@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tacit.models import weights
-from tacit.tasks.nlu.encoding import Labels
-from tacit.tasks.nlu.model_files import StoredModel, load, save, to_bytes
-from tacit.tasks.nlu.registry import NAMES, build
-from tacit.tasks.nlu.word_encoder import WordEncoder
+from tacit.tasks.nlu.encoding import Labels, WordEncoder
+from tacit.tasks.nlu.models import NluModel, build
 
 LABELS = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
 ENCODER = WordEncoder(("to", "paris", "café"), "public: a list", longest_word=9)
 SIZES = {"word_size": 4, "character_size": 3, "filters": 2, "hidden": 5}
 
 
-def stored(seed: int = 0, **fields) -> StoredModel:
-    return StoredModel(build("clc", LABELS, ENCODER, SIZES, seed), ENCODER, LABELS, **fields)
+def stored(seed: int = 0, **fields) -> NluModel:
+    return NluModel(build("clc", LABELS, ENCODER, SIZES, seed), ENCODER, LABELS, **fields)
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def path(tmp_path):
 
 def rewritten(path, tensors=None, **changes):
     """The file of a small model with some of it replaced; a field that is None is left out."""
-    save(path, stored())
+    stored().save(path)
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         content = json.loads(json.loads(file.read(size))["__metadata__"]["tacit-nlu"])
@@ -47,8 +45,8 @@ def rewritten(path, tensors=None, **changes):
 
 def test_a_model_survives_a_file_bit_for_bit_with_labels_and_encoder(path):
     before = stored(seed=5, trained_on=("b", "a", "b"))
-    save(path, before)
-    after = load(path)
+    before.save(path)
+    after = NluModel.load(path)
     assert (after.labels, after.encoder, after.trained_on) == (LABELS, ENCODER, ("a", "b"))
     assert after.model.config == before.model.config
     assert not after.model.training
@@ -56,13 +54,13 @@ def test_a_model_survives_a_file_bit_for_bit_with_labels_and_encoder(path):
     ours, theirs = (each.model.eval().scores(inputs, mask) for each in (before, after))
     assert torch.equal(ours.intents, theirs.intents)
     assert torch.equal(ours.emissions, theirs.emissions)
-    assert to_bytes(after) == path.read_bytes()
+    assert after.to_bytes() == path.read_bytes()
 
 
 def test_frozen_words_stay_frozen_and_a_loaded_model_trains_on(path):
     model = build("clc", LABELS, ENCODER, SIZES | {"freeze_words": True})
-    save(path, StoredModel(model, ENCODER, LABELS))
-    again = load(path).model
+    NluModel(model, ENCODER, LABELS).save(path)
+    again = NluModel.load(path).model
     trainable = [name for name, values in again.named_parameters() if values.requires_grad]
     assert "words.weight" not in trainable
     assert len(trainable) == len(list(again.parameters())) - 1
@@ -70,19 +68,19 @@ def test_frozen_words_stay_frozen_and_a_loaded_model_trains_on(path):
 
 def test_an_oracles_vocabulary_stays_one(path):
     encoder = WordEncoder(("to",), "oracle")
-    save(path, StoredModel(build("clc", LABELS, encoder, SIZES), encoder, LABELS))
-    assert load(path).encoder.provenance == "oracle"
+    NluModel(build("clc", LABELS, encoder, SIZES), encoder, LABELS).save(path)
+    assert NluModel.load(path).encoder.provenance == "oracle"
 
 
 def test_the_same_model_makes_the_same_bytes():
-    assert to_bytes(stored(seed=1)) == to_bytes(stored(seed=1))
-    assert to_bytes(stored(seed=1)) != to_bytes(stored(seed=2))
+    assert stored(seed=1).to_bytes() == stored(seed=1).to_bytes()
+    assert stored(seed=1).to_bytes() != stored(seed=2).to_bytes()
 
 
 def test_saving_replaces_what_was_there_and_leaves_nothing_beside(path):
-    save(path, stored(seed=1))
-    save(path, stored(seed=2))
-    assert to_bytes(load(path)) == to_bytes(stored(seed=2))
+    stored(seed=1).save(path)
+    stored(seed=2).save(path)
+    assert NluModel.load(path).to_bytes() == stored(seed=2).to_bytes()
     assert os.listdir(path.parent) == [path.name]
 
 
@@ -90,11 +88,11 @@ def test_a_failure_while_saving_keeps_the_old_file_whole(path, monkeypatch):
     def fails(*_):
         raise OSError(28, "No space left on device")
 
-    save(path, stored(seed=1))
+    stored(seed=1).save(path)
     before = path.read_bytes()
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match="No space"):
-        save(path, stored(seed=2))
+        stored(seed=2).save(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 
@@ -104,11 +102,11 @@ def test_weights_that_are_not_numbers_are_neither_written_nor_read(path):
     with torch.no_grad():
         broken.model.crf.start[1] = torch.nan
     with pytest.raises(ValueError, match=r"was not written: crf\.start has values that are NaN"):
-        save(path, broken)
+        broken.save(path)
     assert not path.exists()
     tensors = {"crf.start": torch.full((3,), torch.inf)}
     with pytest.raises(ValueError, match=r"crf\.start has values that are NaN or infinite"):
-        load(rewritten(path, tensors))
+        NluModel.load(rewritten(path, tensors))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_weights_that_are_not_numbers_are_neither_written_nor_read(path):
 )
 def test_a_file_that_contradicts_itself_is_refused_in_one_sentence(path, changes, message):
     with pytest.raises(ValueError, match=message) as refusal:
-        load(rewritten(path, **changes))
+        NluModel.load(rewritten(path, **changes))
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -149,11 +147,11 @@ def test_a_file_that_contradicts_itself_is_refused_in_one_sentence(path, changes
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_damaged_file_is_refused_or_is_still_a_model(path, place, byte):
-    data = bytearray(to_bytes(stored()))
+    data = bytearray(stored().to_bytes())
     data[place % len(data)] = byte
     path.write_bytes(data)
     try:
-        problem = str(path) if to_bytes(load(path)) else ""
+        problem = str(path) if NluModel.load(path).to_bytes() else ""
     except ValueError as refusal:
         problem = str(refusal)
     assert str(path) in problem
@@ -164,30 +162,29 @@ def test_a_damaged_file_is_refused_or_is_still_a_model(path, place, byte):
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_a_file_that_is_cut_off_is_refused(path, share):
-    data = to_bytes(stored())
+    data = stored().to_bytes()
     path.write_bytes(data[: int(share * len(data))])
     with pytest.raises(ValueError, match="truncated, or no safetensors file"):
-        load(path)
+        NluModel.load(path)
 
 
 def test_other_files_are_refused_for_what_they_are(path, tmp_path):
     with pytest.raises(ValueError, match=r"nothing\.safetensors is not a file"):
-        load(tmp_path / "nothing.safetensors")
+        NluModel.load(tmp_path / "nothing.safetensors")
     save_file({"x": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match="is a safetensors file, but not of an intent and slot"):
-        load(path)
+        NluModel.load(path)
     save_file({"x": torch.zeros(1)}, path, {"tacit-nlu": "[1"})
     with pytest.raises(ValueError, match="has metadata that cannot be read"):
-        load(path)
-    save(path, stored())
+        NluModel.load(path)
+    stored().save(path)
     with pytest.raises(ValueError, match="not of a tacit model"):
         weights.load(path)
     with pytest.raises(ValueError, match="must be a file's name in a folder that exists"):
-        save(tmp_path / "no" / "folder", stored())
+        stored().save(tmp_path / "no" / "folder")
 
 
 def test_kinds_are_built_by_name_with_options():
-    assert "clc" in NAMES
     model = build("clc", LABELS, ENCODER, {"hidden": 7})
     assert (model.config.hidden, model.config.words, model.config.tags) == (7, 4, 3)
 

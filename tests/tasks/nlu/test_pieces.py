@@ -10,11 +10,9 @@ from transformers import BertTokenizer
 from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
 from tacit.public.masked import MaskedModel
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Labels, encode
-from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
-from tacit.tasks.nlu.model_files import StoredModel, load, save, to_bytes
-from tacit.tasks.nlu.pieces import PieceEncoder
-from tacit.tasks.nlu.registry import build
+from tacit.tasks.nlu.encoding import Labels, PieceEncoder, encode
+from tacit.tasks.nlu.models import NluModel, build
+from tacit.tasks.nlu.readers import load_nlu
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 TEXTS = ["play the blue moon by the sisters", "wake me at 7:30 tomorrow", "what's on in boston"] * 3
@@ -112,15 +110,15 @@ def test_a_model_survives_a_file_with_its_pieces(tmp_path):
     labels = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
     model = build("bert", labels, ENCODER, SIZES, seed=3)
     path = tmp_path / "model.safetensors"
-    save(path, StoredModel(model, ENCODER, labels))
-    again = load(path)
+    NluModel(model, ENCODER, labels).save(path)
+    again = NluModel.load(path)
     assert again.encoder == ENCODER
     assert again.model.config == model.config
     inputs, mask = everything(ENCODER.prepare([["play", "boston"], ["what's"]]), 2)
     ours, theirs = model.eval().scores(inputs, mask), again.model.scores(inputs, mask)
     assert torch.equal(ours.intents, theirs.intents)
     assert torch.equal(ours.emissions, theirs.emissions)
-    assert to_bytes(again) == path.read_bytes()
+    assert again.to_bytes() == path.read_bytes()
 
 
 def test_vocabulary_and_places_decide_sizes_and_are_no_options():
@@ -161,7 +159,7 @@ def test_a_folder_that_does_not_say_where_it_is_from_voids_a_guarantee_unless_de
 
 
 def test_a_small_model_learns_generated_utterances():
-    data = generated_data(GeneratedOptions(utterances=400))
+    data = load_nlu("generated:utterances=400")
     chosen = [utterance for utterance in data.train if len(utterance.tokens) <= 12][:60]
     labels = Labels.of(data)
     words = [" ".join(utterance.tokens) for utterance in chosen]

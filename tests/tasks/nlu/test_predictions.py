@@ -10,8 +10,13 @@ import torch
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.metrics import Prediction, compare, total
-from tacit.tasks.nlu.predictions import evaluate, predict, scored
+from tacit.tasks.nlu.models import NluModel
+from tacit.tasks.nlu.predictions import evaluate, predict, score
 from tests.tasks.nlu.small_models import small_data, small_parts, trained
+
+
+def spoken(utterances):
+    return [utterance.tokens for utterance in utterances]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +31,7 @@ def parts():
 def test_predictions_are_those_of_each_utterance_alone_in_the_given_order(parts, batch_size):
     model, encoder, labels, data = parts
     utterances = data.test[:30]
-    found = predict(model, encoder, labels, utterances, batch_size)
+    found = predict(NluModel(model, encoder, labels), spoken(utterances), batch_size)
     model.eval()
     for utterance, prediction in zip(utterances, found, strict=True):
         inputs, mask = encoder.prepare([utterance.tokens]).batch(np.arange(1))
@@ -37,25 +42,25 @@ def test_predictions_are_those_of_each_utterance_alone_in_the_given_order(parts,
 
 def test_evaluation_is_the_comparison_of_the_predictions(parts):
     model, encoder, labels, data = parts
-    found = evaluate(model, encoder, labels, data.test)
-    answers = predict(model, encoder, labels, data.test, batch_size=5)
+    found = evaluate(NluModel(model, encoder, labels), data.test)
+    answers = predict(NluModel(model, encoder, labels), spoken(data.test), batch_size=5)
     assert found == total(map(compare, data.test, answers))
     assert found.utterances == len(data.test)
     untrained, *_ = small_parts(seed=1, data=data)
-    before = evaluate(untrained, encoder, labels, data.test)
+    before = evaluate(NluModel(untrained, encoder, labels), data.test)
     assert found.semantic_error_rate < before.semantic_error_rate  # it is this model's
 
 
 def test_intents_that_the_model_does_not_know_count_as_errors(parts):
     model, encoder, labels, data = parts
     strange = [Utterance(each.tokens, each.tags, "unheard of") for each in data.test[:5]]
-    assert evaluate(model, encoder, labels, strange).intent_errors == 5
+    assert evaluate(NluModel(model, encoder, labels), strange).intent_errors == 5
 
 
 def test_scores_are_the_definitions_one_utterance_at_a_time(parts):
     model, encoder, labels, data = parts
     utterances = [each for each in data.test if labels.knows(each)][:12]
-    found = scored(model, encoder, labels, utterances, batch_size=5)
+    found = score(NluModel(model, encoder, labels), utterances, batch_size=5)
     losses = encode(encoder, labels, utterances)
     model.eval()
     with torch.no_grad():
@@ -81,7 +86,7 @@ def test_likelihoods_of_all_labels_of_a_word_add_up_to_1(parts):
         for intent in labels.intents
         for tag in labels.tags
     ]
-    found = np.exp(scored(model, encoder, labels, every, 512).log_likelihood)
+    found = np.exp(score(NluModel(model, encoder, labels), every, 512).log_likelihood)
     assert found.sum() == pytest.approx(1, abs=1e-4)
 
 
@@ -90,7 +95,7 @@ def test_an_unknown_label_has_no_likelihood_and_all_else(parts):
     known = next(each for each in data.test if labels.knows(each))
     intent = Utterance(known.tokens, known.tags, "unheard of")
     tag = Utterance(known.tokens, ("B-unheard_of",) * len(known.tokens), known.intent)
-    found = scored(model, encoder, labels, [intent, known, tag])
+    found = score(NluModel(model, encoder, labels), [intent, known, tag])
     assert found.known.tolist() == [False, True, False]
     assert math.isnan(found.log_likelihood[0])
     np.testing.assert_allclose(found.intents[0], found.intents[1], atol=1e-6)
@@ -100,11 +105,11 @@ def test_an_unknown_label_has_no_likelihood_and_all_else(parts):
 def test_the_model_is_left_as_it_was_and_dropout_is_off(parts):
     model, encoder, labels, data = parts
     model.train()
-    first = scored(model, encoder, labels, data.test[:9])
+    first = score(NluModel(model, encoder, labels), data.test[:9])
     assert model.training
     assert not any(values.grad_fn for values in model.parameters())
     model.eval()
-    second = scored(model, encoder, labels, data.test[:9])
+    second = score(NluModel(model, encoder, labels), data.test[:9])
     assert not model.training
     assert np.array_equal(first.log_likelihood, second.log_likelihood)
 
@@ -112,26 +117,30 @@ def test_the_model_is_left_as_it_was_and_dropout_is_off(parts):
 def test_progress_ends_with_all_utterances(parts):
     model, encoder, labels, data = parts
     seen = []
-    predict(model, encoder, labels, data.test[:10], 4, lambda *done: seen.append(done))
+    predict(
+        NluModel(model, encoder, labels), spoken(data.test[:10]), 4, lambda *done: seen.append(done)
+    )
     assert seen == [(4, 10), (8, 10), (10, 10)]
 
 
 def test_tokens_alone_are_enough_to_predict(parts):
     model, encoder, labels, _ = parts
-    [answer] = predict(model, encoder, labels, [SimpleNamespace(tokens=("play", "some", "jazz"))])
+    [answer] = predict(NluModel(model, encoder, labels), [("play", "some", "jazz")])
     assert isinstance(answer, Prediction)
     assert len(answer.tags) == 3
 
 
 def test_nothing_is_said_of_no_utterances(parts):
     model, encoder, labels, _ = parts
-    assert predict(model, encoder, labels, []) == []
-    assert len(scored(model, encoder, labels, [])) == 0
+    assert predict(NluModel(model, encoder, labels), []) == []
+    assert len(score(NluModel(model, encoder, labels), [])) == 0
 
 
 def test_labels_of_another_model_and_empty_batches_are_refused(parts):
     model, encoder, labels, data = parts
     with pytest.raises(ValueError, match=r"the model has .* tags, and 2 are listed"):
-        predict(model, encoder, Labels(labels.intents, labels.tags[:2]), data.test[:2])
+        predict(
+            NluModel(model, encoder, Labels(labels.intents, labels.tags[:2])), spoken(data.test[:2])
+        )
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        predict(model, encoder, labels, data.test[:2], batch_size=0)
+        predict(NluModel(model, encoder, labels), spoken(data.test[:2]), batch_size=0)

@@ -10,11 +10,11 @@ from tacit.privacy.events import Adjacency, Gaussian
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Labels, encode
+from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
+from tacit.tasks.nlu.experiment import Noise
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.registry import build
+from tacit.tasks.nlu.models import build
 from tacit.tasks.nlu.steps import AttemptStreams
-from tacit.tasks.nlu.word_encoder import WordEncoder
 
 LABELS = Labels(("play", "stop"), ("O", "B-what", "I-what"))
 ENCODER = WordEncoder(("play", "stop", "jazz"), "public: the test")
@@ -63,7 +63,9 @@ def test_private_factors_are_those_of_the_sum_under_noise():
     np.testing.assert_allclose(exact.factors, wanted.factors, rtol=1e-3, atol=1e-3)
     assert noisy.factors != exact.factors
     assert noisy.is_public
-    assert scaling.scaling_event(4.0) == Gaussian(4.0, Adjacency.ADD_REMOVE)
+    assert scaling.release_of(Noise(noise_multiplier=1.0, scaling="private")) == Gaussian(
+        4.0, Adjacency.ADD_REMOVE
+    )
 
 
 def test_the_printed_factors_are_marked_as_private():

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.tasks.nlu.slots import Slot, checked_tags, overlapping, slots
+from tacit.tasks.nlu.data import checked_tags
+from tacit.tasks.nlu.metrics import Slot, overlapping, slots
 
 TAGS = st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), max_size=9)
 

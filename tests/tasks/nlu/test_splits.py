@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.corpus.hashing import is_test, user_key
-from tacit.tasks.nlu.data import NLUData, Utterance
-from tacit.tasks.nlu.splits import fold_split, given_split, hash_split
+from tacit.tasks.nlu.data import NLUData, Utterance, fold_split, given_split, hash_split
 
 
 def said(text: str, user: str | None = None) -> Utterance:

@@ -22,9 +22,10 @@ from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.session import Session
-from tacit.tasks.nlu import model_files, scaling
+from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
 from tacit.tasks.nlu.steps import NoiseChain, learning_rate_at
 from tacit.tasks.nlu.trainer import NluTrainer
@@ -219,7 +220,7 @@ def test_a_training_begins_with_the_vectors_of_a_file_and_its_claim_says_so(tmp_
     run = train(small(model=model, data=spoken, training={"epochs": 1}), tmp_path / "run")
     assert "the word vectors made.vec (sha256 " in run.guarantee().claim
     assert str(tmp_path) not in run.guarantee().claim
-    first = model_files.load(run.directory.checkpoints.read(0).model_file)
+    first = NluModel.load(run.directory.checkpoints.read(0).model_file)
     rows = {tuple(row) for row in first.model.words.weight.tolist()}
     assert {(9.0, 8.0, 7.0, 0.0), (9.0, 8.0, 7.0, 1.0)} <= rows
 
@@ -344,13 +345,13 @@ def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
         "import os, signal, sys\n"
         "from tacit.train import train\n"
         "from tests.tasks.nlu.small import small\n"
-        "from tacit.engines.children import Children\n"
+        "from tacit.engines.teams import Children\n"
         "children = []\n"
-        "original = Children._started\n"
+        "original = Children._start\n"
         "def started(self, rank, size):\n"
         "    children.append(original(self, rank, size))\n"
         "    return children[-1]\n"
-        "Children._started = started\n"
+        "Children._start = started\n"
         "def observe(now):\n"
         "    if now.done == 2:\n"
         "        for child in children:\n"
@@ -580,7 +581,7 @@ def test_an_epoch_repeated_with_another_outcome_is_charged_again_and_drawn_afres
         (1, 0),
         (1, 0),
     ]
-    beginnings = {row["hmac"].split()[0] for row in rows if row["round"] == 0}
+    beginnings = {row["hmac"].split()[0] for row in rows if row["leg"] == 0}
     assert len(beginnings) == 1
     outcomes = {row["hmac"].split()[1] for row in rows if " " in row["hmac"]}
     assert len(outcomes) == 3

@@ -17,8 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
-from tacit.corpus.source import UserCorpus, UserSource
-from tacit.corpus.views import IID, Subset, kept, part
+from tacit.corpus.source import IID, Subset, UserCorpus, UserSource, kept, part
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header

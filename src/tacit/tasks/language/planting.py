@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.corpus.hashing import derived
-from tacit.corpus.source import Counts, UserSource
-from tacit.corpus.views import View
+from tacit.corpus.source import Counts, UserSource, View
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Charge, Ledger
@@ -115,9 +114,6 @@ class _PlantedUsers(View):
         if self._planting.shared_by(self.user_id(index)):
             return super().text(index, position)
         return self._source.text(index, position)
-
-    def text_count(self, index: int) -> int:
-        return self._source.text_count(index)
 
     def text_counts(self) -> Counts:
         return self._source.text_counts()

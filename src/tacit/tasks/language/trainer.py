@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import metrics
+from tacit.evaluation.accuracy import metrics, word_metrics
 from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
 from tacit.evaluation.predictors import as_predictor
 from tacit.evaluation.scores import score
-from tacit.evaluation.words import word_metrics
 from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for

@@ -1,26 +1,68 @@
-"""Utterances with their intent and slots, and the three parts of a set of them.
+"""Utterances with their intent and slots, sets of them, and how a set is split.
 
-An `Utterance` is well formed from the start: as many tags as tokens, at least one token, every
-I- tag continuing a slot of its type.  An `NLUData` has checked what would make its figures
-meaningless: an intent that no model could have learnt, and a user on both sides of a split.
+Tags write slots down: B-type for a slot's first token, I-type inside, O outside.  An `Utterance` is
+well formed from the start: one tag for each token, at least one token, every I- tag continuing a
+slot of its type.  (A model's tags need not be; `metrics.slots` reads them leniently.)
+
+An `NLUData` has checked what would make its figures meaningless: an intent that no model could have
+learnt, and a user on both sides of a split.
+
+A set comes with a split of its own, or with folds, or is divided as Dupuy et al. 2021 do (section
+4.1): the paper trains on 45%, chooses with 5% and measures on 50%, so that there are about as many
+non-members as members to attack.  `hash_split` decides by a digest
+
+- of the user, where there is one: all of a user's utterances are in one part.  The draw is the
+  one that divides the users of a corpus, so the test users of a corpus are test users here;
+- otherwise of the utterance's content and of which copy of it this is (the first, the second, ...).
+  With `together`, the copies of one utterance go together: then no non-member has the very
+  words of a member, at the price of parts that differ more from their nominal size.
+
+Guarantee of `hash_split`: adding or removing an utterance (or a user) moves no other; the shares
+therefore hold only on average.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from tacit.corpus.hashing import derived
-from tacit.tasks.nlu.slots import OUTSIDE, checked_tags, slot_type
+from tacit.corpus.hashing import derived, threshold, user_key
 
+OUTSIDE = "O"
 PARTS = ("train", "valid", "test")
+_PAPER_SHARES = (0.45, 0.05, 0.50)
+
+
+def slot_type(tag: str) -> str:
+    """The type of a B- or I- tag: city of B-city or I-city."""
+    if tag[:2] not in ("B-", "I-") or len(tag) == 2:
+        raise ValueError(f"{tag!r} is not a tag: write O, B-type or I-type")
+    return tag[2:]
+
+
+@lru_cache(maxsize=1 << 16)
+def checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tags, if they are well formed; equal sequences come back as one object."""
+    before = ""
+    for number, tag in enumerate(tags, 1):
+        kind = "" if tag == OUTSIDE else slot_type(tag)
+        if tag.split() != [tag]:
+            raise ValueError(f"the tag {tag!r} has white space in it: write it without")
+        if tag[0] == "I" and kind != before:
+            raise ValueError(
+                f"the tag {tag!r} of token {number} continues no slot: put B-{kind} or I-{kind}"
+                f" before it, or write B-{kind}"
+            )
+        before = kind
+    return tags
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What somebody said, in tokens; a tag for each token; what was wanted; perhaps who it was."""
+    """What somebody said, in tokens; a tag for each token; the intent; perhaps the speaker."""
 
     tokens: tuple[str, ...]
     tags: tuple[str, ...]
@@ -54,7 +96,7 @@ class Utterance:
 
 @dataclass(frozen=True)
 class NLUData:
-    """Utterances to train on, to choose with and to measure on.
+    """Utterances to train on (train), to choose with (valid) and to measure on (test).
 
     `unseen_intents`: "refuse" a set in which an intent of valid or test is not in train, or "keep"
     it (ATIS's usual split is such a set).  What is kept counts as an intent error whatever a model
@@ -102,12 +144,12 @@ class NLUData:
     def unseen(self) -> dict[str, str]:
         """The intents that are not in train, and where the first of each is."""
         known = set(self.intents)
-        found: dict[str, str] = {}
+        first: dict[str, str] = {}
         for part in ("valid", "test"):
-            for place, utterance in enumerate(getattr(self, part), 1):
+            for number, utterance in enumerate(getattr(self, part), 1):
                 if utterance.intent not in known:
-                    found.setdefault(utterance.intent, f"utterance {place} of {part}")
-        return found
+                    first.setdefault(utterance.intent, f"utterance {number} of {part}")
+        return first
 
     @property
     def identity(self) -> str:
@@ -116,10 +158,10 @@ class NLUData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of every utterance, its place and its user.
+        """A digest of every utterance, its position and its user.
 
-        It belongs among private files unless the set is public: whoever knows all utterances but
-        one could confirm a guess of that one with it.
+        It belongs among private files unless the set is public: with it, somebody who knows all
+        utterances but one could confirm a guess of that one.
         """
         digest = hashlib.sha256(b"tacit nlu data\0")
         for part in PARTS:
@@ -139,9 +181,9 @@ class NLUData:
             )
 
     def _refuse_shared_users(self) -> None:
-        first = {part: _users(getattr(self, part)) for part in PARTS}
+        users = {part: {one.user for one in getattr(self, part)} - {None} for part in PARTS}
         for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
-            shared = first[one] & first[other]
+            shared = users[one] & users[other]
             if shared:
                 raise ValueError(
                     f"{self.name}: user {min(shared)!r} is in {one} and in {other}: each user must"
@@ -149,5 +191,88 @@ class NLUData:
                 )
 
 
-def _users(utterances: Iterable[Utterance]) -> set[str]:
-    return {utterance.user for utterance in utterances if utterance.user is not None}
+def hash_split(
+    name: str,
+    utterances: Iterable[Utterance],
+    shares: tuple[float, float, float] = _PAPER_SHARES,
+    *,
+    together: bool = False,
+    unseen_intents: str = "refuse",
+) -> NLUData:
+    """Divide by digest into the shares of train, valid and test; see the module.
+
+    Args:
+        name: of the set.
+        utterances: all of them, in any order.
+        shares: of train, valid and test; they add up to 1 and hold on average.
+        together: whether equal utterances of no user go to the same part.
+        unseen_intents: "refuse" or "keep"; see `NLUData`.
+    """
+    if not (all(share >= 0 for share in shares) and math.isclose(sum(shares), 1)):
+        raise ValueError(f"the shares of train, valid and test must add up to 1, got {shares}")
+    _, valid, test = shares
+    in_test, in_valid = threshold(test), threshold(test + valid)
+    parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
+    copies: dict[bytes, int] = {}
+    for utterance in utterances:
+        if utterance.user is not None:
+            key = user_key(utterance.user)
+        else:
+            key = hashlib.sha256(b"tacit nlu split\0" + utterance.content).digest()
+            if not together:
+                copy = copies[key] = copies.get(key, 0) + 1
+                key = hashlib.sha256(key + copy.to_bytes(8, "big")).digest() if copy > 1 else key
+        bits = int.from_bytes(key[:8], "big")
+        part = "test" if bits < in_test else "valid" if bits < in_valid else "train"
+        parts[part].append(utterance)
+    ratio = ":".join(f"{100 * share:g}" for share in shares)
+    split = f"{ratio} by digest" + (", equal utterances together" if together else "")
+    return _assemble(name, parts, split, unseen_intents)
+
+
+def fold_split(
+    name: str,
+    folds: Mapping[str, Sequence[Utterance]],
+    test_fold: str | None = None,
+    *,
+    unseen_intents: str = "refuse",
+) -> NLUData:
+    """Cross-validation: one fold to test, the one after it to choose with, the others to train.
+
+    After the last fold comes the first.  Where no fold is named, the first is the test fold.
+
+    Raises:
+        ValueError: if there are fewer than three folds, or none of the name.
+    """
+    names = sorted(folds, key=lambda fold: (len(fold), fold))  # 2 before 10
+    if len(names) < 3:
+        raise ValueError(
+            f"{name} has {len(names)} folds ({', '.join(names)}): at least 3 are needed, to train,"
+            " to choose and to test"
+        )
+    test_fold = names[0] if test_fold is None else test_fold
+    if test_fold not in names:
+        raise ValueError(
+            f"{name} has no fold {test_fold!r}: test_fold is one of {', '.join(names)}"
+        )
+    valid_fold = names[(names.index(test_fold) + 1) % len(names)]
+    parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
+    for fold in names:
+        part = {test_fold: "test", valid_fold: "valid"}.get(fold, "train")
+        parts[part].extend(folds[fold])
+    split = f"fold {test_fold} of {len(names)} to test, fold {valid_fold} to choose"
+    return _assemble(name, parts, split, unseen_intents)
+
+
+def given_split(
+    name: str, parts: Mapping[str, Sequence[Utterance]], *, unseen_intents: str = "refuse"
+) -> NLUData:
+    """The parts that a set comes with; it may have no valid."""
+    return _assemble(name, parts, "the set's own", unseen_intents)
+
+
+def _assemble(
+    name: str, parts: Mapping[str, Sequence[Utterance]], split: str, unseen_intents: str
+) -> NLUData:
+    train, valid, test = (tuple(parts.get(part, ())) for part in PARTS)
+    return NLUData(name, train, valid, test, split=split, unseen_intents=unseen_intents)

@@ -25,12 +25,13 @@ from tacit.config.sections import About, Complete, NotNegative, Positive, Sectio
 from tacit.mechanisms.edp_sgd import NoiseDecay
 from tacit.privacy.events import canonical_json
 
-Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
+_Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
+Examples = Literal["ghost", "vectorised", "one-by-one"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are
 
 
 class Data(Section):
-    """Which utterances, in which split; see tacit.tasks.nlu.layouts."""
+    """Which utterances, in which split; see tacit.tasks.nlu.readers."""
 
     source: str = "generated"
     identity: str = ""  # set when a run begins; says nothing about anybody's text
@@ -65,7 +66,7 @@ class ModelChoice(Section):
 class Training(Section):
     """How the steps are made."""
 
-    method: Method = "edp-sgd"
+    method: _Method = "edp-sgd"
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: Positive = 1e-3
     schedule: Literal["constant", "linear"] = "constant"  # linear: falls to 0 over the training
@@ -75,7 +76,7 @@ class Training(Section):
     workers: Whole = 2  # processes
     micro_batches: Whole | None = None  # N of eDP-SGD; None: one for each worker, as in the paper
     unit: Literal["record", "user"] = "record"  # whom the guarantee is about
-    examples: Literal["vectorised", "ghost", "one-by-one"] = "ghost"  # how dp-sgd finds norms
+    examples: Examples = "ghost"  # how dp-sgd finds norms
 
 
 class Noise(Section):

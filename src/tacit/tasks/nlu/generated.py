@@ -1,30 +1,30 @@
 """Utterances made from templates: nobody said them, and a model's figures on them say little.
 
-They are there so that every command works with no files, and so that timing can have as many
-utterances as it wants.  One is drawn in these steps: an intent, a sentence of it, a value for each
-slot, and words around it; the first of a list are drawn most (the square of a uniform draw picks
-the place).  Where there are users, each has one favourite value of each kind (a city, a friend)
-and takes it half of the time, so that there is something to know about a user.
+They exist so that every command works with no files, and so that timing can have any number of
+utterances.  One is drawn in these steps: an intent, a sentence of it, a value for each slot, and
+words around it; the first of a list are drawn most (the square of a uniform draw picks the index).
+Where there are users, each has one favourite value of each kind (a city, a friend) and takes it
+half of the time, so that there is something to know about a user.  Sentences and values are in
+`generated.toml`.
 
 Utterance i is a function of (seed, users, i): a longer stream begins with the shorter one.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import islice
-from typing import TypeVar
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tacit.tasks.nlu.data import NLUData, Utterance
-from tacit.tasks.nlu.slots import OUTSIDE, checked_tags
-from tacit.tasks.nlu.splits import hash_split
-from tacit.tasks.nlu.templates import CLOSINGS, OPENINGS, TEMPLATES, VALUES
+from tacit.tasks.nlu.data import OUTSIDE, Utterance, checked_tags
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _BLOCK = 1024
 _FIXED = 5  # draws of an utterance besides two for each slot
@@ -34,7 +34,7 @@ _PATIENCE = 100  # draws for each distinct utterance before giving up
 
 @dataclass(frozen=True)
 class GeneratedOptions:
-    """How many distinct utterances, of how many users (0: nobody's), drawn with which seed."""
+    """The number of distinct utterances and of users (0: no users), and the seed of the draws."""
 
     utterances: int = 5000
     users: int = 0
@@ -46,132 +46,149 @@ class GeneratedOptions:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of a sentence: some words, or a slot with the values that it may have."""
-
-    words: tuple[str, ...] = ()
-    slot: str = ""
-    values: str = ""
-
-
 def generate(count: int, seed: int = 0, users: int = 0) -> Iterator[Utterance]:
-    """A stream of utterances, equal ones among them, at some 10 microseconds each."""
+    """The first `count` utterances of the stream, equal ones among them.
+
+    Args:
+        count: how many to draw, at some 10 microseconds each.
+        seed: of the draws.
+        users: how many users the utterances are shared out to; 0 for no users.
+    """
     if not count >= 0:
         raise ValueError(f"count must be at least 0, got {count}")
     options = GeneratedOptions(max(count, 1), users, seed)
     return islice(_endless(options), count)
 
 
-def generated_data(options: GeneratedOptions | None = None) -> NLUData:
-    """The built-in set in the paper's 45:5:50 split."""
-    return hash_split("generated", distinct_utterances(options or GeneratedOptions()))
-
-
 def distinct_utterances(options: GeneratedOptions) -> list[Utterance]:
-    """The first so many different ones of the stream."""
-    wanted = options.utterances
-    found: dict[tuple[tuple[str, ...], tuple[str, ...]], Utterance] = {}
-    for utterance in islice(_endless(options), _PATIENCE * wanted):
-        found.setdefault((utterance.tokens, utterance.tags), utterance)
-        if len(found) == wanted:
-            return list(found.values())
-    raise ValueError(f"there are no {wanted} distinct utterances: ask for fewer")
+    """The first `options.utterances` different utterances of the stream.
+
+    Raises:
+        ValueError: if there are fewer, as far as a hundred draws for each can tell.
+    """
+    distinct: dict[tuple[tuple[str, ...], tuple[str, ...]], Utterance] = {}
+    for utterance in islice(_endless(options), _PATIENCE * options.utterances):
+        distinct.setdefault((utterance.tokens, utterance.tags), utterance)
+        if len(distinct) == options.utterances:
+            return list(distinct.values())
+    raise ValueError(f"there are no {options.utterances} distinct utterances: ask for fewer")
 
 
 def generated_options(name: str) -> GeneratedOptions:
-    """What `generated:utterances=5000,users=100,seed=1` asks for."""
+    """What `generated:utterances=5000,users=100,seed=1` asks for; every option may be left out."""
     known = [field.name for field in fields(GeneratedOptions)]
-    given: dict[str, int] = {}
+    options: dict[str, int] = {}
     for part in filter(None, name.partition(":")[2].split(",")):
         key, _, text = (side.strip() for side in part.partition("="))
         if key not in known:
             raise ValueError(f"{part!r} in {name!r}: generated takes {', '.join(known)}")
         try:
-            given[key] = int(text)
+            options[key] = int(text)
         except ValueError:
             raise ValueError(
                 f"{part!r} in {name!r} has no whole number, such as {key}=1000"
             ) from None
-    return GeneratedOptions(**given)
+    return GeneratedOptions(**options)
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Sentences ("templates") by intent, values by slot, openings and closings."""
+    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+    def expanded(value: str) -> list[str]:
+        if not value.startswith("+"):
+            return [value]
+        lists = [read["words"][name] for name in value[1:].split()]
+        if len(lists) == 1:
+            return list(lists[0])
+        # Far apart in the alphabet, since the first ones are drawn most often; 617 is prime.
+        every = [" ".join(words) for words in product(*lists)]
+        return [every[index * 617 % len(every)] for index in range(len(every))]
+
+    values = {
+        slot: [value for each in listed for value in expanded(each)]
+        for slot, listed in read["values"].items()
+    }
+    return read | {"values": values}
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a sentence: some words, or a slot with the values that it may have."""
+
+    words: tuple[str, ...] = ()
+    slot: str = ""
+    values: Sequence[tuple[str, ...]] = ()
+
+
+@cache
+def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
+    """The sentences of each intent, cut into words and slots."""
+    pools = {
+        slot: [tuple(each.split()) for each in values]
+        for slot, values in tables()["values"].items()
+    }
+
+    def piece(text: str) -> _Piece:
+        if not text.startswith("{"):
+            return _Piece(words=(text,))
+        slot, _, values = text.strip("{}").partition(":")
+        return _Piece(slot=slot, values=pools[values or slot])
+
+    return {
+        intent: [tuple(map(piece, template.split())) for template in templates]
+        for intent, templates in tables()["templates"].items()
+    }
 
 
 def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
-    intents = list(TEMPLATES)
+    """The whole stream.  Draws are made in blocks, each from a generator of its own."""
+    sentences = _sentences()
+    intents, openings, closings = list(sentences), tables()["openings"], tables()["closings"]
+    slots = max(
+        sum(bool(piece.slot) for piece in one) for each in sentences.values() for one in each
+    )
     block = 0
     while True:
         stream = np.random.default_rng([options.seed, options.users, block])
-        for draws in stream.random((_BLOCK, _FIXED + 2 * _most_slots())).tolist():
+        for draws in stream.random((_BLOCK, _FIXED + 2 * slots)).tolist():
             which, sentence, opening, closing, who, *values = draws
-            intent = _picked(intents, which)
-            pieces = _picked(_sentences()[intent], sentence)
-            user = int(who * options.users) if options.users else None
-            yield _filled(
-                intent, pieces, _picked(OPENINGS, opening), _picked(CLOSINGS, closing), user, values
+            intent = _pick(intents, which)
+            pieces = (
+                _Piece(tuple(_pick(openings, opening).split())),
+                *_pick(sentences[intent], sentence),
+                _Piece(tuple(_pick(closings, closing).split())),
             )
+            user = int(who * options.users) if options.users else None
+            yield _filled(intent, pieces, user, values)
         block += 1
 
 
 def _filled(
-    intent: str,
-    pieces: tuple[_Piece, ...],
-    opening: str,
-    closing: str,
-    user: int | None,
-    draws: list[float],
+    intent: str, pieces: Sequence[_Piece], user: int | None, draws: list[float]
 ) -> Utterance:
-    tokens = opening.split()
-    tags = [OUTSIDE] * len(tokens)
-    place = 0
+    """An utterance from its pieces; each slot takes two draws, of a value and of the favourite."""
+    tokens: list[str] = []
+    tags: list[str] = []
+    pairs = zip(draws[::2], draws[1::2], strict=True)
     for piece in pieces:
         if not piece.slot:
             tokens += piece.words
             tags += [OUTSIDE] * len(piece.words)
             continue
-        pool = _pool(piece.values)
-        if user is not None and draws[place + 1] < _FAVOURITE:
+        draw, favourite = next(pairs)
+        pool = piece.values
+        if user is not None and favourite < _FAVOURITE:
             value = pool[user * 7919 % len(pool)]  # a prime: neighbours differ
         else:
-            value = _picked(pool, draws[place])
-        place += 2
+            value = _pick(pool, draw)
         tokens += value
-        tags += _slot_tags(piece.slot, len(value))
-    tokens += closing.split()
-    tags += [OUTSIDE] * (len(tokens) - len(tags))
+        tags += [f"B-{piece.slot}", *[f"I-{piece.slot}"] * (len(value) - 1)]
     who = None if user is None else f"generated-{user}"
     return Utterance(tuple(tokens), checked_tags(tuple(tags)), intent, who)
 
 
-def _picked(items: Sequence[T], draw: float) -> T:
+def _pick(items: Sequence[_T], draw: float) -> _T:
+    """One of the items by a uniform draw; its square favours the first."""
     return items[int(draw * draw * len(items))]
-
-
-@cache
-def _pool(values: str) -> list[tuple[str, ...]]:
-    return [tuple(value.split()) for value in VALUES[values]]
-
-
-@cache
-def _slot_tags(slot: str, length: int) -> tuple[str, ...]:
-    return (f"B-{slot}", *[f"I-{slot}"] * (length - 1))
-
-
-@cache
-def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
-    return {
-        intent: [tuple(map(_piece, template.split())) for template in templates]
-        for intent, templates in TEMPLATES.items()
-    }
-
-
-def _piece(text: str) -> _Piece:
-    if not text.startswith("{"):
-        return _Piece(words=(text,))
-    slot, _, values = text.strip("{}").partition(":")
-    return _Piece(slot=slot, values=values or slot)
-
-
-@cache
-def _most_slots() -> int:
-    every = [pieces for sentences in _sentences().values() for pieces in sentences]
-    return max(sum(bool(piece.slot) for piece in pieces) for pieces in every)

@@ -1,17 +1,53 @@
-"""A worker's copy of the model, its trained parameters and their gradients as flat vectors."""
+"""What a worker computes gradients with: the mean of a batch, or a clipped sum over utterances.
+
+`UtteranceGradients` gives the mean gradient that SGD and eDP-SGD ask for.  `ExampleGradients` also
+gives what DP-SGD asks for: the gradient g_i of every single utterance, clipped, and added up.
+Three ways lead to the same sum of min(1, C / |g_i|) g_i (design rule 8: norms in float64, the clip
+is the last operation, a gradient that is not finite counts as zero):
+
+    ghost        norms without gradients, from one pass over the batch (`ghost_clipping`)
+    vectorised   gradients of many utterances at once, written out by Opacus (`opacus_gradients`)
+    one-by-one   a pass for each utterance: the simplest, which the others are tested against, and
+                 the DP-SGD whose slowness Dupuy et al. 2021 measure
+
+All three draw dropout for each utterance by itself, so an utterance's draws are independent of
+the rest of the batch; but the three do not make the same draws.
+
+Guarantee: every summand has an exact norm of at most C, and is a function of its utterance alone
+(and of its draws of dropout).  One by one that is plain.  In a batch, the order in which a float32
+product is summed may depend on the batch's shape, and with it the last bits of every gradient on
+which other utterances are present; a maximum that flips may amplify them.  So
+
+- all batches have the same number of utterances: the last one is filled up with repetitions that
+  do not count.  It is small batches that are summed in another order;
+- before the first sum, some utterances are computed among different others, in batches of different
+  lengths, at several positions.  The order of a product's sum does not depend on the values, so
+  another order would show in some of them.  If it does, utterances go one by one.
+
+What remains is the order of float64 sums, and lengths that were not tried.  `mechanisms.method`
+keeps a part of the clip norm for that (docs/privacy/edp-sgd.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tacit.mechanisms.clipping import LARGEST_CLIP_NORM, FlatClip
 from tacit.mechanisms.method import Indices
-from tacit.models.understanding import UnderstandingModel
+from tacit.models.base import require
+from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.encoding import EncodedUtterances
+from tacit.tasks.nlu.experiment import Examples
+
+_MAX_BYTES = 2 << 30  # of gradients that are written out
+_PROBES = 6  # utterances that are computed in different batches, before any of them counts
+_SAME = 2.0**-40  # of a gradient's norm: far below what one float32 sum in another order changes
 
 
 class FlatModel:
@@ -43,7 +79,7 @@ class FlatModel:
 
 
 class UtteranceGradients:
-    """What the methods of `tacit.mechanisms` ask of a worker."""
+    """Mean gradients of units, an utterance or a user each: `Gradients` of `mechanisms.method`."""
 
     def __init__(
         self,
@@ -51,32 +87,140 @@ class UtteranceGradients:
         utterances: EncodedUtterances,
         units: Sequence[Indices] | None = None,
     ) -> None:
-        """`units`: the utterances of each user, where the unit is a user."""
+        """`units`: the indices of each user's utterances; None where the unit is an utterance."""
         self.flat = flat
         self._utterances = utterances
         self._units = units
 
     def __len__(self) -> int:
-        """How many units there are."""
+        """The number of units."""
         return len(self._utterances) if self._units is None else len(self._units)
 
     def mean(self, units: Indices) -> NDArray[np.float32]:
-        losses = self._losses(self._records(units))
+        """The gradient of the mean loss over the utterances of these units.
+
+        The array is a view that the next call overwrites.
+        """
+        if self._units is not None:
+            units = np.concatenate([self._units[unit] for unit in units.tolist()])
+        losses: Tensor = self.flat.model(self._utterances.batch(units))
         self.flat.gradient.zero_()
         losses.mean().backward()  # type: ignore[no-untyped-call]
-        found: NDArray[np.float32] = self.flat.gradient.numpy()
-        return found
+        gradient: NDArray[np.float32] = self.flat.gradient.numpy()
+        return gradient
 
     def clipped_sum(self, units: Indices, clip_norm: float) -> NDArray[np.float64]:
+        """Refused: only `ExampleGradients` knows the gradients of single utterances."""
         raise TypeError("single utterances' gradients are known to ExampleGradients alone")
 
-    def _records(self, units: Indices) -> Indices:
-        if self._units is None:
-            return units
-        return np.concatenate([self._units[unit] for unit in units.tolist()])
 
-    def _losses(self, records: Indices) -> Tensor:
-        model = self.flat.model
-        assert isinstance(model, UnderstandingModel)
-        losses: Tensor = model(self._utterances.batch(records))
-        return losses
+class _ClippedSums(Protocol):
+    """One of the three ways to add up clipped gradients of utterances."""
+
+    @property
+    def at_once(self) -> int:
+        """The number of utterances that every batch should have."""
+
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        """total += the sum of min(1, C / |g|) g over the batch's utterances, in float64.
+
+        `counted` [B] says which of them are in the sum; the others only fill up the batch.
+        """
+
+
+class ExampleGradients(UtteranceGradients):
+    """Clipped gradients of single utterances, for DP-SGD; the unit is an utterance."""
+
+    def __init__(
+        self,
+        flat: FlatModel,
+        utterances: EncodedUtterances,
+        examples: Examples = "ghost",
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        """`examples` is the way; `max_bytes` bounds the gradients that "vectorised" holds."""
+        super().__init__(flat, utterances)
+        self._sums = _clipped_sums(flat, examples, max_bytes)
+        self._at_once: int | None = None  # known after the first `is_each_alone`
+
+    def clipped_sum(self, units: Indices, clip_norm: float) -> NDArray[np.float64]:
+        """The sum over the utterances of their gradients, each clipped to `clip_norm`."""
+        total = torch.zeros(len(self.flat), dtype=torch.float64)
+        if self._at_once is None:
+            self._at_once = self._sums.at_once if self.is_each_alone() else 1
+        # Utterances of about the same length go together, so that there is little to be padded.
+        lengths = self._utterances.lengths[units]
+        units = units[np.argsort(lengths, kind="stable")]
+        for start in range(0, len(units), self._at_once):
+            chosen = units[start : start + self._at_once]
+            filled = np.resize(chosen, self._at_once)  # with repetitions
+            counted = torch.arange(len(filled)) < len(chosen)
+            self._sums.add_(total, self._utterances.batch(filled), clip_norm, counted)
+        return total.numpy()
+
+    def is_each_alone(self) -> bool:
+        """Whether an utterance's gradient is the same in any batch and at any position.
+
+        A few utterances from short to long are each computed among copies of themselves, and then
+        among others of all lengths.  "The same" allows for the last bits of float64.
+        """
+        size = self._sums.at_once
+        if size == 1 or not len(self._utterances):
+            return True
+        by_length = np.argsort(self._utterances.lengths, kind="stable")
+        others = by_length[np.linspace(0, len(by_length) - 1, size).astype(np.int64)]
+        was_training = self.flat.model.training
+        self.flat.model.eval()  # dropout would make all of them different
+        try:
+            for position in np.linspace(0, size - 1, _PROBES).astype(int).tolist():
+                company = others[::-1].copy()
+                company[position] = others[position]
+                alone = self._gradient_in(np.full(size, others[position]), 0)
+                apart = self._gradient_in(company, position) - alone
+                if not apart.norm() <= _SAME * alone.norm():
+                    return False
+        finally:
+            self.flat.model.train(was_training)
+        return True
+
+    def _gradient_in(self, batch: Indices, position: int) -> Tensor:
+        """The gradient of one utterance of a batch, computed with the batch."""
+        gradient = torch.zeros(len(self.flat), dtype=torch.float64)
+        counted = torch.arange(len(batch)) == position
+        self._sums.add_(gradient, self._utterances.batch(batch), LARGEST_CLIP_NORM, counted)
+        return gradient
+
+
+class _OneByOne:
+    """A forward and a backward pass for each utterance."""
+
+    at_once = 1
+
+    def __init__(self, flat: FlatModel) -> None:
+        self._flat = flat
+
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        assert len(batch) == 1
+        self._flat.gradient.zero_()
+        self._flat.model(batch).sum().backward()
+        clipped = FlatClip(clip_norm).clip(self._flat.gradient.numpy())
+        total += torch.from_numpy(clipped.values)
+
+
+def _clipped_sums(flat: FlatModel, examples: str, max_bytes: int) -> _ClippedSums:
+    if examples == "one-by-one":
+        return _OneByOne(flat)
+    if examples == "ghost":
+        from tacit.tasks.nlu.ghost_clipping import GhostClipping
+
+        return GhostClipping(flat)
+    if examples == "vectorised":
+        require("opacus", extra="nlu", what="examples = 'vectorised'")
+        from tacit.tasks.nlu.opacus_gradients import OpacusGradients
+
+        return OpacusGradients(flat, max_bytes)
+    raise ValueError(f"examples must be one of {', '.join(get_args(Examples))}, got {examples!r}")

@@ -30,15 +30,74 @@ Intents are compared as whole strings: of ATIS's joined intents ("a#b") a half i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from tacit.tasks.nlu.slots import overlapping, slots
+from tacit.tasks.nlu.data import OUTSIDE, slot_type
+
+_DERIVED = (  # the rates and counts of `NLUMetrics` that follow from its fields
+    *("deletions", "insertions", "semantic_error_rate", "intent_accuracy", "exact_match"),
+    *("slot_precision", "slot_recall", "slot_f1"),
+)
 
 
-class Understood(Protocol):
+class Slot(NamedTuple):
+    """A slot: the tokens from `start` up to, and without, `end`, and their type."""
+
+    start: int
+    end: int
+    type: str
+
+
+def slots(tags: Sequence[str]) -> tuple[Slot, ...]:
+    """The slots of a tag sequence, in order and without overlap.
+
+    Tags are read leniently, as the CoNLL-2000 evaluation script (conlleval) and seqeval's default
+    mode do: an I- tag after O, or after a tag of another type, begins a new slot.
+    """
+    closed: list[Slot] = []
+    start, current = 0, ""  # the open slot's first token and type; "" if none is open
+    for index, tag in enumerate(tags):
+        if tag == OUTSIDE:
+            kind, continues = "", False
+        else:
+            kind = slot_type(tag)
+            continues = kind == current and tag[0] == "I"
+        if continues:
+            continue
+        if current:
+            closed.append(Slot(start, index, current))
+        start, current = index, kind
+    if current:
+        closed.append(Slot(start, len(tags), current))
+    return tuple(closed)
+
+
+def overlapping(
+    reference: Sequence[Slot], predicted: Sequence[Slot]
+) -> Iterator[tuple[Slot, Slot]]:
+    """The most pairs (reference, predicted) of slots that share a token, each slot in one at most.
+
+    Both are in order and without overlap, as `slots` gives them.  Of the two slots at hand, the one
+    that ends first can share a token with no later slot of the other side; so to pair it where it
+    overlaps, and to drop it where not, never costs a pair.  Equal slots are always a pair: no other
+    slot shares a token with either.
+    """
+    i = j = 0
+    while i < len(reference) and j < len(predicted):
+        one, other = reference[i], predicted[j]
+        if one.start < other.end and other.start < one.end:
+            yield one, other
+            i, j = i + 1, j + 1
+        elif one.end <= other.end:
+            i += 1
+        else:
+            j += 1
+
+
+class _Labelled(Protocol):
     """What there is to compare: an `Utterance`, or a `Prediction`."""
 
     @property
@@ -69,15 +128,8 @@ class NLUMetrics:
     substitutions: int = 0
 
     def __add__(self, other: NLUMetrics) -> NLUMetrics:
-        return NLUMetrics(
-            self.utterances + other.utterances,
-            self.intent_errors + other.intent_errors,
-            self.exact + other.exact,
-            self.reference_slots + other.reference_slots,
-            self.predicted_slots + other.predicted_slots,
-            self.correct_slots + other.correct_slots,
-            self.substitutions + other.substitutions,
-        )
+        names = self.__dataclass_fields__
+        return NLUMetrics(*(getattr(self, name) + getattr(other, name) for name in names))
 
     @property
     def deletions(self) -> int:
@@ -97,6 +149,7 @@ class NLUMetrics:
 
     @property
     def intent_accuracy(self) -> float:
+        """The share of utterances with the right intent."""
         return _share(self.utterances - self.intent_errors, self.utterances)
 
     @property
@@ -106,12 +159,12 @@ class NLUMetrics:
 
     @property
     def slot_precision(self) -> float:
-        """Of the predicted slots, those that are right; 0 if none is predicted of some."""
+        """The share of predicted slots that are right; 0 if no slot is predicted."""
         return self._of_slots(self.predicted_slots)
 
     @property
     def slot_recall(self) -> float:
-        """Of the reference slots, those that are found; 0 if there is none but some predicted."""
+        """The share of reference slots that are predicted; 0 if all predicted ones are wrong."""
         return self._of_slots(self.reference_slots)
 
     @property
@@ -125,55 +178,54 @@ class NLUMetrics:
         return _share(self.correct_slots, count)
 
     def as_row(self) -> dict[str, Any]:
-        """Under the names that files and scripts rely on; what is not a number is null."""
+        """Counts and rates under the names that files and scripts rely on; NaN becomes None."""
         row: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in (
-            "deletions",
-            "insertions",
-            "semantic_error_rate",
-            "intent_accuracy",
-            "exact_match",
-            "slot_precision",
-            "slot_recall",
-            "slot_f1",
-        ):
+        for name in _DERIVED:
             value = getattr(self, name)
             row[name] = value if math.isfinite(value) else None
         return row
 
 
-def compare(reference: Understood, prediction: Understood) -> NLUMetrics:
-    """The metrics of one utterance."""
+def compare(reference: _Labelled, prediction: _Labelled) -> NLUMetrics:
+    """The metrics of one utterance; see the module for how slots are paired.
+
+    Raises:
+        ValueError: if the prediction has not one tag for each token.
+    """
     if len(reference.tags) != len(prediction.tags):
         raise ValueError(
             f"{len(prediction.tags)} predicted tags for {len(reference.tags)} tokens: predict one"
             " tag for each token"
         )
-    expected, found = slots(reference.tags), slots(prediction.tags)
-    pairs = list(overlapping(expected, found))
-    correct = sum(ours == theirs for ours, theirs in pairs)
+    expected, predicted = slots(reference.tags), slots(prediction.tags)
+    pairs = list(overlapping(expected, predicted))
+    correct = sum(one == other for one, other in pairs)
     right_intent = reference.intent == prediction.intent
     return NLUMetrics(
         utterances=1,
         intent_errors=int(not right_intent),
-        exact=int(right_intent and expected == found),
+        exact=int(right_intent and expected == predicted),
         reference_slots=len(expected),
-        predicted_slots=len(found),
+        predicted_slots=len(predicted),
         correct_slots=correct,
         substitutions=len(pairs) - correct,
     )
 
 
 def by_intent(
-    references: Iterable[Understood], predictions: Iterable[Understood]
+    references: Iterable[_Labelled], predictions: Iterable[_Labelled]
 ) -> dict[str, NLUMetrics]:
-    """The metrics of the utterances of each reference intent, in order of the intents' names."""
+    """The metrics of the utterances of each reference intent, in order of the intents' names.
+
+    Raises:
+        ValueError: if there are more references than predictions, or fewer.
+    """
     table: dict[str, NLUMetrics] = {}
-    for place, (reference, prediction) in enumerate(zip_longest(references, predictions), 1):
+    for number, (reference, prediction) in enumerate(zip_longest(references, predictions), 1):
         if reference is None or prediction is None:
             missing = "prediction" if prediction is None else "reference"
             raise ValueError(
-                f"there is no {missing} number {place}: give one prediction for each utterance"
+                f"there is no {missing} number {number}: give one prediction for each utterance"
             )
         one = compare(reference, prediction)
         table[reference.intent] = table.get(reference.intent, NLUMetrics()) + one

@@ -6,10 +6,10 @@ come in the order in which the utterances were given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,51 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.mechanisms.method import Indices
 from tacit.models.understanding import UnderstandingModel
 from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Encoder, Integers, Labels, Prepared, Ragged
-from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, total
-from tacit.tasks.nlu.model_files import StoredModel
-from tacit.tasks.nlu.scored import Scored
-from tacit.tasks.nlu.slots import slots
+from tacit.tasks.nlu.encoding import Ragged
+from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, slots, total
+from tacit.tasks.nlu.models import NluModel
 
-Progress = Callable[[int, int], None]  # utterances done, of how many
+_Floats = NDArray[np.float64]
+_Progress = Callable[[int, int], None]  # utterances done, of how many
 
-
-class Said(Protocol):
-    """An utterance whose labels need not be known."""
-
-    @property
-    def tokens(self) -> Sequence[str]: ...
-
-
-def predict(
-    model: UnderstandingModel,
-    encoder: Encoder,
-    labels: Labels,
-    utterances: Sequence[Said],
-    batch_size: int = 64,
-    progress: Progress | None = None,
-) -> list[Prediction]:
-    """The likeliest intent and the likeliest tags of each utterance."""
-    _check_labels(model, labels)
-    answers: dict[int, Prediction] = {}
-    prepared = encoder.prepare([utterance.tokens for utterance in utterances])
-    with _asked(model):
-        for places, inputs, mask in _batches(prepared, batch_size, progress):
-            intents, tags = model.decode(inputs, mask)
-            for place, intent, row in zip(places, intents.tolist(), tags, strict=True):
-                named = tuple(labels.tags[tag] for tag in row)
-                answers[int(place)] = Prediction(named, labels.intents[intent])
-    return [answers[place] for place in range(len(utterances))]
-
-
-@dataclass(frozen=True)
-class Text:
-    """What somebody says, without labels."""
-
-    tokens: tuple[str, ...]
+_ROUNDING = 1e-3  # of probabilities that were computed in float32, over a few hundred intents
 
 
 @dataclass(frozen=True)
@@ -72,94 +39,199 @@ class Understood:
     slots: tuple[tuple[str, str], ...]
 
 
-def understand(stored: StoredModel, text: str) -> Understood:
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a model with I intents says of n utterances: all that an attack on it gets to see.
+
+    It is computed from people's text, members' among it, so it is internal to the holder of that
+    text (design rule 5): it belongs in `private/` and in no report for others.
+
+    A log-likelihood is NaN where the model does not know a label of the utterance: an intent or a
+    tag that was not in its training.  Its other scores are valid nevertheless.
+    """
+
+    intents: _Floats  # [n, I] probabilities
+    tokens: tuple[_Floats, ...]  # of each utterance, per token: the likeliest tag's CRF marginal
+    log_likelihood: _Floats  # [n] log p(the true intent) + log p(the true tags), natural
+
+    def __post_init__(self) -> None:
+        # Copied, so that nobody changes what was checked.
+        object.__setattr__(self, "intents", np.array(self.intents, dtype=np.float64))
+        tokens = tuple(np.array(each, dtype=np.float64) for each in self.tokens)
+        object.__setattr__(self, "tokens", tokens)
+        likelihood = np.array(self.log_likelihood, dtype=np.float64)
+        object.__setattr__(self, "log_likelihood", likelihood)
+        self._check_sizes()
+        self._check_values()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """[n]: whether the model knows all labels of the utterance."""
+        return ~np.isnan(self.log_likelihood)
+
+    def only(self, indices: NDArray[Any] | Iterable[int]) -> Scored:
+        """The scores of some utterances, by indices or by a mask, in the order asked for."""
+        chosen = indices if isinstance(indices, np.ndarray) else np.array(list(indices), np.int64)
+        chosen = np.arange(len(self))[chosen]
+        return Scored(
+            self.intents[chosen],
+            tuple(self.tokens[index] for index in chosen.tolist()),
+            self.log_likelihood[chosen],
+        )
+
+    def _check_sizes(self) -> None:
+        count = len(self.tokens)
+        if self.intents.ndim != 2 or len(self.intents) != count or not self.intents.shape[1]:
+            raise ValueError(
+                f"intents must have a row of probabilities for each of the {count} utterances,"
+                f" got the shape {self.intents.shape}"
+            )
+        if self.log_likelihood.shape != (count,):
+            raise ValueError(
+                f"log_likelihood must have a number for each of the {count} utterances, got the"
+                f" shape {self.log_likelihood.shape}"
+            )
+        for index, each in enumerate(self.tokens):
+            if each.ndim != 1 or not each.size:
+                raise ValueError(
+                    f"tokens of utterance {index} must be a list of at least one score, got the"
+                    f" shape {each.shape}"
+                )
+
+    def _check_values(self) -> None:
+        sums_to_1 = np.abs(self.intents.sum(axis=1) - 1) <= _ROUNDING
+        _refuse_first(
+            _are_probabilities(self.intents).all(axis=1) & sums_to_1,
+            lambda index: (
+                f"intents of utterance {index} must be probabilities that add up to 1, got"
+                f" {_summary(self.intents[index])}"
+            ),
+        )
+        _refuse_first(
+            [_are_probabilities(each).all() for each in self.tokens],
+            lambda index: (
+                f"tokens of utterance {index} must be probabilities, got"
+                f" {_summary(self.tokens[index])}"
+            ),
+        )
+        _refuse_first(
+            ~(np.isinf(self.log_likelihood) | (self.log_likelihood > _ROUNDING)),
+            lambda index: (
+                f"log_likelihood of utterance {index} must be a finite number of at most 0, or NaN"
+                f" where a label is unknown, got {self.log_likelihood[index]}"
+            ),
+        )
+
+
+def predict(
+    nlu: NluModel,
+    utterances: Sequence[Sequence[str]],
+    batch_size: int = 64,
+    progress: _Progress | None = None,
+) -> list[Prediction]:
+    """The likeliest intent and the likeliest sequence of tags of each utterance.
+
+    Args:
+        nlu: the model to ask.
+        utterances: the tokens of each; labels are not needed.
+        batch_size: utterances at once; it does not change the answers.
+        progress: told after each batch how many utterances are done, of how many.
+    """
+    labels, answers = nlu.labels, dict[int, Prediction]()
+    with _answering(nlu.model):
+        for indices, inputs, mask in _batches(nlu, utterances, batch_size, progress):
+            intents, tags = nlu.model.decode(inputs, mask)
+            for index, intent, row in zip(indices.tolist(), intents.tolist(), tags, strict=True):
+                named = tuple(labels.tags[tag] for tag in row)
+                answers[index] = Prediction(named, labels.intents[intent])
+    return [answers[index] for index in range(len(utterances))]
+
+
+def understand(nlu: NluModel, text: str) -> Understood:
     """What a model makes of an utterance, whose tokens are separated by spaces."""
-    tokens = tuple(text.split())
+    tokens = text.split()
     if not tokens:
         raise ValueError("there is nothing to understand in an empty utterance")
-    [answer] = predict(stored.model, stored.encoder, stored.labels, [Text(tokens)])
+    [answer] = predict(nlu, [tokens])
     named = ((slot.type, " ".join(tokens[slot.start : slot.end])) for slot in slots(answer.tags))
     return Understood(answer.intent, tuple(named))
 
 
-def evaluate(
-    model: UnderstandingModel,
-    encoder: Encoder,
-    labels: Labels,
-    utterances: Sequence[Utterance],
-    batch_size: int = 64,
-    progress: Progress | None = None,
-) -> NLUMetrics:
+def evaluate(nlu: NluModel, utterances: Sequence[Utterance]) -> NLUMetrics:
     """How the answers compare with the utterances' own labels, known to the model or not."""
-    answers = predict(model, encoder, labels, utterances, batch_size, progress)
+    answers = predict(nlu, [utterance.tokens for utterance in utterances])
     return total(map(compare, utterances, answers))
 
 
-def scored(
-    model: UnderstandingModel,
-    encoder: Encoder,
-    labels: Labels,
+def score(
+    nlu: NluModel,
     utterances: Sequence[Utterance],
     batch_size: int = 64,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> Scored:
-    """Intent probabilities, each token's largest tag marginal, and log p of the true labels."""
-    _check_labels(model, labels)
+    """Intent probabilities, each token's largest tag marginal, and log p of the true labels.
+
+    An utterance with a label that the model does not know gets NaN as its log-likelihood.
+    """
+    model, labels = nlu.model, nlu.labels
     known = np.array([labels.knows(utterance) for utterance in utterances], bool)
-    # What is computed for a label that the model does not know is thrown away below.
-    tags = Ragged.of(
-        [
-            labels.tag_ids(utterance.tags) if knows else [0] * len(utterance.tags)
-            for utterance, knows in zip(utterances, known, strict=True)
-        ]
-    )
-    intents = np.array(
-        [
-            labels.intent_id(utterance.intent) if knows else 0
-            for utterance, knows in zip(utterances, known, strict=True)
-        ],
-        np.int64,
-    )
-    prepared = encoder.prepare([utterance.tokens for utterance in utterances])
+    # Labels that the model does not know count as 0 here, and what comes of it is thrown away.
+    all_tags, all_intents = [], np.zeros(len(utterances), np.int64)
+    for index, utterance in enumerate(utterances):
+        all_tags.append([0] * len(utterance.tags))
+        if known[index]:
+            all_tags[index] = labels.tag_ids(utterance.tags)
+            all_intents[index] = labels.intent_id(utterance.intent)
+    ragged_tags = Ragged.of(all_tags)
     probabilities = np.empty((len(utterances), len(labels.intents)))
     likelihood = np.empty(len(utterances))
-    tokens: dict[int, NDArray[np.float64]] = {}
-    with _asked(model):
-        for places, inputs, mask in _batches(prepared, batch_size, progress):
-            found = model.scores(inputs, mask)
-            logits = found.intents.double()
-            true_tags = torch.from_numpy(tags.padded(places)[0])
-            true_intents = torch.from_numpy(intents[places])
-            log_p = model.crf(found.emissions, true_tags, mask).double()
-            log_p = log_p - functional.cross_entropy(logits, true_intents, reduction="none")
-            probabilities[places] = torch.softmax(logits, dim=1).numpy()
-            likelihood[places] = log_p.clamp(max=0.0).numpy()  # rounding can exceed 0
-            surest = model.crf.marginals(found.emissions, mask).amax(dim=2).double().clamp(max=1.0)
-            for place, row, length in zip(
-                places.tolist(), surest.numpy(), prepared.lengths[places], strict=True
-            ):
-                tokens[place] = row[:length]
+    marginals: dict[int, _Floats] = {}
+    every = [utterance.tokens for utterance in utterances]
+    with _answering(model):
+        for indices, inputs, mask in _batches(nlu, every, batch_size, progress):
+            scores = model.scores(inputs, mask)
+            logits = scores.intents.double()
+            tags = torch.from_numpy(ragged_tags.padded(indices)[0])
+            intents = torch.from_numpy(all_intents[indices])
+            log_p = model.crf(scores.emissions, tags, mask).double()
+            log_p = log_p - functional.cross_entropy(logits, intents, reduction="none")
+            probabilities[indices] = torch.softmax(logits, dim=1).numpy()
+            likelihood[indices] = log_p.clamp(max=0.0).numpy()  # rounding can exceed 0
+            surest = model.crf.marginals(scores.emissions, mask).amax(dim=2).double()
+            for index, row in zip(indices.tolist(), surest.clamp(max=1.0).numpy(), strict=True):
+                marginals[index] = row[: len(every[index])]
     likelihood[~known] = np.nan
-    ordered = tuple(tokens[place] for place in range(len(utterances)))
-    return Scored(probabilities, ordered, likelihood)
+    return Scored(probabilities, tuple(marginals[index] for index in range(len(every))), likelihood)
 
 
 def _batches(
-    prepared: Prepared, batch_size: int, progress: Progress | None
-) -> Iterator[tuple[Integers, dict[str, Tensor], Tensor]]:
-    """The places of utterances of about the same length, and what the model reads of them."""
+    nlu: NluModel,
+    utterances: Sequence[Sequence[str]],
+    batch_size: int,
+    progress: _Progress | None,
+) -> Iterator[tuple[Indices, dict[str, Tensor], Tensor]]:
+    """The indices of utterances of about the same length, and what the model reads of them."""
+    tags, listed = nlu.model.crf.tags, len(nlu.labels.tags)
+    if tags != listed:
+        raise ValueError(
+            f"the model has {tags} tags, and {listed} are listed: use the labels that it was"
+            " trained with"
+        )
     checks.whole("batch_size", batch_size, at_least=1)
+    prepared = nlu.encoder.prepare(utterances)
     order = np.argsort(-prepared.lengths, kind="stable")
     for start in range(0, len(order), batch_size):
-        places = order[start : start + batch_size]
-        inputs, mask = prepared.batch(places)
-        yield places, inputs, mask
+        indices = order[start : start + batch_size]
+        yield indices, *prepared.batch(indices)
         if progress is not None:
-            progress(start + len(places), len(order))
+            progress(start + len(indices), len(order))
 
 
 @contextmanager
-def _asked(model: UnderstandingModel) -> Iterator[None]:
+def _answering(model: UnderstandingModel) -> Iterator[None]:
     """Without dropout and gradients; afterwards the model is as it was."""
     was_training = model.training
     model.eval()
@@ -170,9 +242,17 @@ def _asked(model: UnderstandingModel) -> Iterator[None]:
         model.train(was_training)
 
 
-def _check_labels(model: UnderstandingModel, labels: Labels) -> None:
-    if model.crf.tags != len(labels.tags):
-        raise ValueError(
-            f"the model has {model.crf.tags} tags, and {len(labels.tags)} are listed: use the"
-            " labels that it was trained with"
-        )
+def _are_probabilities(values: _Floats) -> NDArray[np.bool_]:
+    return (values >= 0) & (values <= 1 + _ROUNDING)
+
+
+def _refuse_first(
+    right: Sequence[np.bool_] | NDArray[np.bool_], problem: Callable[[int], str]
+) -> None:
+    """Refuse the first utterance that is not right."""
+    if not np.all(right):
+        raise ValueError(problem(int(np.argmin(right))))
+
+
+def _summary(values: _Floats) -> str:
+    return f"numbers from {values.min():g} to {values.max():g} with the sum {values.sum():g}"

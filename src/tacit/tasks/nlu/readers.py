@@ -1,39 +1,113 @@
-"""Files of utterances, one at a time: three parallel files, JSON Lines, or CSV; any may be gzip.
+"""A set of utterances by its name or path, however it is laid out, split as it is asked for.
 
-Every mistake is one sentence that names the file, the line, and what would be right.  Nothing is
-kept of a file but the utterances that the caller keeps; equal tokens and tag sequences are shared.
+    FOLDER/{train,valid,test}/{seq.in,seq.out,label}   ATIS, SNIPS; perhaps a file `user` as well
+    FOLDER/{seq.in,seq.out,label}                      the same without parts
+    FILE.jsonl                                         tokens, tags, intent; NLU-EVAL
+    FILE.csv                                           the same columns, tokens separated by blanks
+    generated, or generated:utterances=5000,seed=1     made from templates; see `generated`
+
+Any file may be compressed with gzip.  A column `fold` divides a file: into parts, if its values are
+train, valid and test, else for cross-validation.
+
+Every mistake is one sentence that names the file, the line, and what would be right.  Files are
+read one line at a time; equal tokens and tag sequences are stored once.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from sys import intern
 from typing import Any
 
 from tacit.corpus.files import opened
-from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.slots import checked_tags
+from tacit.tasks.nlu.data import (
+    PARTS,
+    NLUData,
+    Utterance,
+    checked_tags,
+    fold_split,
+    given_split,
+    hash_split,
+)
+from tacit.tasks.nlu.generated import distinct_utterances, generated_options
 
-TOKENS, TAGS, INTENT, USER = "seq.in", "seq.out", "label", "user"
-COLUMNS = ("tokens", "tags", "intent")
-OPTIONAL = ("user", "fold")
+_SPLITS = ("usual", "paper")
+_TOKENS, _TAGS, _INTENT, _USER = "seq.in", "seq.out", "label", "user"
+_COLUMNS = ("tokens", "tags", "intent")
+_OPTIONAL = ("user", "fold")
 # NLU-EVAL's other columns.  Any other name is refused: it may be a misspelt "user", and then the
 # users' privacy would silently be the privacy of single utterances.
-UNUSED = ("answerid", "scenario", "annotation", "raw")
+_UNUSED = ("answerid", "scenario", "annotation", "raw")
 
-Row = tuple[Utterance, str | None]  # and its fold, where the file has that column
+_Row = tuple[Utterance, str | None]  # an utterance, and its fold where the file has that column
+_Record = tuple[int, dict[str, Any]]  # a line's number, and its fields by column
+
+
+def load_nlu(
+    name_or_path: str | Path = "generated",
+    *,
+    split: str = "usual",
+    test_fold: str | int | None = None,
+    together: bool = False,
+    user_column: str | None = None,
+    unseen_intents: str = "refuse",
+) -> NLUData:
+    """Read a set of utterances.
+
+    Args:
+        name_or_path: a folder, a file, or "generated" with options; see the module.
+        split: "usual" is the set's own split or, where it has none, the paper's; "paper" is the
+            paper's 45:5:50 by digest.
+        test_fold: the fold to test on, of a set with folds.
+        together: whether equal utterances are on the same side of the paper's split.
+        user_column: the column that says who spoke, if it is not called "user".
+        unseen_intents: "refuse" or "keep" intents that are not in train; see `NLUData`.
+
+    Raises:
+        ValueError: if the set is missing or malformed, or the arguments do not fit it.
+    """
+    if split not in _SPLITS:
+        raise ValueError(f"split must be one of {', '.join(_SPLITS)}, got {split!r}")
+    named = str(name_or_path)
+    path = Path(named)
+    if named.partition(":")[0] == "generated":
+        name, folds = "generated", {"": distinct_utterances(generated_options(named))}
+    elif path.is_dir():
+        name, folds = path.resolve().name, _folder(path, user_column)
+    elif path.exists():
+        plain = path.name.removesuffix(".gz")
+        suffix = Path(plain).suffix
+        if suffix not in _READERS:
+            raise ValueError(
+                f"{named!r} is not a set of utterances: give a folder, or a file that ends in"
+                " .jsonl or .csv (or these with .gz)"
+            )
+        name = plain.removesuffix(suffix)
+        folds = _by_fold(_READERS[suffix](path, user_column), named)
+    else:
+        raise ValueError(f"there is no set {named!r}: name a folder, a file, or generated")
+    if test_fold is not None and (split != "usual" or "" in folds or set(folds) <= set(PARTS)):
+        raise ValueError(f"test_fold is for the usual split of a set with folds, got {test_fold!r}")
+    if split == "paper" or "" in folds:
+        every = chain.from_iterable(folds.values())
+        return hash_split(name, every, together=together, unseen_intents=unseen_intents)
+    if together:
+        raise ValueError("together is for the paper's split, not for a set's own")
+    if set(folds) <= set(PARTS):
+        return given_split(name, folds, unseen_intents=unseen_intents)
+    fold = None if test_fold is None else str(test_fold)
+    return fold_split(name, folds, fold, unseen_intents=unseen_intents)
 
 
 def folder_utterances(folder: Path) -> Iterator[Utterance]:
     """Lines of seq.in, seq.out and label, and of `user` where there is such a file."""
-    paths = [_present(folder, name) for name in (TOKENS, TAGS, INTENT)]
-    users = _found(folder, USER)
-    if users is not None:
-        paths.append(users)
+    paths = [_file_in(folder, name) for name in (_TOKENS, _TAGS, _INTENT)]
+    if any((folder / name).is_file() for name in (_USER, f"{_USER}.gz")):
+        paths.append(_file_in(folder, _USER))
     lines = zip_longest(*(_lines(path) for path in paths))
     for number, row in enumerate(lines, 1):
         if None in row:
@@ -47,13 +121,60 @@ def folder_utterances(folder: Path) -> Iterator[Utterance]:
         yield utterance
 
 
-def json_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
+def json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Objects with tokens and tags (lists of strings) and intent; perhaps user and fold."""
+    return _rows(path, _json_records(path), user_column)
+
+
+def csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
+    """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
+    return _rows(path, _csv_records(path, user_column), user_column)
+
+
+_READERS: dict[str, Callable[[Path, str | None], Iterator[_Row]]] = {
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
+    ".json": json_rows,
+    ".csv": csv_rows,
+}
+
+
+def _folder(folder: Path, user_column: str | None) -> dict[str, list[Utterance]]:
+    """The utterances of a folder by part; all under "" where there are no parts."""
+    if user_column is not None:
+        raise ValueError("user_column is for JSON Lines and CSV: in a folder write a file `user`")
+    if not any((folder / part).is_dir() for part in PARTS):
+        return {"": list(folder_utterances(folder))}
+    for part in PARTS:
+        if not (folder / part).is_dir():
+            raise ValueError(
+                f"{str(folder)!r} has no folder {part}: give all of {', '.join(PARTS)}, or the"
+                " files without parts"
+            )
+    return {part: list(folder_utterances(folder / part)) for part in PARTS}
+
+
+def _by_fold(rows: Iterable[_Row], named: str) -> dict[str, list[Utterance]]:
+    """The utterances of a file by fold; all under "" where there are no folds."""
+    folds: dict[str, list[Utterance]] = {}
+    for number, (utterance, fold) in enumerate(rows, 1):
+        folds.setdefault(fold or "", []).append(utterance)
+        if "" in folds and len(folds) > 1:
+            raise ValueError(
+                f"utterance {number} of {named!r} {'has a' if fold else 'has no'} fold, unlike"
+                " those before: give all utterances one, or none"
+            )
+    if not folds:
+        raise ValueError(f"{named!r} has no utterance: give one in each line")
+    return folds
+
+
+def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[_Row]:
+    """The utterances of a file's records, each with its fold."""
     has_user: bool | None = None
     checked: list[str] = []  # the columns of the line before
-    for number, line in enumerate(_lines(path), 1):
+    for number, record in records:
         try:
-            record = _parsed(line)
             if list(record) != checked:
                 _check_columns(record, user_column)
                 checked = list(record)
@@ -76,8 +197,17 @@ def json_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
         yield utterance, fold
 
 
-def csv_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
-    """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
+def _json_records(path: Path) -> Iterator[_Record]:
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            record = _parsed(line)
+        except ValueError as problem:
+            raise _located(problem, number, path) from None
+        yield number, record
+
+
+def _csv_records(path: Path, user_column: str | None) -> Iterator[_Record]:
+    """The records below the header of a CSV file, with their tokens and tags split."""
     header: list[str] = []
     for number, fields in _table(path):
         try:
@@ -91,17 +221,21 @@ def csv_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
                 raise ValueError(
                     f"there are {len(fields)} fields: give {len(header)}, as in the first line"
                 )
-            record = dict(zip(header, fields, strict=True))
-            utterance = _utterance(
-                record["tokens"].split(),
-                record["tags"].split(),
-                record["intent"].strip(),
-                _name(record, user_column or "user"),
-            )
-            fold = _name(record, "fold")
         except ValueError as problem:
             raise _located(problem, number, path) from None
-        yield utterance, fold
+        record: dict[str, Any] = dict(zip(header, fields, strict=True))
+        yield number, record | {name: record[name].split() for name in ("tokens", "tags")}
+
+
+def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the number of its last line."""
+    reader = csv.reader(_lines(path), strict=True)
+    try:
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as problem:
+        wrong = ValueError(f"not CSV ({problem}): quote fields that hold commas or quotes")
+        raise _located(wrong, reader.line_num, path) from None
 
 
 def _utterance(
@@ -121,32 +255,14 @@ def _lines(path: Path) -> Iterator[str]:
         yield from stream.lines()
 
 
-def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file, each with the number of its last line."""
-    reader = csv.reader(_lines(path), strict=True)
-    try:
-        for fields in reader:
-            yield reader.line_num, fields
-    except csv.Error as problem:
-        wrong = ValueError(f"not CSV ({problem}): quote fields that hold commas or quotes")
-        raise _located(wrong, reader.line_num, path) from None
-
-
-def _found(folder: Path, name: str) -> Path | None:
+def _file_in(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    return None
-
-
-def _present(folder: Path, name: str) -> Path:
-    path = _found(folder, name)
-    if path is None:
-        raise ValueError(
-            f"{str(folder)!r} has no {name} (nor {name}.gz): give {TOKENS}, {TAGS} and {INTENT},"
-            " one line in each for each utterance"
-        )
-    return path
+    raise ValueError(
+        f"{str(folder)!r} has no {name} (nor {name}.gz): give {_TOKENS}, {_TAGS} and {_INTENT},"
+        " one line in each for each utterance"
+    )
 
 
 def _refuse_uneven(
@@ -155,10 +271,10 @@ def _refuse_uneven(
     number: int,
     rest: Iterator[tuple[str | None, ...]],
 ) -> None:
+    """Refuse files of different lengths; `row` is the first in which one of them has ended."""
     lengths = [number - (line is None) for line in row]
     for more in rest:
-        for place, line in enumerate(more):
-            lengths[place] += line is not None
+        lengths = [n + (line is not None) for n, line in zip(lengths, more, strict=True)]
     counts = ", ".join(f"{path.name} {count}" for path, count in zip(paths, lengths, strict=True))
     short = paths[lengths.index(min(lengths))]
     raise ValueError(
@@ -182,15 +298,15 @@ def _parsed(line: str) -> dict[str, Any]:
 
 
 def _check_columns(record: Mapping[str, Any], user_column: str | None) -> None:
-    needed = (*COLUMNS, user_column) if user_column else COLUMNS
+    needed = (*_COLUMNS, user_column) if user_column else _COLUMNS
     for name in needed:
         if name not in record:
             raise ValueError(f"there is no column {name!r}: the columns are {', '.join(needed)}")
     for name in record:
-        if name not in {*needed, *OPTIONAL, *UNUSED}:
+        if name not in {*needed, *_OPTIONAL, *_UNUSED}:
             raise ValueError(
-                f"the column {name!r} is unknown: the columns are {', '.join(COLUMNS)} and perhaps"
-                f" {' and '.join(OPTIONAL)}"
+                f"the column {name!r} is unknown: the columns are {', '.join(_COLUMNS)} and perhaps"
+                f" {' and '.join(_OPTIONAL)}"
             )
 
 

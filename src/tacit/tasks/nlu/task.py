@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -19,12 +17,11 @@ from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
 from tacit.privacy.ledger import Charge
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu import model_files, plan, scaling
+from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.initial_model import initial_model
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.models import NluModel, initial_model
 from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances
@@ -56,29 +53,24 @@ def begin(
     experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run, from an initial model."""
-    utterances = data
-    start = initial_model(experiment, utterances.data)
+    start = initial_model(experiment, data.data)
     void = _why_void(experiment, start.encoder)
     asked = experiment.privacy.accountant
-    experiment = plan.resolved(experiment, utterances)
+    experiment = plan.resolved(experiment, data)
     labels = Labels(experiment.data.intents, experiment.data.tags)
-    stored = StoredModel(
-        start.build(labels),
-        start.encoder,
-        labels,
-        (utterances.people or utterances.data.identity,),
-    )
+    trained_on = (data.people or data.data.identity,)
+    model = NluModel(start.build(labels), start.encoder, labels, trained_on)
     first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
     if (event := scaling.release_of(experiment.noise)) is not None:
         first.append(("scaling", event))
-    declared = _declared(experiment, utterances, key, asked)
+    declared = _declared(experiment, data, key, asked)
     return Beginning(
         experiment=experiment,
         declared=declared,
-        state=State(model_files.to_bytes(stored), facts={"experiment": experiment.fingerprint}),
+        state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
         releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
-        first_events=_first_events(experiment, utterances),
-        write=_FirstScaling(experiment, utterances, stored, key).write,
+        first_events=_first_events(experiment, data),
+        write=lambda folder: scaling.write(folder, _first_scaling(experiment, data, model, key)),
     )
 
 
@@ -99,10 +91,10 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
 
     The layers' factors are the parent's: they were released, or are public, already.
     """
-    utterances, asked = data, experiment.privacy.accountant
-    experiment = plan.resolved(experiment, utterances, parent.inherited)
+    asked = experiment.privacy.accountant
+    experiment = plan.resolved(experiment, data, parent.inherited)
     header = parent.inherited.ledger.header
-    declared = _declared(experiment, utterances, key, asked, parent.inherited.spent)
+    declared = _declared(experiment, data, key, asked, parent.inherited.spent)
     inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
     factors = scaling.read(parent.folder)
     same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
@@ -119,35 +111,26 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
     )
 
 
-@dataclass(frozen=True)
-class _FirstScaling:
-    """Draws the factors alpha_k, once their release is charged, and keeps them with the run."""
-
-    experiment: NluExperiment
-    utterances: Utterances
-    stored: StoredModel
-    key: RunKey
-
-    def write(self, folder: Path) -> None:
-        scaling.write(folder, self._factors())
-
-    def _factors(self) -> LayerScaling:
-        noise, training = self.experiment.noise, self.experiment.training
-        flat = FlatModel(self.stored.model)
-        if training.method not in ("edp-sgd", "edp-sgd-paper") or noise.scaling == "none":
-            return LayerScaling.none(flat.sizes)
-        if noise.scaling == "architecture":
-            return LayerScaling.by_size(flat.sizes)
-        if noise.scaling == "public":
-            return scaling.public_scaling(flat, self.stored.encoder, self.stored.labels)
-        encoded = encode(self.stored.encoder, self.stored.labels, self.utterances.data.train)
-        gradients = UtteranceGradients(flat, encoded, self.utterances.units(self.experiment))
-        streams = AttemptStreams(self.key, "main", 0)
-        if noise.scaling == "private":
-            return scaling.private_scaling(gradients, noise.scaling_noise_multiplier, streams)
-        method = plan.method_of(self.experiment, LayerScaling.none(flat.sizes), len(gradients))
-        [batches] = method.draws(range(1), len(gradients), streams)
-        return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
+def _first_scaling(
+    experiment: NluExperiment, utterances: Utterances, model: NluModel, key: RunKey
+) -> LayerScaling:
+    """The factors alpha_k of a new run; what they release has to be charged before."""
+    noise, training = experiment.noise, experiment.training
+    flat = FlatModel(model.model)
+    if training.method not in ("edp-sgd", "edp-sgd-paper") or noise.scaling == "none":
+        return LayerScaling.none(flat.sizes)
+    if noise.scaling == "architecture":
+        return LayerScaling.by_size(flat.sizes)
+    if noise.scaling == "public":
+        return scaling.public_scaling(flat, model.encoder, model.labels)
+    encoded = encode(model.encoder, model.labels, utterances.data.train)
+    gradients = UtteranceGradients(flat, encoded, utterances.units(experiment))
+    streams = AttemptStreams(key, "main", 0)
+    if noise.scaling == "private":
+        return scaling.private_scaling(gradients, noise.scaling_noise_multiplier, streams)
+    method = plan.method_of(experiment, LayerScaling.none(flat.sizes), len(gradients))
+    [batches] = method.draws(range(1), len(gradients), streams)
+    return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
 
 
 def _declared(

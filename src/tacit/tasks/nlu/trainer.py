@@ -6,7 +6,7 @@ the same draws and the same noise, and ends with the same bits.  If anything els
 repetition than the first time, it is thrown away, and the epoch is charged and drawn afresh.
 
 The steps are taken by `training.workers` processes side by side: this one, which alone writes
-files, and others that it sends a `Job`, from this machine or from torchrun.
+files, and others that it sends a `TrainingJob`, from this machine or from torchrun.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from tacit.engines.children import Children
 from tacit.engines.launch import Launch
-from tacit.engines.processes import Team
 from tacit.engines.ranks import Ranks
-from tacit.engines.torchrun import Torchrun
+from tacit.engines.teams import Children, Team, Torchrun
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
 from tacit.privacy.ledger import Charge
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu import model_files, plan, scaling
+from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.model_files import StoredModel
+from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel, UtteranceGradients
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.steps import AttemptStreams, Stepper
 from tacit.tasks.nlu.utterances import Utterances
@@ -43,11 +41,15 @@ STOP = -1  # what the other ranks are told after the last epoch
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a worker process needs; `Ranks.send` sends it whole."""
+class TrainingJob:
+    """All that a worker process needs; `Ranks.send` sends it whole.
+
+    `optimizer` is the optimizer's state at the last checkpoint, and `units` are the indices of each
+    user's utterances, None where the unit is an utterance.
+    """
 
     experiment: NluExperiment
-    stored: StoredModel
+    model: NluModel
     optimizer: dict[str, NDArray[Any]]
     scaling: LayerScaling
     utterances: EncodedUtterances
@@ -57,14 +59,20 @@ class Job:
 
     @property
     def unit_count(self) -> int:
+        """The number of units, utterances or users, to train on."""
         return len(self.utterances) if self.units is None else len(self.units)
 
     def stepper(self) -> Stepper:
         """This worker's part, with the weights and the optimizer of the last checkpoint."""
-        training = self.experiment.training
+        training, flat = self.experiment.training, FlatModel(self.model.model)
+        gradients = (
+            ExampleGradients(flat, self.utterances, training.examples)
+            if training.method == "dp-sgd"
+            else UtteranceGradients(flat, self.utterances, self.units)
+        )
         return Stepper(
             plan.method_of(self.experiment, self.scaling, self.unit_count),
-            gradients_of(self.experiment, self.stored, self.utterances, self.units),
+            gradients,
             training,
             training.epochs * plan.epoch_steps(self.experiment, self.unit_count),
             self.optimizer,
@@ -76,10 +84,11 @@ class Job:
         return range(epoch * in_epoch, (epoch + 1) * in_epoch)
 
     def streams(self, attempt: int) -> AttemptStreams:
+        """The random streams of an attempt at an epoch."""
         return AttemptStreams(self.key, self.branch, attempt)
 
     def serve(self, ranks: Ranks) -> None:
-        """What every worker but rank 0 does: the steps of each epoch that it is told."""
+        """Take the steps of each epoch that rank 0 asks for, until it says `STOP`."""
         threads = torch.get_num_threads()
         torch.set_num_threads(threads_each(ranks.size))
         stepper, before = self.stepper(), STOP
@@ -93,21 +102,21 @@ class Job:
 
 
 class NluTrainer:
-    """Rank 0 of the workers; see the module."""
+    """Rank 0 of the workers: see the module, and `tasks.task.Trainer`."""
 
     def __init__(self, opened: Opened) -> None:
         experiment: NluExperiment = opened.experiment
         utterances: Utterances = opened.data
-        stored = model_files.load(opened.last.model_file)
+        model = NluModel.load(opened.last.model_file)
         self._experiment = experiment
         self._valid = utterances.data.valid[: experiment.evaluation.max_utterances]
         self._fingerprint = utterances.data.fingerprint
-        self._job = Job(
+        self._job = TrainingJob(
             experiment,
-            stored,
+            model,
             opened.last.arrays,
             scaling.read(opened.folder),
-            encode(stored.encoder, stored.labels, utterances.data.train),
+            encode(model.encoder, model.labels, utterances.data.train),
             utterances.units(experiment),
             opened.key,
             opened.ledger.header.branch,
@@ -125,6 +134,11 @@ class NluTrainer:
         return self._job.steps(leg)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
+        """The charges of all steps of an epoch, and a proof of what it begins with.
+
+        The proof is an HMAC of the experiment, the weights and the utterances; what comes out of
+        the epoch is proved by `run`.
+        """
         weights = self._stepper.gradients.flat.weights.detach().numpy()
         proof = self._job.key.hmac(
             self._experiment.fingerprint.encode(),
@@ -137,6 +151,7 @@ class NluTrainer:
         return Pending(leg, attempt, proof, releases)
 
     def run(self, pending: Pending, advance: Advance) -> bytes:
+        """Take the steps of the epoch with all workers; a proof of what came out of them."""
         ranks = self._joined()
         ranks.tell(pending.leg)
         ranks.tell(pending.attempt)
@@ -147,8 +162,9 @@ class NluTrainer:
         self._stepper.go_back()
 
     def state(self, leg: int) -> State:
+        """The model's file and the optimizer's state, for a checkpoint."""
         try:
-            model = model_files.to_bytes(self._job.stored)
+            model = self._job.model.to_bytes()
         except ValueError as error:
             raise ValueError(
                 f"the training diverged in epoch {leg}: {error}; lower the learning rate"
@@ -159,12 +175,11 @@ class NluTrainer:
     def evaluate(
         self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
     ) -> Row | None:
+        """Metrics on valid; None if they are not due, or are in `rows` already."""
         due = now or leg >= self.end or leg % self._experiment.evaluation.every == 0
         if not due or not self._valid or any(row["epoch"] == leg for row in rows):
             return None
-        stored = self._job.stored
-        metrics = evaluate(stored.model, stored.encoder, stored.labels, self._valid)
-        return {"epoch": leg, **metrics.as_row()}
+        return {"epoch": leg, **evaluate(self._job.model, self._valid).as_row()}
 
     def diagnostics(self) -> Row | None:
         return None
@@ -187,22 +202,11 @@ class NluTrainer:
         return self._ranks
 
 
-def gradients_of(
-    experiment: NluExperiment,
-    stored: StoredModel,
-    utterances: EncodedUtterances,
-    units: Sequence[Indices] | None,
-) -> UtteranceGradients:
-    """What a worker computes with, for the experiment's method."""
-    if experiment.training.method == "dp-sgd":
-        from tacit.tasks.nlu.example_gradients import ExampleGradients
-
-        return ExampleGradients(FlatModel(stored.model), utterances, experiment.training.examples)
-    return UtteranceGradients(FlatModel(stored.model), utterances, units)
-
-
 def threads_each(size: int) -> int:
-    """The threads of each of `size` processes; no more than torch would use by itself."""
+    """The number of threads for each of `size` processes that share this machine's cores.
+
+    It is at most what torch would use by itself.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(torch.get_num_threads(), (cores or 1) // size))
 

@@ -1,4 +1,11 @@
-"""The utterances that an experiment trains on, and whose they are."""
+"""The utterances that an experiment trains on, whose they are, and their roles in an attack.
+
+In a membership attack, reference models must not have seen anything that they are asked about.  So
+some test utterances are for references to learn from, some are the population of RMIA, and the rest
+are the non-members.  The role is a draw from a digest of the *unit*: the user, where utterances
+have users, and otherwise the text.  So all of a user's utterances, or all copies of a text, have
+one role, and adding or removing a unit moves no other.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.corpus import installation
+from tacit.corpus import people
 from tacit.corpus import people as known_people
-from tacit.corpus.hashing import user_key
+from tacit.corpus.hashing import role_draw, user_key
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.sketches import Sketch
 from tacit.mechanisms.method import Indices
+from tacit.privacy import checks
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu.attack_roles import attack_roles
 from tacit.tasks.nlu.data import PARTS, NLUData, Utterance
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.layouts import load_nlu
+from tacit.tasks.nlu.readers import load_nlu
 
 # A "public" text is refused if it holds more than 1% of the training utterances of five words and
 # more, and at least three of them: short ones are said by everybody.
-MOST_SHARED, LEAST_SHARED, LEAST_WORDS = 0.01, 3, 5
+_MOST_SHARED, _LEAST_SHARED, _LEAST_WORDS = 0.01, 3, 5
 
 
 @dataclass(frozen=True)
@@ -36,23 +43,26 @@ class Utterances:
     def of(cls, experiment: NluExperiment) -> Utterances:
         """The utterances that an experiment names; its people are recognised, or registered."""
         whole = whole_set(experiment)
-        people = "" if is_generated(experiment) else recognise(whole)
+        people = "" if _is_generated(experiment) else recognise(whole)
         return cls(_as_reference(experiment, whole), people)
 
     def is_of(self, experiment: NluExperiment) -> bool:
+        """Whether a run of this experiment was started on these utterances."""
         return self.data.identity == experiment.data.identity
 
     def commitment(self, key: RunKey) -> str:
+        """A keyed digest of all utterances: it changes with them, and says nothing of them."""
         return key.hmac(b"utterances", self.data.fingerprint.encode()).hex()
 
     def ledger(self) -> PeopleLedger | None:
+        """The ledger of the people; None if a program made the utterances."""
         return PeopleLedger.open(self.people) if self.people else None
 
     def leave_copy(self) -> None:
         """Nothing to do: files of utterances carry no ledger."""
 
     def unit_count(self, experiment: NluExperiment) -> int:
-        """How many units, records or users, the training utterances are of."""
+        """The number of units, records or users, among the training utterances."""
         if experiment.training.unit == "record":
             return len(self.data.train)
         if not self.data.has_users:
@@ -72,17 +82,22 @@ class Utterances:
         return [np.array(indices, np.int64) for indices in by_user.values()]
 
     def refuse_as_public(self, name: str, lines: Iterable[str]) -> None:
-        """Refuse a "public" text that the training utterances are in."""
-        own = {text for text in map(_text, self.data.train) if len(text.split()) >= LEAST_WORDS}
+        """Refuse a "public" text that the training utterances are in.
+
+        Raises:
+            ValueError: if it holds more than 1% of the longer training utterances as whole lines.
+        """
+        long = (one.tokens for one in self.data.train if len(one.tokens) >= _LEAST_WORDS)
+        own = {" ".join(tokens) for tokens in long}
         shared = len(own.intersection(line.strip() for line in lines))
-        if shared >= LEAST_SHARED and shared > MOST_SHARED * len(own):
+        if shared >= _LEAST_SHARED and shared > _MOST_SHARED * len(own):
             raise ValueError(
                 f"{name} cannot be declared public: {shared:,} of the {len(own):,} training"
                 " utterances are in it"
             )
 
 
-def is_generated(experiment: NluExperiment) -> bool:
+def _is_generated(experiment: NluExperiment) -> bool:
     """Whether the utterances were made by a program, so that they are about nobody."""
     return experiment.data.source.partition(":")[0] == "generated"
 
@@ -101,7 +116,7 @@ def whole_set(experiment: NluExperiment) -> NLUData:
 
 
 def data_of(experiment: NluExperiment) -> NLUData:
-    """The utterances that an experiment names, whoever said them."""
+    """The utterances that an experiment names, without asking who said them."""
     return _as_reference(experiment, whole_set(experiment))
 
 
@@ -126,13 +141,69 @@ def _as_reference(experiment: NluExperiment, data: NLUData) -> NLUData:
 
 
 def recognise(data: NLUData, *, new_people: bool = False) -> str:
-    """The id of the people who said these utterances, known by their ids or by what they said."""
+    """The id of the people who said these utterances, who are registered if they are new.
+
+    They are known by their ids or by what they said, so a copy of the set, or a set that shares
+    much with it, is of the same people.  `new_people` says that they are others.
+    """
     utterances = [one for part in PARTS for one in getattr(data, part)]
     records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
     users = {user_key(one.user) for one in utterances if one.user is not None}
-    sketches = [Sketch.of(ids, installation.secret()) for ids in (records, users) if ids]
+    sketches = [Sketch.of(ids, people.secret()) for ids in (records, users) if ids]
     return known_people.recognise(sketches, new_people=new_people).people
 
 
-def _text(utterance: Utterance) -> str:
-    return " ".join(utterance.tokens)
+@dataclass(frozen=True)
+class AttackRoles:
+    """Test utterances by role: what each reference learns from, RMIA's population, non-members."""
+
+    references: tuple[tuple[Utterance, ...], ...]
+    population: tuple[Utterance, ...]
+    non_members: tuple[Utterance, ...]
+
+    @property
+    def seen(self) -> tuple[Utterance, ...]:
+        """All that any reference learns from."""
+        return tuple(utterance for part in self.references for utterance in part)
+
+
+def attack_roles(
+    test: Sequence[Utterance],
+    references: int = 2,
+    *,
+    reference_share: float = 0.5,
+    population_share: float = 0.1,
+) -> AttackRoles:
+    """Divide test utterances by role; `reference_share` is the share of all references together."""
+    checks.whole("references", references, at_least=1)
+    checks.open_unit("reference_share", reference_share)
+    checks.open_unit("population_share", population_share)
+    if not reference_share + population_share < 1:
+        raise ValueError(
+            f"reference_share + population_share must be below 1, got {reference_share:g} +"
+            f" {population_share:g}: the rest are the non-members"
+        )
+    parts: list[list[Utterance]] = [[] for _ in range(references)]
+    population: list[Utterance] = []
+    non_members: list[Utterance] = []
+    for utterance in test:
+        drawn = role_draw("nlu role", unit(utterance))
+        if drawn < reference_share:
+            parts[int(drawn / reference_share * references)].append(utterance)
+        elif drawn < reference_share + population_share:
+            population.append(utterance)
+        else:
+            non_members.append(utterance)
+    if not (all(parts) and population and non_members):
+        raise ValueError(
+            f"{len(test)} test utterances are too few for {references} references, a population and"
+            " non-members; take more of them or fewer references"
+        )
+    return AttackRoles(tuple(map(tuple, parts)), tuple(population), tuple(non_members))
+
+
+def unit(utterance: Utterance) -> str:
+    """The unit of an attack: the speaker or, where that is not known, the text."""
+    if utterance.user is not None:
+        return f"user {utterance.user}"
+    return f"text {' '.join(utterance.tokens)}"

@@ -1,0 +1,296 @@
+"""Intent and slot models: kinds by name, the initial model of a training, and models as files.
+
+A model file is one safetensors file with weights, sizes, labels and vocabulary.  The vocabulary's
+provenance is in it too, so that an oracle's vocabulary stays one.
+
+Guarantee: loading runs no code that the file chooses (there are no pickles), and sets no memory
+aside for sizes that the file's own tensors do not have.  A file is written under another name and
+renamed, so it exists whole or not at all, and the same model makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Generator, Tensor
+
+from tacit.models.base import require
+from tacit.models.clc import Clc, ClcConfig
+from tacit.models.understanding import UnderstandingModel
+from tacit.models.word_vectors import read_word_vectors
+from tacit.privacy import durable
+from tacit.tasks.nlu.data import NLUData
+from tacit.tasks.nlu.encoding import Encoder, Labels, PieceEncoder, WordEncoder
+from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tokenizers import provenance
+from tacit.tokenizers.public import PublicSource
+from tacit.tokenizers.wordpiece import PieceVocabulary
+
+_NAMES = ("clc", "bert")
+
+# One key only: with several, safetensors writes them in an order that changes from run to run.
+_KEY = "tacit-nlu"
+_TYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a kind of model is made of; `config` is a frozen dataclass of sizes."""
+
+    config: type[Any]
+    model: Callable[[Any, int | Generator], UnderstandingModel]
+    encoder: type[Any]
+    encoder_sizes: Callable[[Any], dict[str, int]]  # the fields of config that an encoder decides
+
+    def decided(self, labels: Labels, encoder: Encoder) -> dict[str, int]:
+        """The fields of the config that labels and encoder decide."""
+        sizes = {"intents": len(labels.intents), "tags": len(labels.tags)}
+        return sizes | self.encoder_sizes(encoder)
+
+
+def _kind_named(name: str) -> _Kind:
+    if name == "clc":
+        return _Kind(
+            ClcConfig,
+            Clc,
+            WordEncoder,
+            lambda encoder: {"words": encoder.word_count, "characters": encoder.character_count},
+        )
+    if name == "bert":
+        require("transformers", extra="nlu", what="the model 'bert'")
+        from tacit.models.bert import BertTagger, BertTaggerConfig
+
+        return _Kind(
+            BertTaggerConfig,
+            BertTagger,
+            PieceEncoder,
+            lambda encoder: {"pieces": len(encoder.vocabulary), "positions": encoder.longest},
+        )
+    raise ValueError(f"there is no intent and slot model {name!r}: known are {', '.join(_NAMES)}")
+
+
+def build(
+    kind: str,
+    labels: Labels,
+    encoder: Encoder,
+    options: Mapping[str, Any] | None = None,
+    seed: int | Generator = 0,
+) -> UnderstandingModel:
+    """A new model for these labels and this encoder, with initial weights drawn from the seed.
+
+    Args:
+        kind: "clc" or "bert".
+        labels: the intents and tags that it can answer.
+        encoder: how it reads; it has to be of the kind's own class.
+        options: the sizes that neither labels nor encoder decide, such as `hidden` of "clc".
+        seed: of the initial weights.
+    """
+    known = _kind_named(kind)
+    if not isinstance(encoder, known.encoder):
+        raise ValueError(
+            f"the model {kind!r} reads with a {known.encoder.__name__}, got a"
+            f" {type(encoder).__name__}"
+        )
+    decided = known.decided(labels, encoder)
+    chosen = dict(options or {})
+    free = [field.name for field in dataclasses.fields(known.config) if field.name not in decided]
+    for name in chosen:
+        if name in decided:
+            raise ValueError(f"{name} is not an option: labels and encoder decide it")
+        if name not in free:
+            [near] = difflib.get_close_matches(name, free, n=1, cutoff=0.0)
+            raise ValueError(
+                f"the model {kind!r} has no option {name!r}; did you mean {near!r}?  It has"
+                f" {', '.join(free)}"
+            )
+    return known.model(known.config(**decided, **chosen), seed)
+
+
+@dataclass(frozen=True)
+class _InitialModel:
+    """How the model reads, and how to make it once the labels are known."""
+
+    encoder: Encoder
+    build: Callable[[Labels], UnderstandingModel]
+
+
+def initial_model(experiment: NluExperiment, data: NLUData) -> _InitialModel:
+    """What the experiment's `[model]` asks for; a mistake in it comes before any work."""
+    if experiment.model.name == "bert":
+        return _initial_bert(experiment)
+    return _initial_clc(experiment, data)
+
+
+def _initial_clc(experiment: NluExperiment, data: NLUData) -> _InitialModel:
+    chosen = experiment.model
+    if chosen.pretrained:
+        raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
+    if chosen.vocabulary == "oracle":
+        encoder = WordEncoder.oracle(data.train, chosen.vocabulary_size)
+    else:
+        encoder = WordEncoder.from_public(chosen.vocabulary, chosen.vocabulary_size)
+
+    def build_model(labels: Labels) -> UnderstandingModel:
+        model = build("clc", labels, encoder, chosen.options, chosen.seed)
+        if chosen.vectors:
+            assert isinstance(model, Clc)
+            size = model.config.word_size
+            model.set_word_vectors(read_word_vectors(chosen.vectors, encoder.words, size))
+        return model
+
+    return _InitialModel(encoder, build_model)
+
+
+def _initial_bert(experiment: NluExperiment) -> _InitialModel:
+    chosen = experiment.model
+    if chosen.vectors:
+        raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
+    require("transformers", extra="nlu", what="the model 'bert'")
+    from tacit.models.bert import BertTagger, load_pretrained, pretrained_options
+
+    options = dict(chosen.options)
+    if chosen.pretrained:
+        encoder = PieceEncoder.from_folder(chosen.pretrained)
+        options = {**pretrained_options(chosen.pretrained), **options}
+    elif chosen.vocabulary == "oracle":
+        raise ValueError("model.vocabulary of bert must be a public text, got 'oracle'")
+    else:
+        texts = PublicSource(chosen.vocabulary).texts()
+        origin = provenance.public(chosen.vocabulary)
+        learnt = PieceVocabulary.learn(texts, chosen.vocabulary_size, provenance=origin)
+        encoder = PieceEncoder(learnt)
+
+    def build_model(labels: Labels) -> UnderstandingModel:
+        model = build("bert", labels, encoder, options, chosen.seed)
+        assert isinstance(model, BertTagger)
+        if chosen.pretrained:
+            load_pretrained(model, chosen.pretrained)
+        return model
+
+    return _InitialModel(encoder, build_model)
+
+
+@dataclass(frozen=True)
+class NluModel:
+    """A model, how it reads, and its labels: all that is needed to ask it about an utterance."""
+
+    model: UnderstandingModel
+    encoder: Encoder
+    labels: Labels
+    trained_on: tuple[str, ...] = ()  # identities of the sets of people's utterances
+
+    @classmethod
+    def load(cls, path: str | Path) -> NluModel:
+        """The model of a file, ready to be asked or trained on."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(
+                f"{path} is not a file; expected an intent and slot model's (*.safetensors)"
+            )
+        try:
+            with safe_open(path, framework="pt", device="cpu") as file:
+                content = _read_content(path, (file.metadata() or {}).get(_KEY))
+                kind, config, labels, encoder = _read_parts(path, content)
+                with torch.device("meta"):
+                    expected = kind.model(config, 0).state_dict()
+                _check_tensors(path, file, expected)
+                tensors = {name: file.get_tensor(name) for name in expected}
+        except SafetensorError as problem:
+            raise ValueError(f"{path} is truncated, or no safetensors file: {problem}") from problem
+        for name, tensor in tensors.items():
+            if not torch.isfinite(tensor).all():
+                raise ValueError(f"{path}: {name} has values that are NaN or infinite")
+        model = kind.model(config, 0)
+        model.load_state_dict(tensors)
+        return cls(model.eval(), encoder, labels, tuple(map(str, content.get("trained_on", ()))))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, in the place of any that was there."""
+        path = Path(path)
+        if path.is_dir() or not path.parent.is_dir():
+            raise ValueError(f"{path} must be a file's name in a folder that exists")
+        try:
+            data = self.to_bytes()
+        except ValueError as problem:
+            raise ValueError(f"{path} was not written: {problem}") from problem
+        durable.write_whole(path, data)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes; `ValueError` if the weights are not finite numbers of float32."""
+        config, state = self.model.config, self.model.state_dict()
+        tensors = {name: value.detach().contiguous() for name, value in state.items()}
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and tensor.dtype != torch.float32:
+                raise ValueError(f"{name} is {tensor.dtype}, not float32")
+            if not torch.isfinite(tensor).all():
+                raise ValueError(f"{name} has values that are NaN or infinite")
+        content = {
+            "model": config.kind,
+            "config": {
+                each.name: getattr(config, each.name) for each in dataclasses.fields(config)
+            },
+            "labels": dataclasses.asdict(self.labels),
+            "encoder": self.encoder.to_json(),
+            "trained_on": sorted(set(self.trained_on)),
+        }
+        return safetensors.torch.save(tensors, {_KEY: json.dumps(content, sort_keys=True)})
+
+
+def _read_content(path: Path, metadata: str | None) -> dict[str, Any]:
+    if metadata is None:
+        raise ValueError(f"{path} is a safetensors file, but not of an intent and slot model")
+    try:
+        content = json.loads(metadata)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} has metadata that cannot be read")
+    return content
+
+
+def _read_parts(path: Path, content: dict[str, Any]) -> tuple[_Kind, Any, Labels, Encoder]:
+    """Kind, sizes, labels and encoder, which have to agree with each other."""
+    try:
+        kind = _kind_named(content["model"])
+        config = kind.config(**content["config"])
+        labels = Labels(tuple(content["labels"]["intents"]), tuple(content["labels"]["tags"]))
+        encoder: Encoder = kind.encoder.from_json(content["encoder"])
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ValueError(
+            f"{path} has metadata in which something is missing or malformed:"
+            f" {type(problem).__name__}: {problem}"
+        ) from problem
+    except ValueError as problem:
+        raise ValueError(f"{path} has metadata that is not valid: {problem}") from problem
+    for name, value in kind.decided(labels, encoder).items():
+        if getattr(config, name) != value:
+            raise ValueError(
+                f"{path} has a model for {getattr(config, name)} {name}, and lists {value}"
+            )
+    return kind, config, labels, encoder
+
+
+def _check_tensors(path: Path, file: Any, expected: dict[str, Tensor]) -> None:
+    """Refuse other names, shapes or types than the model's; the file's header has all of them."""
+    names = set(file.keys())
+    if missing := sorted(expected.keys() - names):
+        raise ValueError(f"{path} holds another model than it says: {missing[0]} is missing")
+    if extra := sorted(names - expected.keys()):
+        raise ValueError(f"{path} holds another model than it says: {extra[0]} is unexpected")
+    for name, tensor in expected.items():
+        stored = file.get_slice(name)
+        if stored.get_shape() != list(tensor.shape):
+            raise ValueError(
+                f"{path}: {name} must have the shape {list(tensor.shape)}, got {stored.get_shape()}"
+            )
+        if stored.get_dtype() != _TYPES.get(tensor.dtype):
+            raise ValueError(f"{path}: {name} must be {tensor.dtype}, got {stored.get_dtype()}")
