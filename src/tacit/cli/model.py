@@ -156,9 +156,7 @@ def _print_norms(
 @app.command("personalize")
 def _personalize(
     run: ModelArgument,
-    user_text: Path = text(
-        ..., "FILE", "One person's text: a text to a line, or JSON Lines with text."
-    ),
+    user_text: Path = text(..., "FILE", "One person's text: a line each, or JSON Lines."),
     out: Path = text(..., "DIR", "The directory to make, for its owner only."),
     epochs: float = real(3.0, "X", "Passes over the text."),
     lr: float = real(1e-3, "X", "The learning rate (Adam)."),

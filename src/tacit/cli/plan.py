@@ -25,12 +25,8 @@ def plan(
     population: int = count(..., "K", "Users in all: a declared, public number."),
     cohort: int | None = count(None, "C", "Users per round, on average."),
     rounds: int | None = count(None, "T", "Rounds of training."),
-    noise_multiplier: float | None = real(
-        None, "Z", "z: noise over the sensitivity under add/remove-one."
-    ),
-    target_epsilon: float | None = real(
-        None, "EPSILON", "Solve for the noise, rounds or cohort that is left out."
-    ),
+    noise_multiplier: float | None = real(None, "Z", "Noise over the sensitivity (add/remove)."),
+    target_epsilon: float | None = real(None, "EPSILON", "Solve for whichever is left out."),
     delta: Delta = None,
     accountant: str | None = text(
         None, "NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"

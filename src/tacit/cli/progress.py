@@ -175,10 +175,18 @@ class LegPace:
 class Display:
     """The progress of one training: what it prepares, its legs, and its held-out figures.
 
-    `leg` is what the training counts in: "round", or "epoch" of intents and slots.
+    `leg` is what the training counts in: "round", or "epoch" of intents and slots.  A `board` gets
+    the same progress, and is closed at the end.
     """
 
-    def __init__(self, title: str = "", *, leg: str = "round", quiet: bool = False) -> None:
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        leg: str = "round",
+        quiet: bool = False,
+        board: TensorBoard | None = None,
+    ) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._title = f"{title}: " if title else ""
         self._quiet = quiet
@@ -188,6 +196,9 @@ class Display:
         self._next_line = 0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1
         self._stack = ExitStack()
+        self._board = board
+        if board is not None:
+            self._stack.callback(board.close)
         self._show: Show | None = None  # moves the bar; without a terminal there is none
 
     def __enter__(self) -> Display:
@@ -209,6 +220,8 @@ class Display:
     def observe(self, now: TrainingProgress) -> None:
         """Training: which leg it is at, and the last figures."""
         self._pace.note(now.leg, now.legs)
+        if self._board is not None:
+            self._board.observe(now)
         row = now.metrics
         if self._show is not None:
             self._rate.note(now)
