@@ -47,11 +47,11 @@ def test_the_issue_s_first_example(capsys):
 
 
 def test_noise_is_solved_for_and_never_overshoots(capsys):
-    arguments = "--population 1e8 --cohort 20000 --rounds 50 --target-epsilon 2 --delta 1e-9"
+    arguments = "--population 1e6 --cohort 10000 --rounds 500 --target-epsilon 2 --delta 1e-9"
     [row] = rows(capsys, *arguments.split())
     assert 1.99 <= row["epsilon"] <= 2.0
-    event = PoissonGaussian(2e-4, row["noise_multiplier"])
-    again = accountant_named("pld").epsilon(Composition.of([(event, 50)]), 1e-9)
+    event = PoissonGaussian(1e-2, row["noise_multiplier"])
+    again = accountant_named("pld").epsilon(Composition.of([(event, 500)]), 1e-9)
     assert again == row["epsilon"]
 
 

@@ -16,18 +16,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, count, flag, real, text, typed_options
+from tacit.cli.options import AsJson, ModelArgument, count, flag, real, refuse_unfit, text
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
-FAILED = 1  # the exit code of a gate that does not open
+_FAILED = 1  # the exit code of a gate that does not open
 
-_LANGUAGE_ONLY = (
-    *("--phrases", "--samples", "--ranks", "--beam-width", "--controls"),
-    *("--membership", "--references", "--texts", "--max-users"),
-)
-_NLU_ONLY = ("--shadow", "--reference")
+_EXTRACTION = ("--phrases", "--samples", "--ranks", "--beam-width", "--controls")
+_MEMBERSHIP = ("--membership", "--references", "--texts", "--max-users")
+_ONLY = {"language": (*_EXTRACTION, *_MEMBERSHIP), "nlu": ("--shadow", "--reference")}
 
 _Row = dict[str, Any]
 
@@ -77,18 +75,15 @@ def audit(
     from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    is_nlu = RunDirectory(run).task == "nlu"
-    for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
-        if option in typed_options(context):
-            kind = "a model of intents and slots" if is_nlu else "a language model"
-            raise ValueError(f"{option} does not fit {run}, which is {kind}; leave it out")
+    task = RunDirectory(run).task
+    refuse_unfit(context, task, _ONLY)
     render: Callable[[Console, _Row], None]
     with bar("audit") as show:
 
         def tell(what: str, done: int, of: int) -> None:
             show(what, done, of, f"{done:,} of {of:,}")
 
-        if is_nlu:
+        if task == "nlu":
             from tacit.audit.nlu import Scoring, attack_run
 
             result = attack_run(
@@ -132,7 +127,7 @@ def audit(
     emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
     if failed:
         note(f"the audit fails: {', '.join(failed)}")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(_FAILED)
 
 
 def _print_findings(console: Console, figures: _Row) -> None:

@@ -10,6 +10,7 @@ Numbers may be written as people write them: 763_430, 1e8, 1e-9.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,6 +139,20 @@ def typed_options(context: typer.Context) -> dict[str, Any]:
         and (source := context.get_parameter_source(option.name)) is not None
         and source.name == "COMMANDLINE"
     }
+
+
+_MODELS = {"language": "language models", "nlu": "intent and slot models"}
+
+
+def refuse_unfit(context: typer.Context, task: str, only: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options on the command line that mean nothing for models of `task`.
+
+    `only` has the options of each task that the others do not have.
+    """
+    owners = {name: owner for owner, names in only.items() for name in names}
+    for name in typed_options(context):
+        if (owner := owners.get(name, task)) != task:
+            raise ValueError(f"{name} is for {_MODELS[owner]}, and this is none; leave it out")
 
 
 def check_counts(**counts: int | None) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +31,7 @@ from tacit.cli.options import (
     argument,
     count,
     flag,
+    refuse_unfit,
     text,
 )
 from tacit.cli.output import FIGURES, Interrupted, emit, epsilon, figures_table, table
@@ -41,11 +43,13 @@ if TYPE_CHECKING:
     from tacit.tasks.language.trainer import EngineChoice
 
 
+_ONLY = {"language": ("--rounds", "--engine", "--device"), "nlu": ("--epochs",)}
 Result = dict[str, Any]
 """What result.json holds."""
 
 
 def train(
+    context: typer.Context,
     recipe: str | None = argument(None, "RECIPE", "A name from tacit recipes list, or a file."),
     *,
     run: RunOption,
@@ -110,14 +114,9 @@ def train(
         serve_rank_0()
     parent = parse_parent(from_run) if from_run is not None else None
     is_repeated = launch.restarts and parent is None and holds_runs(run)  # by torchrun
-    is_nlu = task_asked_for(recipe, run, parent) == "nlu"
-    if is_nlu and (rounds is not None or engine or device != "cpu"):
-        raise ValueError(
-            "--rounds, --engine and --device are for language models: an intent and slot model"
-            " trains for --epochs, on the cpu"
-        )
-    if epochs is not None and not is_nlu:
-        raise ValueError("--epochs is for intent and slot models; a language model has --rounds")
+    task = task_asked_for(recipe, run, parent)
+    refuse_unfit(context, task, _ONLY)
+    is_nlu = task == "nlu"
     plan = "noise" if is_nlu else "plan"
     options: dict[str, int | float | str | bool | None] = {
         "data.source" if is_nlu else "corpus.source": corpus,
