@@ -111,7 +111,7 @@ def _lines(console: Console, title: str) -> Show:
     return show
 
 
-class Rate:
+class _Rate:
     """Users, or steps, per second, without the time for noise, checkpoints and evaluation."""
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -138,7 +138,7 @@ class Rate:
         return f"{rate:,.3g} {self._unit}/s" if rate < 1000 else f"{rate:,.0f} {self._unit}/s"
 
 
-class LegPace:
+class _LegPace:
     """How fast legs go by, for logs: whole legs, such as rounds, are all that it looks at."""
 
     def __init__(self, leg: str = "round", clock: Callable[[], float] = time.monotonic) -> None:
@@ -191,7 +191,7 @@ class Display:
         self._title = f"{title}: " if title else ""
         self._quiet = quiet
         self._leg = leg
-        self._rate, self._pace = Rate("users" if leg == "round" else "steps"), LegPace(leg)
+        self._rate, self._pace = _Rate("users" if leg == "round" else "steps"), _LegPace(leg)
         self._prepared: set[str] = set()
         self._next_line = 0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1

@@ -119,7 +119,7 @@ def _train(
     from tacit.tokenizers.history import LearntTokenizer
     from tacit.tokenizers.partition_selection import PartitionSelection
 
-    source = _chosen_source(list(typed_options(context)))
+    source = _chosen_source(typed_options(context))
     _check_new(out, "folder for the tokenizer")
     check_counts(size=size, tokens=tokens, words=words, population=population)
     if delta is not None:

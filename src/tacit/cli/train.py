@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,20 +18,15 @@ from rich.table import Table
 
 from tacit.cli.options import (
     AsJson,
-    BudgetEpsilon,
     Delta,
-    KeepKey,
     Quiet,
-    Resume,
-    RunOption,
     Seed,
     Settings,
-    TargetEpsilon,
-    Variant,
     Workers,
     argument,
     count,
     flag,
+    real,
     refuse_unfit,
     text,
 )
@@ -52,25 +48,23 @@ def train(
     context: typer.Context,
     recipe: str | None = argument(None, "RECIPE", "A name from tacit recipes list, or a file."),
     *,
-    run: RunOption,
+    run: Path = text(..., "DIR", "The run directory."),
     corpus: str | None = text(None, "C", "A corpus or set of utterances.  [default: the recipe's]"),
-    resume: Resume = False,
-    from_run: str | None = text(
-        None, "RUN@ROUND", "Start from another run's model, and its cost.", "--from"
-    ),
-    variant: Variant = None,
+    resume: bool = flag("--resume", "Go on with the run that is in DIR."),
+    from_run: str | None = text(None, "RUN@ROUND", "Start from its model and cost.", "--from"),
+    variant: str | None = text(None, "NAME", "One variant.  [default: all, each in DIR]"),
     settings: Settings = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
     epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
-    target_epsilon: TargetEpsilon = None,
-    budget_epsilon: BudgetEpsilon = None,
+    target_epsilon: float | None = real(None, "EPSILON", "Solve for the noise that meets it."),
+    budget_epsilon: float | None = real(None, "EPSILON", "Stop before it would be exceeded."),
     delta: Delta = None,
     population: int | None = count(None, "K", "Users or utterances, public.  [default: counted]"),
     seed: Seed = None,
     workers: Workers = None,
     device: str = text("cpu", "NAME", "Where users' updates are computed: cpu, cuda, mps."),
     engine: str = text("", "NAME", "processes or vectorized.  [default: by the device]"),
-    keep_key: KeepKey = False,
+    keep_key: bool = flag("--keep-key", "Keep the run key at the end; the result says so."),
     tensorboard: bool = flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well."),
     quiet: Quiet = False,
     as_json: AsJson = False,
