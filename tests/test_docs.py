@@ -15,6 +15,7 @@ run, but commands and options have to exist.  Other commands are for the reader 
 
 import ast
 import importlib.util
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -142,6 +143,33 @@ def test_names_that_python_blocks_import_exist(subtests):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
                 with subtests.test(f"{name}: {ast.unparse(node)}"):
                     exec(ast.unparse(node), {})
+
+
+def test_modules_and_files_that_pages_name_exist():
+    sources = [path.as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts]
+    missing = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        names = set(re.findall(r"`(tacit(?:_papers)?(?:\.\w+)+)(?:\(.*?\))?`", text))
+        files = set(re.findall(r"`([\w/]*\w\.py)`", text))
+        if page.name == "CHANGELOG.md":  # names what is gone
+            continue
+        missing += [f"{page.name}: {name}" for name in names if not is_name(name)]
+        missing += [
+            f"{page.name}: {file}"
+            for file in files
+            if not any(source.endswith(f"/{file}") for source in sources)
+        ]
+    assert missing == []
+
+
+def is_name(dotted: str) -> bool:
+    """Whether there is such a module, or such a name in a module."""
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_modules_that_the_server_imports_exist():

@@ -148,7 +148,12 @@ class Rmia(Attack):
 
 # The first that can be run is the one whose AUC is stated: the best of several would be no honest
 # figure.
-ATTACKS: tuple[Attack, ...] = (UserInference(), LossAttack(), Rmia(), Rmia(per_token=True))
+ATTACKS: tuple[Attack, ...] = (
+    UserInference(),
+    LossAttack(),
+    Rmia(),
+    Rmia(per_token=True),
+)
 
 
 @dataclass(frozen=True)

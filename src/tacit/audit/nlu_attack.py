@@ -54,12 +54,12 @@ from tacit.audit.membership import (
     measure,
 )
 from tacit.audit.nlu_shadow import Shadow, ShadowAttack
-from tacit.audit.roc import Ints
+from tacit.audit.roc import Floats, Ints
 from tacit.audit.users import UserScores
 from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.predictions import Floats, Scored
+from tacit.tasks.nlu.predictions import Scored
 from tacit.tasks.nlu.utterances import unit
 
 KEPT, LEFT_OUT = "kept", "left out"

@@ -46,8 +46,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.audit.roc import Floats
 from tacit.federated.cohort import one_thread
-from tacit.tasks.nlu.predictions import Floats, Scored
+from tacit.tasks.nlu.predictions import Scored
 
 # How the classifier is fitted: the same for every target.
 _LEARNING_RATE = 0.01

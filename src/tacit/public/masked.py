@@ -240,6 +240,7 @@ def _origin(folder: Path) -> str:
         if not (folder / name).is_file() or sha256_of(folder / name) != digests.get(name):
             raise ValueError(
                 f"{path} is about another {name}: it was changed, or taken away, after"
-                " `tacit model pretrain --mlm` wrote it; delete origin.json and declare the provenance"
+                " `tacit model pretrain --mlm` wrote it; delete origin.json and declare the"
+                " provenance"
             )
     return origins.check(stated)

@@ -5,14 +5,14 @@ import torch
 from tacit.models.clc import Clc
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
-from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
 from tacit.tasks.nlu.models import build
+from tacit.tasks.nlu.readers import load_nlu
 
 SIZES = {"word_size": 16, "character_size": 8, "filters": 8, "hidden": 24}
 
 
 def small_data(count: int = 300) -> NLUData:
-    return generated_data(GeneratedOptions(utterances=count))
+    return load_nlu(f"generated:utterances={count}")
 
 
 def small_parts(seed: int = 0, data: NLUData | None = None) -> tuple[Clc, WordEncoder, Labels]:

@@ -2,7 +2,6 @@
 
 import gzip
 import string
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import ALPHABET, Labels, Ragged, WordEncoder, encode
-from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
+from tacit.tasks.nlu.encoding import Labels, Ragged, WordEncoder, encode
+from tacit.tasks.nlu.readers import load_nlu
 from tacit.tokenizers import build, provenance
 
 LABELS = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
-DATA = Path(__file__).parents[4] / "shared" / "data"
+
+ALPHABET = "".join(map(chr, range(33, 127)))  # printable ASCII, without the space
 
 
 def said(text: str, tags: str | None = None, intent: str = "ask") -> Utterance:
@@ -105,7 +105,7 @@ def test_labels_that_make_no_schema_are_refused(intents, tags, message):
 
 
 def test_labels_of_a_set_are_those_of_its_training_part():
-    data = generated_data(GeneratedOptions(utterances=300))
+    data = load_nlu("generated:utterances=300")
     assert Labels.of(data) == Labels(data.intents, data.tags)
 
 
@@ -185,14 +185,3 @@ def test_an_encoder_that_makes_no_sense_is_refused(words, origin, longest, messa
 def test_an_encoder_survives_json():
     encoder = public("a", "é", "don't", longest_word=7)
     assert WordEncoder.from_json(encoder.to_json()) == encoder
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the shared list is not here")
-def test_a_public_list_has_most_words_that_people_say_to_a_machine():
-    from tacit.tasks.nlu.readers import load_nlu
-
-    encoder = WordEncoder.from_public(DATA / "wordfreq" / "wordfreq_en_top60k.tsv.gz", 20_000)
-    data = load_nlu(DATA / "snips")
-    words = encode(encoder, Labels.of(data), data.train).inputs
-    known = words.word_ids[words.rows.values] > 0
-    assert known.mean() > 0.9

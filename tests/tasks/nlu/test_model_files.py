@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tacit.models import weights
 from tacit.tasks.nlu.encoding import Labels, WordEncoder
-from tacit.tasks.nlu.models import NAMES, NluModel, build
+from tacit.tasks.nlu.models import NluModel, build
 
 LABELS = Labels(("ask", "tell"), ("O", "B-city", "I-city"))
 ENCODER = WordEncoder(("to", "paris", "café"), "public: a list", longest_word=9)
@@ -185,7 +185,6 @@ def test_other_files_are_refused_for_what_they_are(path, tmp_path):
 
 
 def test_kinds_are_built_by_name_with_options():
-    assert "clc" in NAMES
     model = build("clc", LABELS, ENCODER, {"hidden": 7})
     assert (model.config.hidden, model.config.words, model.config.tags) == (7, 4, 3)
 

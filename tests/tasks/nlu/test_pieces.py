@@ -11,8 +11,8 @@ from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
 from tacit.public.masked import MaskedModel
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, PieceEncoder, encode
-from tacit.tasks.nlu.generated import GeneratedOptions, generated_data
 from tacit.tasks.nlu.models import NluModel, build
+from tacit.tasks.nlu.readers import load_nlu
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 
 TEXTS = ["play the blue moon by the sisters", "wake me at 7:30 tomorrow", "what's on in boston"] * 3
@@ -159,7 +159,7 @@ def test_a_folder_that_does_not_say_where_it_is_from_voids_a_guarantee_unless_de
 
 
 def test_a_small_model_learns_generated_utterances():
-    data = generated_data(GeneratedOptions(utterances=400))
+    data = load_nlu("generated:utterances=400")
     chosen = [utterance for utterance in data.train if len(utterance.tokens) <= 12][:60]
     labels = Labels.of(data)
     words = [" ".join(utterance.tokens) for utterance in chosen]

@@ -199,7 +199,15 @@ def hash_split(
     together: bool = False,
     unseen_intents: str = "refuse",
 ) -> NLUData:
-    """Divide by digest into the shares of train, valid and test; see the module."""
+    """Divide by digest into the shares of train, valid and test; see the module.
+
+    Args:
+        name: of the set.
+        utterances: all of them, in any order.
+        shares: of train, valid and test; they add up to 1 and hold on average.
+        together: whether equal utterances of no user go to the same part.
+        unseen_intents: "refuse" or "keep"; see `NLUData`.
+    """
     if not (all(share >= 0 for share in shares) and math.isclose(sum(shares), 1)):
         raise ValueError(f"the shares of train, valid and test must add up to 1, got {shares}")
     _, valid, test = shares
@@ -219,7 +227,7 @@ def hash_split(
         parts[part].append(utterance)
     ratio = ":".join(f"{100 * share:g}" for share in shares)
     split = f"{ratio} by digest" + (", equal utterances together" if together else "")
-    return _assemble(name, parts, split, unseen_intents)
+    return given_split(name, parts, split, unseen_intents=unseen_intents)
 
 
 def fold_split(
@@ -232,6 +240,9 @@ def fold_split(
     """Cross-validation: one fold to test, the one after it to choose with, the others to train.
 
     After the last fold comes the first.  Where no fold is named, the first is the test fold.
+
+    Raises:
+        ValueError: if there are fewer than three folds, or none of the name.
     """
     names = sorted(folds, key=lambda fold: (len(fold), fold))  # 2 before 10
     if len(names) < 3:
@@ -250,18 +261,16 @@ def fold_split(
         part = {test_fold: "test", valid_fold: "valid"}.get(fold, "train")
         parts[part].extend(folds[fold])
     split = f"fold {test_fold} of {len(names)} to test, fold {valid_fold} to choose"
-    return _assemble(name, parts, split, unseen_intents)
+    return given_split(name, parts, split, unseen_intents=unseen_intents)
 
 
 def given_split(
-    name: str, parts: Mapping[str, Sequence[Utterance]], *, unseen_intents: str = "refuse"
+    name: str,
+    parts: Mapping[str, Sequence[Utterance]],
+    split: str = "the set's own",
+    *,
+    unseen_intents: str = "refuse",
 ) -> NLUData:
-    """The parts that a set comes with; it may have no valid."""
-    return _assemble(name, parts, "the set's own", unseen_intents)
-
-
-def _assemble(
-    name: str, parts: Mapping[str, Sequence[Utterance]], split: str, unseen_intents: str
-) -> NLUData:
+    """A set in the parts that are given, of which valid may be missing; `split` says how."""
     train, valid, test = (tuple(parts.get(part, ())) for part in PARTS)
     return NLUData(name, train, valid, test, split=split, unseen_intents=unseen_intents)

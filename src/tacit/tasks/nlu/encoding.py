@@ -10,6 +10,7 @@ from.  Words taken from the training utterances are an oracle's, and void a guar
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.mechanisms.method import Indices
 from tacit.models.clc import PADDING, UNKNOWN_WORD
 from tacit.models.understanding import UtteranceBatch
 from tacit.privacy import checks
@@ -33,12 +35,12 @@ from tacit.tokenizers.public import DEFAULT, PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.tokenizers.wordpiece import CLS, PAD, SEP, UNK, PieceVocabulary
 
-Integers = NDArray[np.int64]
-ModelInput = tuple[dict[str, Tensor], Tensor]  # what the model reads, and the mask [B, T] of tokens
+# What the model reads by name, and the mask [B, T] of tokens.
+_ModelInput = tuple[dict[str, Tensor], Tensor]
 
-ALPHABET = "".join(map(chr, range(ord("!"), ord("~") + 1)))
+_ALPHABET = "".join(map(chr, range(ord("!"), ord("~") + 1)))
 _UNKNOWN_CHARACTER = PADDING + 1
-_CHARACTER_IDS = {letter: _UNKNOWN_CHARACTER + 1 + number for number, letter in enumerate(ALPHABET)}
+_CHARACTER_IDS = {letter: id for id, letter in enumerate(_ALPHABET, _UNKNOWN_CHARACTER + 1)}
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ class Ragged:
     """Rows of whole numbers of different lengths, one after the other in one array."""
 
     values: NDArray[Any]
-    starts: Integers
-    lengths: Integers
+    starts: Indices
+    lengths: Indices
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
@@ -103,7 +105,7 @@ class Ragged:
         values = np.fromiter((value for row in rows for value in row), np.int64, lengths.sum())
         return cls(values, np.cumsum(lengths) - lengths, lengths)
 
-    def padded(self, indices: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    def padded(self, indices: Indices) -> tuple[Indices, NDArray[np.bool_]]:
         """Some rows as [B, T] with T the longest of them, 0 behind each, and the mask of values."""
         lengths = self.lengths[indices][:, None]
         columns = np.arange(lengths.max(initial=1))
@@ -143,7 +145,10 @@ class WordEncoder:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> WordEncoder:
-        """The words of a word-level tokenizer: public, or learnt privately."""
+        """The words of a word-level tokenizer: public, or learnt privately.
+
+        The tokenizer's special tokens are left out: the model has an id for unknown words itself.
+        """
         if tokenizer.kind != "word":
             raise ValueError(f"the tokenizer must be one of words, got kind {tokenizer.kind!r}")
         words = (tokenizer.token(id) for id in range(tokenizer.vocab_size))
@@ -171,9 +176,9 @@ class WordEncoder:
     @property
     def character_count(self) -> int:
         """The number of character ids."""
-        return _UNKNOWN_CHARACTER + 1 + len(ALPHABET)
+        return _UNKNOWN_CHARACTER + 1 + len(_ALPHABET)
 
-    def prepare(self, utterances: Sequence[Sequence[str]]) -> PreparedWords:
+    def prepare(self, utterances: Sequence[Sequence[str]]) -> _PreparedWords:
         """The tokens of utterances, looked up; each different token once."""
         tokens: dict[str, int] = {}
         rows = [[tokens.setdefault(token, len(tokens)) for token in each] for each in utterances]
@@ -183,15 +188,11 @@ class WordEncoder:
         for row, token in enumerate(tokens):
             spelt = [_CHARACTER_IDS.get(letter, _UNKNOWN_CHARACTER) for letter in token]
             characters[row, : len(spelt)] = spelt[: self.longest_word]
-        return PreparedWords(Ragged.of(rows), np.array(ids, np.int64), characters)
+        return _PreparedWords(Ragged.of(rows), np.array(ids, np.int64), characters)
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps of it."""
-        return {
-            "words": list(self.words),
-            "provenance": self.provenance,
-            "longest_word": self.longest_word,
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> WordEncoder:
@@ -204,19 +205,22 @@ class WordEncoder:
 
 
 @dataclass(frozen=True)
-class PreparedWords:
-    """Utterances as rows of a table of their different tokens."""
+class _PreparedWords:
+    """Utterances as rows of a table of their different tokens.
+
+    A token's word and characters are kept once, however often it is said.
+    """
 
     rows: Ragged
-    word_ids: Integers
+    word_ids: Indices
     characters: NDArray[np.uint8]  # [different tokens, longest word]
 
     @property
-    def lengths(self) -> Integers:
+    def lengths(self) -> Indices:
         """The number of tokens of each utterance."""
         return self.rows.lengths
 
-    def batch(self, indices: Integers) -> ModelInput:
+    def batch(self, indices: Indices) -> _ModelInput:
         """These utterances, padded to the longest and, in characters, to the longest word."""
         rows, mask = self.rows.padded(indices)
         words = np.where(mask, self.word_ids[rows], UNKNOWN_WORD)
@@ -270,7 +274,7 @@ class PieceEncoder:
         """What it is and how large."""
         return f"a vocabulary of {len(self.vocabulary):,} pieces of words"
 
-    def prepare(self, utterances: Sequence[Sequence[str]]) -> PreparedPieces:
+    def prepare(self, utterances: Sequence[Sequence[str]]) -> _PreparedPieces:
         """The tokens of utterances in pieces; each different token is cut once."""
         tokens = list(dict.fromkeys(token for each in utterances for token in each))
         unknown = [self.vocabulary.id(UNK)]
@@ -292,7 +296,7 @@ class PieceEncoder:
                 )
             rows.append(row)
             firsts.append(first)
-        return PreparedPieces(Ragged.of(rows), Ragged.of(firsts), self.vocabulary.id(PAD))
+        return _PreparedPieces(Ragged.of(rows), Ragged.of(firsts), self.vocabulary.id(PAD))
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps of it."""
@@ -314,7 +318,7 @@ class PieceEncoder:
 
 
 @dataclass(frozen=True)
-class PreparedPieces:
+class _PreparedPieces:
     """Utterances as rows of pieces, and of the indices at which their tokens begin."""
 
     pieces: Ragged
@@ -322,11 +326,11 @@ class PreparedPieces:
     padding: int
 
     @property
-    def lengths(self) -> Integers:
+    def lengths(self) -> Indices:
         """The number of tokens of each utterance."""
         return self.first.lengths
 
-    def batch(self, indices: Integers) -> ModelInput:
+    def batch(self, indices: Indices) -> _ModelInput:
         """These utterances, padded to the longest in tokens and in pieces."""
         pieces, is_piece = self.pieces.padded(indices)
         first, mask = self.first.padded(indices)
@@ -343,21 +347,25 @@ Encoder = WordEncoder | PieceEncoder
 
 @dataclass(frozen=True)
 class EncodedUtterances:
-    """Utterances with their labels, ready to be cut into batches."""
+    """Utterances with their labels, ready to be cut into batches.
 
-    inputs: PreparedWords | PreparedPieces
+    `inputs` has what the model reads, `tags` a row of tag indices for each utterance, and
+    `intents` one intent index for each.
+    """
+
+    inputs: _PreparedWords | _PreparedPieces
     tags: Ragged
-    intents: Integers
+    intents: Indices
 
     def __len__(self) -> int:
         return len(self.intents)
 
     @property
-    def lengths(self) -> Integers:
+    def lengths(self) -> Indices:
         """The number of tokens of each utterance."""
         return self.inputs.lengths
 
-    def batch(self, indices: Sequence[int] | Integers) -> UtteranceBatch:
+    def batch(self, indices: Sequence[int] | Indices) -> UtteranceBatch:
         """These utterances in this order, padded to the longest of them."""
         chosen = np.asarray(indices, dtype=np.int64)
         inputs, mask = self.inputs.batch(chosen)
@@ -368,7 +376,11 @@ class EncodedUtterances:
 
 
 def encode(encoder: Encoder, labels: Labels, utterances: Sequence[Utterance]) -> EncodedUtterances:
-    """All utterances at once; `ValueError` names an intent or a tag that the labels do not have."""
+    """All utterances at once, with their labels as indices.
+
+    Raises:
+        ValueError: naming the utterance, if its intent or a tag is none of the labels.
+    """
     tags, intents = [], []
     for number, utterance in enumerate(utterances, 1):
         try:

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tacit.tasks.nlu.data import OUTSIDE, NLUData, Utterance, checked_tags, hash_split
+from tacit.tasks.nlu.data import OUTSIDE, Utterance, checked_tags
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _BLOCK = 1024
 _FIXED = 5  # draws of an utterance besides two for each slot
@@ -47,20 +47,25 @@ class GeneratedOptions:
 
 
 def generate(count: int, seed: int = 0, users: int = 0) -> Iterator[Utterance]:
-    """A stream of utterances, equal ones among them, at some 10 microseconds each."""
+    """The first `count` utterances of the stream, equal ones among them.
+
+    Args:
+        count: how many to draw, at some 10 microseconds each.
+        seed: of the draws.
+        users: how many users the utterances are shared out to; 0 for no users.
+    """
     if not count >= 0:
         raise ValueError(f"count must be at least 0, got {count}")
     options = GeneratedOptions(max(count, 1), users, seed)
     return islice(_endless(options), count)
 
 
-def generated_data(options: GeneratedOptions | None = None) -> NLUData:
-    """The built-in set in the paper's 45:5:50 split."""
-    return hash_split("generated", distinct_utterances(options or GeneratedOptions()))
-
-
 def distinct_utterances(options: GeneratedOptions) -> list[Utterance]:
-    """The first `options.utterances` different utterances of the stream."""
+    """The first `options.utterances` different utterances of the stream.
+
+    Raises:
+        ValueError: if there are fewer, as far as a hundred draws for each can tell.
+    """
     distinct: dict[tuple[tuple[str, ...], tuple[str, ...]], Utterance] = {}
     for utterance in islice(_endless(options), _PATIENCE * options.utterances):
         distinct.setdefault((utterance.tokens, utterance.tags), utterance)
@@ -70,7 +75,7 @@ def distinct_utterances(options: GeneratedOptions) -> list[Utterance]:
 
 
 def generated_options(name: str) -> GeneratedOptions:
-    """What `generated:utterances=5000,users=100,seed=1` asks for."""
+    """What `generated:utterances=5000,users=100,seed=1` asks for; every option may be left out."""
     known = [field.name for field in fields(GeneratedOptions)]
     options: dict[str, int] = {}
     for part in filter(None, name.partition(":")[2].split(",")):
@@ -87,7 +92,7 @@ def generated_options(name: str) -> GeneratedOptions:
 
 
 @cache
-def tables() -> dict[str, Any]:
+def _tables() -> dict[str, Any]:
     """Sentences ("templates") by intent, values by slot, openings and closings."""
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -119,9 +124,10 @@ class _Piece:
 
 @cache
 def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
+    """The sentences of each intent, cut into words and slots."""
     pools = {
         slot: [tuple(each.split()) for each in values]
-        for slot, values in tables()["values"].items()
+        for slot, values in _tables()["values"].items()
     }
 
     def piece(text: str) -> _Piece:
@@ -132,13 +138,14 @@ def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
 
     return {
         intent: [tuple(map(piece, template.split())) for template in templates]
-        for intent, templates in tables()["templates"].items()
+        for intent, templates in _tables()["templates"].items()
     }
 
 
 def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
+    """The whole stream.  Draws are made in blocks, each from a generator of its own."""
     sentences = _sentences()
-    intents, openings, closings = list(sentences), tables()["openings"], tables()["closings"]
+    intents, openings, closings = list(sentences), _tables()["openings"], _tables()["closings"]
     slots = max(
         sum(bool(piece.slot) for piece in one) for each in sentences.values() for one in each
     )
@@ -182,5 +189,6 @@ def _filled(
     return Utterance(tuple(tokens), checked_tags(tuple(tags)), intent, who)
 
 
-def _pick(items: Sequence[T], draw: float) -> T:
+def _pick(items: Sequence[_T], draw: float) -> _T:
+    """One of the items by a uniform draw; its square favours the first."""
     return items[int(draw * draw * len(items))]

@@ -114,7 +114,7 @@ class UtteranceGradients:
         raise TypeError("single utterances' gradients are known to ExampleGradients alone")
 
 
-class ClippedSums(Protocol):
+class _ClippedSums(Protocol):
     """One of the three ways to add up clipped gradients of utterances."""
 
     @property
@@ -211,7 +211,7 @@ class _OneByOne:
         total += torch.from_numpy(clipped.values)
 
 
-def _clipped_sums(flat: FlatModel, examples: str, max_bytes: int) -> ClippedSums:
+def _clipped_sums(flat: FlatModel, examples: str, max_bytes: int) -> _ClippedSums:
     if examples == "one-by-one":
         return _OneByOne(flat)
     if examples == "ghost":

@@ -75,7 +75,7 @@ def slots(tags: Sequence[str]) -> tuple[Slot, ...]:
     return tuple(closed)
 
 
-def overlapping(
+def _overlapping(
     reference: Sequence[Slot], predicted: Sequence[Slot]
 ) -> Iterator[tuple[Slot, Slot]]:
     """The most pairs (reference, predicted) of slots that share a token, each slot in one at most.
@@ -97,7 +97,7 @@ def overlapping(
             j += 1
 
 
-class Labelled(Protocol):
+class _Labelled(Protocol):
     """What there is to compare: an `Utterance`, or a `Prediction`."""
 
     @property
@@ -186,15 +186,19 @@ class NLUMetrics:
         return row
 
 
-def compare(reference: Labelled, prediction: Labelled) -> NLUMetrics:
-    """The metrics of one utterance."""
+def compare(reference: _Labelled, prediction: _Labelled) -> NLUMetrics:
+    """The metrics of one utterance; see the module for how slots are paired.
+
+    Raises:
+        ValueError: if the prediction has not one tag for each token.
+    """
     if len(reference.tags) != len(prediction.tags):
         raise ValueError(
             f"{len(prediction.tags)} predicted tags for {len(reference.tags)} tokens: predict one"
             " tag for each token"
         )
     expected, predicted = slots(reference.tags), slots(prediction.tags)
-    pairs = list(overlapping(expected, predicted))
+    pairs = list(_overlapping(expected, predicted))
     correct = sum(one == other for one, other in pairs)
     right_intent = reference.intent == prediction.intent
     return NLUMetrics(
@@ -209,9 +213,13 @@ def compare(reference: Labelled, prediction: Labelled) -> NLUMetrics:
 
 
 def by_intent(
-    references: Iterable[Labelled], predictions: Iterable[Labelled]
+    references: Iterable[_Labelled], predictions: Iterable[_Labelled]
 ) -> dict[str, NLUMetrics]:
-    """The metrics of the utterances of each reference intent, in order of the intents' names."""
+    """The metrics of the utterances of each reference intent, in order of the intents' names.
+
+    Raises:
+        ValueError: if there are more references than predictions, or fewer.
+    """
     table: dict[str, NLUMetrics] = {}
     for number, (reference, prediction) in enumerate(zip_longest(references, predictions), 1):
         if reference is None or prediction is None:

@@ -35,7 +35,7 @@ from tacit.tokenizers import provenance
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.wordpiece import PieceVocabulary
 
-NAMES = ("clc", "bert")
+_NAMES = ("clc", "bert")
 
 # One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit-nlu"
@@ -75,7 +75,7 @@ def _kind_named(name: str) -> _Kind:
             PieceEncoder,
             lambda encoder: {"pieces": len(encoder.vocabulary), "positions": encoder.longest},
         )
-    raise ValueError(f"there is no intent and slot model {name!r}: known are {', '.join(NAMES)}")
+    raise ValueError(f"there is no intent and slot model {name!r}: known are {', '.join(_NAMES)}")
 
 
 def build(
@@ -88,7 +88,7 @@ def build(
     """A new model for these labels and this encoder, with initial weights drawn from the seed.
 
     Args:
-        kind: one of `NAMES`.
+        kind: "clc" or "bert".
         labels: the intents and tags that it can answer.
         encoder: how it reads; it has to be of the kind's own class.
         options: the sizes that neither labels nor encoder decide, such as `hidden` of "clc".
@@ -116,21 +116,21 @@ def build(
 
 
 @dataclass(frozen=True)
-class InitialModel:
+class _InitialModel:
     """How the model reads, and how to make it once the labels are known."""
 
     encoder: Encoder
     build: Callable[[Labels], UnderstandingModel]
 
 
-def initial_model(experiment: NluExperiment, data: NLUData) -> InitialModel:
+def initial_model(experiment: NluExperiment, data: NLUData) -> _InitialModel:
     """What the experiment's `[model]` asks for; a mistake in it comes before any work."""
     if experiment.model.name == "bert":
         return _initial_bert(experiment)
     return _initial_clc(experiment, data)
 
 
-def _initial_clc(experiment: NluExperiment, data: NLUData) -> InitialModel:
+def _initial_clc(experiment: NluExperiment, data: NLUData) -> _InitialModel:
     chosen = experiment.model
     if chosen.pretrained:
         raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
@@ -147,10 +147,10 @@ def _initial_clc(experiment: NluExperiment, data: NLUData) -> InitialModel:
             model.set_word_vectors(read_word_vectors(chosen.vectors, encoder.words, size))
         return model
 
-    return InitialModel(encoder, build_model)
+    return _InitialModel(encoder, build_model)
 
 
-def _initial_bert(experiment: NluExperiment) -> InitialModel:
+def _initial_bert(experiment: NluExperiment) -> _InitialModel:
     chosen = experiment.model
     if chosen.vectors:
         raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
@@ -176,7 +176,7 @@ def _initial_bert(experiment: NluExperiment) -> InitialModel:
             load_pretrained(model, chosen.pretrained)
         return model
 
-    return InitialModel(encoder, build_model)
+    return _InitialModel(encoder, build_model)
 
 
 @dataclass(frozen=True)

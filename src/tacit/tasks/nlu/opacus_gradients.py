@@ -18,8 +18,7 @@ from opacus import GradSampleModule
 from opacus.grad_sample import register_grad_sampler
 from torch import Tensor, nn
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.models.understanding import UtteranceBatch
+from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
 from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.twin import AT_ONCE, GradientPart, Recurrence, TwinSums, Whole
 
@@ -28,7 +27,11 @@ _COPIES = 2
 
 
 class OpacusGradients(TwinSums):
-    """Clipped sums of batches; `max_bytes` is roughly what the gradients of one may take."""
+    """Clipped sums of batches, from gradients that are written out.
+
+    `max_bytes` is roughly what the gradients of a batch may take; a lower bound makes batches
+    smaller, down to one utterance.
+    """
 
     def __init__(self, flat: FlatModel, max_bytes: int) -> None:
         super().__init__(flat)

@@ -19,8 +19,8 @@ from tacit.tasks.nlu.scaling import release_of
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import Inherited
 
-NOISE = "noise.noise_multiplier"
-TARGET = "privacy.target_epsilon"
+_NOISE = "noise.noise_multiplier"
+_TARGET = "privacy.target_epsilon"
 
 
 def with_one_noise(experiment: NluExperiment, settings: Sequence[str]) -> NluExperiment:
@@ -30,13 +30,13 @@ def with_one_noise(experiment: NluExperiment, settings: Sequence[str]) -> NluExp
     recipe's target, and a target that of its noise; who sets both contradicts themselves.
     """
     said = {text.partition("=")[0].strip() for text in settings}
-    if {NOISE, TARGET} <= said:
+    if {_NOISE, _TARGET} <= said:
         raise ValueError(
-            f"{TARGET} solves for the noise, and {NOISE} sets it; leave one of them out"
+            f"{_TARGET} solves for the noise, and {_NOISE} sets it; leave one of them out"
         )
-    if NOISE in said:
+    if _NOISE in said:
         return experiment.changed(privacy={"target_epsilon": None})
-    if TARGET in said:
+    if _TARGET in said:
         return experiment.changed(noise={"noise_multiplier": None})
     return experiment
 
@@ -90,12 +90,19 @@ def resolved(
 
 
 def epoch_steps(experiment: NluExperiment, units: int) -> int:
-    """How many steps an epoch has; those of private methods do not depend on the actual units."""
+    """The number of steps of an epoch.
+
+    For private methods it follows from the declared population, and not from the actual `units`.
+    """
     return method_of(experiment, LayerScaling.none((1,)), units).steps_of_epoch(units)
 
 
 def method_of(experiment: NluExperiment, scaling: LayerScaling, units: int) -> Method:
-    """The method of a resolved experiment; `units` matters to reshuffled epochs only."""
+    """The method of a resolved experiment: how its steps sample, clip and add noise.
+
+    Its privacy events are derived from the same object, so what is charged is what is run
+    (design rule 1).  `units` matters to reshuffled epochs only.
+    """
     training, noise = experiment.training, experiment.noise
     K, z, C = noise.population, noise.noise_multiplier or 0.0, noise.clip_norm
     assert K is not None

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.mechanisms.method import Indices
 from tacit.models.understanding import UnderstandingModel
 from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.encoding import Integers, Ragged
+from tacit.tasks.nlu.encoding import Ragged
 from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, slots, total
 from tacit.tasks.nlu.models import NluModel
 
-Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]  # utterances done, of how many
+_Floats = NDArray[np.float64]
+_Progress = Callable[[int, int], None]  # utterances done, of how many
 
 _ROUNDING = 1e-3  # of probabilities that were computed in float32, over a few hundred intents
 
@@ -49,9 +50,9 @@ class Scored:
     tag that was not in its training.  Its other scores are valid nevertheless.
     """
 
-    intents: Floats  # [n, I] probabilities
-    tokens: tuple[Floats, ...]  # of each utterance, per token: the likeliest tag's CRF marginal
-    log_likelihood: Floats  # [n] log p(the true intent) + log p(the true tags), natural
+    intents: _Floats  # [n, I] probabilities
+    tokens: tuple[_Floats, ...]  # of each utterance, per token: the likeliest tag's CRF marginal
+    log_likelihood: _Floats  # [n] log p(the true intent) + log p(the true tags), natural
 
     def __post_init__(self) -> None:
         # Copied, so that nobody changes what was checked.
@@ -129,9 +130,16 @@ def predict(
     nlu: NluModel,
     utterances: Sequence[Sequence[str]],
     batch_size: int = 64,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> list[Prediction]:
-    """The likeliest intent and the likeliest tags of each utterance, of which only tokens count."""
+    """The likeliest intent and the likeliest sequence of tags of each utterance.
+
+    Args:
+        nlu: the model to ask.
+        utterances: the tokens of each; labels are not needed.
+        batch_size: utterances at once; it does not change the answers.
+        progress: told after each batch how many utterances are done, of how many.
+    """
     labels, answers = nlu.labels, dict[int, Prediction]()
     with _answering(nlu.model):
         for indices, inputs, mask in _batches(nlu, utterances, batch_size, progress):
@@ -162,9 +170,12 @@ def score(
     nlu: NluModel,
     utterances: Sequence[Utterance],
     batch_size: int = 64,
-    progress: Progress | None = None,
+    progress: _Progress | None = None,
 ) -> Scored:
-    """Intent probabilities, each token's largest tag marginal, and log p of the true labels."""
+    """Intent probabilities, each token's largest tag marginal, and log p of the true labels.
+
+    An utterance with a label that the model does not know gets NaN as its log-likelihood.
+    """
     model, labels = nlu.model, nlu.labels
     known = np.array([labels.knows(utterance) for utterance in utterances], bool)
     # Labels that the model does not know count as 0 here, and what comes of it is thrown away.
@@ -177,7 +188,7 @@ def score(
     ragged_tags = Ragged.of(all_tags)
     probabilities = np.empty((len(utterances), len(labels.intents)))
     likelihood = np.empty(len(utterances))
-    marginals: dict[int, Floats] = {}
+    marginals: dict[int, _Floats] = {}
     every = [utterance.tokens for utterance in utterances]
     with _answering(model):
         for indices, inputs, mask in _batches(nlu, every, batch_size, progress):
@@ -200,8 +211,8 @@ def _batches(
     nlu: NluModel,
     utterances: Sequence[Sequence[str]],
     batch_size: int,
-    progress: Progress | None,
-) -> Iterator[tuple[Integers, dict[str, Tensor], Tensor]]:
+    progress: _Progress | None,
+) -> Iterator[tuple[Indices, dict[str, Tensor], Tensor]]:
     """The indices of utterances of about the same length, and what the model reads of them."""
     tags, listed = nlu.model.crf.tags, len(nlu.labels.tags)
     if tags != listed:
@@ -231,7 +242,7 @@ def _answering(model: UnderstandingModel) -> Iterator[None]:
         model.train(was_training)
 
 
-def _are_probabilities(values: Floats) -> NDArray[np.bool_]:
+def _are_probabilities(values: _Floats) -> NDArray[np.bool_]:
     return (values >= 0) & (values <= 1 + _ROUNDING)
 
 
@@ -243,5 +254,5 @@ def _refuse_first(
         raise ValueError(problem(int(np.argmin(right))))
 
 
-def _summary(values: Floats) -> str:
+def _summary(values: _Floats) -> str:
     return f"numbers from {values.min():g} to {values.max():g} with the sum {values.sum():g}"

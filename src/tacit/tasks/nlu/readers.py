@@ -43,7 +43,7 @@ _OPTIONAL = ("user", "fold")
 # users' privacy would silently be the privacy of single utterances.
 _UNUSED = ("answerid", "scenario", "annotation", "raw")
 
-Row = tuple[Utterance, str | None]  # an utterance, and its fold where the file has that column
+_Row = tuple[Utterance, str | None]  # an utterance, and its fold where the file has that column
 _Record = tuple[int, dict[str, Any]]  # a line's number, and its fields by column
 
 
@@ -103,7 +103,7 @@ def load_nlu(
     return fold_split(name, folds, fold, unseen_intents=unseen_intents)
 
 
-def folder_utterances(folder: Path) -> Iterator[Utterance]:
+def _folder_utterances(folder: Path) -> Iterator[Utterance]:
     """Lines of seq.in, seq.out and label, and of `user` where there is such a file."""
     paths = [_file_in(folder, name) for name in (_TOKENS, _TAGS, _INTENT)]
     if any((folder / name).is_file() for name in (_USER, f"{_USER}.gz")):
@@ -121,21 +121,21 @@ def folder_utterances(folder: Path) -> Iterator[Utterance]:
         yield utterance
 
 
-def json_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
+def _json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Objects with tokens and tags (lists of strings) and intent; perhaps user and fold."""
     return _rows(path, _json_records(path), user_column)
 
 
-def csv_rows(path: Path, user_column: str | None = None) -> Iterator[Row]:
+def _csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
     return _rows(path, _csv_records(path, user_column), user_column)
 
 
-_READERS: dict[str, Callable[[Path, str | None], Iterator[Row]]] = {
-    ".jsonl": json_rows,
-    ".ndjson": json_rows,
-    ".json": json_rows,
-    ".csv": csv_rows,
+_READERS: dict[str, Callable[[Path, str | None], Iterator[_Row]]] = {
+    ".jsonl": _json_rows,
+    ".ndjson": _json_rows,
+    ".json": _json_rows,
+    ".csv": _csv_rows,
 }
 
 
@@ -144,17 +144,17 @@ def _folder(folder: Path, user_column: str | None) -> dict[str, list[Utterance]]
     if user_column is not None:
         raise ValueError("user_column is for JSON Lines and CSV: in a folder write a file `user`")
     if not any((folder / part).is_dir() for part in PARTS):
-        return {"": list(folder_utterances(folder))}
+        return {"": list(_folder_utterances(folder))}
     for part in PARTS:
         if not (folder / part).is_dir():
             raise ValueError(
                 f"{str(folder)!r} has no folder {part}: give all of {', '.join(PARTS)}, or the"
                 " files without parts"
             )
-    return {part: list(folder_utterances(folder / part)) for part in PARTS}
+    return {part: list(_folder_utterances(folder / part)) for part in PARTS}
 
 
-def _by_fold(rows: Iterable[Row], named: str) -> dict[str, list[Utterance]]:
+def _by_fold(rows: Iterable[_Row], named: str) -> dict[str, list[Utterance]]:
     """The utterances of a file by fold; all under "" where there are no folds."""
     folds: dict[str, list[Utterance]] = {}
     for number, (utterance, fold) in enumerate(rows, 1):
@@ -169,7 +169,7 @@ def _by_fold(rows: Iterable[Row], named: str) -> dict[str, list[Utterance]]:
     return folds
 
 
-def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[Row]:
+def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[_Row]:
     """The utterances of a file's records, each with its fold."""
     has_user: bool | None = None
     checked: list[str] = []  # the columns of the line before

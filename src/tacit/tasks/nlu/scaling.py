@@ -34,7 +34,7 @@ from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 
 FILE_NAME = "scaling.json"
 GROUPS = 256
-PUBLIC_SENTENCES = 256
+_PUBLIC_SENTENCES = 256
 
 
 def write(folder: Path, factors: LayerScaling) -> None:
@@ -57,29 +57,33 @@ def read(folder: Path) -> LayerScaling:
     return factors
 
 
-def scaling_event(multiplier: float) -> Event:
-    """What private factors cost: everybody takes part, so there is no amplification."""
-    return Gaussian(multiplier, Adjacency.ADD_REMOVE)
-
-
 def release_of(noise: Noise) -> Event | None:
-    """What the factors that an experiment asks for tell about people, before any step."""
+    """What the factors that an experiment asks for release about people, before any step.
+
+    Private factors are a Gaussian release in which every unit takes part: no amplification.
+    """
     if noise.scaling == "private":
-        return scaling_event(noise.scaling_noise_multiplier)
+        return Gaussian(noise.scaling_noise_multiplier, Adjacency.ADD_REMOVE)
     if noise.scaling == "first-gradient":
         return NonPrivate(FROM_RECORDS)
     return None
 
 
 def public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerScaling:
-    """From made-up sentences."""
+    """Factors from the mean gradient of made-up sentences with labels of the schema.
+
+    No unit's data is read, so nothing is released.
+    """
     sentences = encode(encoder, labels, _made_up(labels))
     gradient = _mean(UtteranceGradients(flat, sentences), np.arange(len(sentences)))
     return LayerScaling.from_gradient(gradient, flat.sizes, source="public batch")
 
 
 def first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> LayerScaling:
-    """As printed: from people's records, without noise."""
+    """Factors from the mean gradient of the first batch, as printed in the paper.
+
+    They are a function of people's records without any noise, which voids a guarantee.
+    """
     sizes = gradients.flat.sizes
     return LayerScaling.from_gradient(_mean(gradients, batch), sizes, source="private gradients")
 
@@ -87,17 +91,26 @@ def first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> Lay
 def private_scaling(
     gradients: UtteranceGradients, multiplier: float, streams: Streams
 ) -> LayerScaling:
-    """From people's records under noise; see the module.  `scaling_event` has to be charged."""
+    """Factors from people's records under noise of `multiplier` times sqrt(2); see the module.
+
+    Guarantee: a Gaussian release of that multiplier under add/remove-one, which has to be charged
+    (`release_of`) before this is called.
+    """
     sizes = gradients.flat.sizes
-    total = summed_directions(gradients, streams)
+    total = _summed_directions(gradients, streams)
     total += multiplier * math.sqrt(2) * streams("scaling noise", 0).normal(len(sizes))
     # On a public grid, since the low-order bits of a float sum could betray a summand.
     total = np.rint(total * 2**20) / 2**20
     return LayerScaling.from_norms(np.maximum(total, 0.0), sizes, source="noisy norms")
 
 
-def summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
-    """The sum over the groups; one unit moves it by at most sqrt(2)."""
+def _summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
+    """The sum over groups of the layers' norms of the group's mean gradient, scaled to norm 1.
+
+    Guarantee: the group of a unit is drawn independently of all data, so adding or removing a unit
+    changes one summand, a vector of norm 1 (or 0) in the positive orthant, and the sum by at most
+    sqrt(2).  A direction that is not finite counts as zero.
+    """
     sizes = gradients.flat.sizes
     group_of = streams("scaling groups", 0).integers(GROUPS, len(gradients))
     total = np.zeros(len(sizes))
@@ -114,12 +127,13 @@ def _direction(norms: Vector) -> Vector:
 
 
 def _mean(gradients: UtteranceGradients, units: Indices) -> Vector:
-    """Without dropout."""
+    """The mean gradient without dropout."""
     gradients.flat.model.eval()
     return gradients.mean(units)
 
 
-def _made_up(labels: Labels, count: int = PUBLIC_SENTENCES) -> Sequence[Utterance]:
+def _made_up(labels: Labels, count: int = _PUBLIC_SENTENCES) -> Sequence[Utterance]:
+    """Sentences from templates, with intents and tags drawn from the schema."""
     draws = np.random.default_rng(0)
     # Only tags that may begin a slot, or none: nothing else would be well formed by itself.
     starts = [tag for tag in labels.tags if tag == OUTSIDE or tag.startswith("B-")]

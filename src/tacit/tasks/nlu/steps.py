@@ -7,7 +7,7 @@ weights at any time, since all of them do the same with the same sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,13 +22,16 @@ from tacit.privacy.stream import Stream
 from tacit.public.steps import own_randomness
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
-
-Tell = Callable[[int, int], None]  # steps done, of how many
+from tacit.tasks.task import Advance
 
 
 @dataclass(frozen=True)
 class AttemptStreams:
-    """The random streams of an attempt at an epoch."""
+    """The random streams of an attempt at an epoch.
+
+    A stream follows from the run's key, its branch, the attempt, the step, the purpose and an
+    index.  Noise does not come from these, but from a `NoiseChain`.
+    """
 
     key: RunKey
     branch: str
@@ -60,22 +63,29 @@ class NoiseChain:
 
     @classmethod
     def begin(cls, key: RunKey, plan: str, attempt: int, weights: NDArray[Any]) -> Self:
-        """At the beginning of an epoch; `plan` names all that decides about its steps."""
+        """The first link, at the beginning of an epoch.
+
+        `plan` names all that decides about the epoch's steps.
+        """
         read = key.digest(weights.data)
         return cls(key, key.hmac(b"nlu epoch", plan.encode(), b"%d" % attempt, read))
 
     def then(self, step: int, shares: Sequence[bytes]) -> Self:
-        """With a step of which every worker's share has this digest."""
+        """The link of one more step; `shares` are the digests of all workers' shares."""
         link = self.key.hmac(b"nlu step", self.proof, b"%d" % step, *shares)
         return type(self)(self.key, link)
 
     def noise(self, worker: int) -> Stream:
-        """What a worker draws its part of the latest step's noise from."""
+        """The stream from which a worker draws its part of the latest step's noise."""
         return self.key.hiding_stream(self.proof, "noise", worker)
 
 
 class Stepper:
-    """One worker's part of a training."""
+    """One worker's part of a training: its weights, its optimizer, and the loop over steps.
+
+    After every step all workers hold the same weights.  `go_back` undoes the last `run`, for an
+    epoch whose outcome is not what is on record.
+    """
 
     def __init__(
         self,
@@ -100,8 +110,20 @@ class Stepper:
         """All public numbers that decide about the steps."""
         return f"{self.method!r} {self._training.model_dump_json()} {self._total}"
 
-    def run(self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Tell | None) -> bytes:
-        """Go through the steps of an epoch; returns a proof of all that came out of them."""
+    def run(
+        self, steps: range, streams: AttemptStreams, ranks: Ranks, tell: Advance | None
+    ) -> bytes:
+        """Go through the steps of an epoch.
+
+        Args:
+            steps: their numbers, counted from the beginning of the training.
+            streams: where samples and dropout are drawn from.
+            ranks: all workers, this one among them.
+            tell: told after every step how much of the epoch is done.
+
+        Returns:
+            A proof of all that the noise was drawn for: the last link of the `NoiseChain`.
+        """
         method, gradients, rank = self.method, self.gradients, ranks.rank
         self.is_between_epochs = False
         weights = gradients.flat.weights.detach()
@@ -136,7 +158,7 @@ class Stepper:
 
     def _apply(self, update: NDArray[Any], step: int) -> None:
         self.gradients.flat.gradient.copy_(torch.from_numpy(update))
-        self._optimizer.param_groups[0]["lr"] = learning_rate_at(step, self._total, self._training)
+        self._optimizer.param_groups[0]["lr"] = _learning_rate_at(step, self._total, self._training)
         self._optimizer.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -154,8 +176,12 @@ def _copied(state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: value.copy() for name, value in state.items()}
 
 
-def learning_rate_at(step: int, steps: int, training: Training) -> float:
-    """It rises over the first steps, then stays, or falls in a line that ends behind the last."""
+def _learning_rate_at(step: int, steps: int, training: Training) -> float:
+    """The learning rate of a step.
+
+    It rises over `training.warmup_steps`, and then stays, or falls in a line to 0 after the last
+    of all `steps`.
+    """
     rising = min(1.0, (step + 1) / (training.warmup_steps + 1))
     falling = 1 - step / steps if training.schedule == "linear" else 1.0
     return training.learning_rate * rising * falling

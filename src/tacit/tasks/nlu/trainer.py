@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Ranks
-from tacit.engines.teams import Children, Team, Torchrun
+from tacit.engines.teams import Team, team_for
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
-from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
@@ -42,7 +42,11 @@ STOP = -1  # what the other ranks are told after the last epoch
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """All that a worker process needs; `Ranks.send` sends it whole."""
+    """All that a worker process needs; `Ranks.send` sends it whole.
+
+    `optimizer` is the optimizer's state at the last checkpoint, and `units` are the indices of each
+    user's utterances, None where the unit is an utterance.
+    """
 
     experiment: NluExperiment
     model: NluModel
@@ -130,6 +134,11 @@ class NluTrainer:
         return self._job.steps(leg)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
+        """The charges of all steps of an epoch, and a proof of what it begins with.
+
+        The proof is an HMAC of the experiment, the weights and the utterances; what comes out of
+        the epoch is proved by `run`.
+        """
         weights = self._stepper.gradients.flat.weights.detach().numpy()
         proof = self._job.key.hmac(
             self._experiment.fingerprint.encode(),
@@ -142,6 +151,7 @@ class NluTrainer:
         return Pending(leg, attempt, proof, releases)
 
     def run(self, pending: Pending, advance: Advance) -> bytes:
+        """Take the steps of the epoch with all workers; a proof of what came out of them."""
         ranks = self._joined()
         ranks.tell(pending.leg)
         ranks.tell(pending.attempt)
@@ -152,6 +162,7 @@ class NluTrainer:
         self._stepper.go_back()
 
     def state(self, leg: int) -> State:
+        """The model's file and the optimizer's state, for a checkpoint."""
         try:
             model = self._job.model.to_bytes()
         except ValueError as error:
@@ -164,6 +175,7 @@ class NluTrainer:
     def evaluate(
         self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
     ) -> Row | None:
+        """Metrics on valid; None if they are not due, or are in `rows` already."""
         due = now or leg >= self.end or leg % self._experiment.evaluation.every == 0
         if not due or not self._valid or any(row["epoch"] == leg for row in rows):
             return None
@@ -191,19 +203,20 @@ class NluTrainer:
 
 
 def threads_each(size: int) -> int:
-    """The threads of each of `size` processes; no more than torch would use by itself."""
+    """The number of threads for each of `size` processes that share this machine's cores.
+
+    It is at most what torch would use by itself.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min(torch.get_num_threads(), (cores or 1) // size))
 
 
 def _team(workers: int) -> Team:
-    """The processes of torchrun, or `workers` of our own."""
+    """As many processes as the experiment asks for; torchrun must have started that many."""
     launched = Launch.of_this_process().size
-    if launched == 1:
-        return Children(workers)
-    if launched != workers:
+    if launched not in (1, workers):
         raise ValueError(
             f"training.workers is {workers}, and torchrun started {launched} processes: the noise"
             " is split among the workers, so both must be the same number"
         )
-    return Torchrun()
+    return team_for(workers)

@@ -82,7 +82,11 @@ class Utterances:
         return [np.array(indices, np.int64) for indices in by_user.values()]
 
     def refuse_as_public(self, name: str, lines: Iterable[str]) -> None:
-        """Refuse a "public" text that the training utterances are in."""
+        """Refuse a "public" text that the training utterances are in.
+
+        Raises:
+            ValueError: if it holds more than 1% of the longer training utterances as whole lines.
+        """
         long = (one.tokens for one in self.data.train if len(one.tokens) >= _LEAST_WORDS)
         own = {" ".join(tokens) for tokens in long}
         shared = len(own.intersection(line.strip() for line in lines))
@@ -100,15 +104,8 @@ def _is_generated(experiment: NluExperiment) -> bool:
 
 def whole_set(experiment: NluExperiment) -> NLUData:
     """The experiment's set before any reference split is carved out of it."""
-    choice = experiment.data
-    return load_nlu(
-        choice.source,
-        split=choice.split,
-        test_fold=choice.test_fold,
-        together=choice.together,
-        user_column=choice.user_column,
-        unseen_intents=choice.unseen_intents,
-    )
+    options = {"split", "test_fold", "together", "user_column", "unseen_intents"}
+    return load_nlu(experiment.data.source, **experiment.data.model_dump(include=options))
 
 
 def data_of(experiment: NluExperiment) -> NLUData:
@@ -137,7 +134,11 @@ def _as_reference(experiment: NluExperiment, data: NLUData) -> NLUData:
 
 
 def recognise(data: NLUData, *, new_people: bool = False) -> str:
-    """The id of the people who said these utterances, known by their ids or by what they said."""
+    """The id of the people who said these utterances, who are registered if they are new.
+
+    They are known by their ids or by what they said, so a copy of the set, or a set that shares
+    much with it, is of the same people.  `new_people` says that they are others.
+    """
     utterances = [one for part in PARTS for one in getattr(data, part)]
     records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
     users = {user_key(one.user) for one in utterances if one.user is not None}
