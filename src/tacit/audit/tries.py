@@ -20,7 +20,6 @@ down too, and `highest` is the largest of them: what an earlier try has shown re
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -130,13 +129,9 @@ class Tries:
     def _locked(self) -> Iterator[None]:
         """Two audits at once are two tries.  An end that a crash tore off is cut away first."""
         lock = self._path.with_name(f".{self._path.name}.lock")
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with durable.locked(lock):
             _cut_torn_end(self._path)
             yield
-        finally:
-            os.close(fd)
 
 
 def _count(rows: list[dict[str, Any]]) -> int:

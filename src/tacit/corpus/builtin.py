@@ -37,6 +37,7 @@ from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
+from tacit.privacy import checks
 
 BUILTIN = ("chitchat", "synthetic")
 
@@ -202,15 +203,11 @@ class SyntheticOptions:
 
     def __post_init__(self) -> None:
         for name in ("users", "words", "words_per_text", "vocabulary", "topics"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            checks.whole(name, getattr(self, name), at_least=1)
         if not 0 <= self.order <= 5:
             raise ValueError(f"order must be from 0 to 5, got {self.order}")
         for name in ("test_fraction", "held_out_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(
-                    f"{name} must be at least 0 and at most 1, got {getattr(self, name)}"
-                )
+            checks.closed_unit(name, getattr(self, name))
 
 
 class SyntheticCorpus(UserCorpus):

@@ -25,19 +25,14 @@ FORMATS = {
     "parquet": "Parquet",
     "text": "plain text",
 }
-_SUFFIXES = {
-    ".csv": "csv",
-    ".tsv": "tsv",
+_SUFFIXES = {f".{name}": name for name in FORMATS} | {
     ".tab": "tsv",
-    ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
-    ".parquet": "parquet",
     ".pq": "parquet",
     ".txt": "text",
-    ".text": "text",
 }
-COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
@@ -79,7 +74,7 @@ def input_files(
     if not users:
         raise ValueError("no input: name a file, a folder or a glob")
     named = sorted(users.values(), key=lambda pair: str(pair[0]))
-    kinds = [format or _format(path) for path, _ in named]
+    kinds = [format or format_of(path) for path, _ in named]
     if set(kinds) <= {None, "text"} and any(Path(name).is_dir() for name in inputs):
         kinds = ["text"] * len(named)
     files = []
@@ -89,7 +84,7 @@ def input_files(
                 f"cannot tell the format of {str(path)!r} by its name: say which of"
                 f" {', '.join(FORMATS)} it is"
             )
-        files.append(InputFile(path, kind, _stem(user)))
+        files.append(InputFile(path, kind, stem(user)))
         if kind != files[0].format:
             raise ValueError(
                 f"{str(files[0].path)!r} is {FORMATS[files[0].format]} and {str(path)!r} is"
@@ -105,7 +100,8 @@ def _expanded(name: str | Path) -> list[tuple[Path, Path | None]]:
     path = Path(name)
     if path.is_dir():
         inside = [entry for entry in path.rglob("*") if entry.is_file()]
-        files = [file for file in inside if not _is_hidden(file.relative_to(path))]
+        # Not what is hidden: files, and folders on the way to them, whose names start with a dot.
+        files = [file for file in inside if "/." not in f"/{file.relative_to(path).as_posix()}"]
         if not files:
             raise ValueError(f"the folder {str(name)!r} has no files in it")
         return [(file, path) for file in files]
@@ -122,20 +118,15 @@ def _expanded(name: str | Path) -> list[tuple[Path, Path | None]]:
     return [(file, base) for file in files]
 
 
-def _is_hidden(path: Path) -> bool:
-    """Whether a file, or a folder on the way to it, has a name that starts with a dot."""
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _format(path: Path) -> str | None:
+def format_of(path: Path) -> str | None:
     """The format that a file's name says, or None."""
-    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
     return _SUFFIXES.get(plain.suffix.lower())
 
 
-def _stem(name: str) -> str:
+def stem(name: str) -> str:
     """A file's name without what says how it is written: alice.txt.gz is alice's."""
-    for suffixes in (COMPRESSED, _SUFFIXES):
+    for suffixes in (_COMPRESSED, _SUFFIXES):
         for suffix in suffixes:
             if name.lower().endswith(suffix) and len(name) > len(suffix):
                 name = name[: -len(suffix)]
@@ -162,6 +153,7 @@ class InputStream:
     path: Path
     raw: IO[bytes]
     data: io.BufferedReader
+    is_compressed: bool
 
     @property
     def position(self) -> int:
@@ -199,7 +191,7 @@ def opened(path: Path) -> Iterator[InputStream]:
         head = raw.read(4)
         raw.seek(0)
         kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
-        expected = COMPRESSED.get(path.suffix.lower())
+        expected = _COMPRESSED.get(path.suffix.lower())
         if not head:
             raise ValueError(f"{name} is empty")
         if expected is not None and kind != expected:
@@ -208,7 +200,7 @@ def opened(path: Path) -> Iterator[InputStream]:
         if kind is not None:
             data = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), kind)
         try:
-            yield InputStream(path, raw, io.BufferedReader(data, 1 << 18))
+            yield InputStream(path, raw, io.BufferedReader(data, 1 << 18), kind is not None)
         except OSError as problem:
             if kind is None or problem.errno is not None:
                 raise

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit.corpus import hashing
+from tacit.privacy import checks
 
 _ROWS_PER_CHUNK = 1 << 16
 _CHUNK_BYTES = 1 << 25
@@ -75,16 +76,11 @@ class UserOptions:
 
     def __post_init__(self) -> None:
         for name in ("test_fraction", "held_out_fraction"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must be at least 0 and at most 1, got {value}")
+            checks.closed_unit(name, getattr(self, name))
         for unit in ("texts", "words"):
             least, most = getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")
-            if least < 0:
-                raise ValueError(f"min_{unit} must be at least 0, got {least}")
-            if most is not None and most < 1:
-                raise ValueError(f"max_{unit} must be at least 1, got {most}")
-            if most is not None and most < least:
+            checks.whole(f"min_{unit}", least)
+            if most is not None and checks.whole(f"max_{unit}", most, at_least=1) < least:
                 raise ValueError(f"max_{unit} must be at least min_{unit} = {least}, got {most}")
 
 
@@ -114,8 +110,7 @@ class Spool:
     def __init__(
         self, scratch: Path, salt: bytes, options: UserOptions, memory_limit: str, threads: int
     ) -> None:
-        if not threads >= 1:
-            raise ValueError(f"threads must be at least 1, got {threads}")
+        checks.whole("threads", threads, at_least=1)
         self._memory, self._threads = _parse_size(memory_limit), threads
         self._scratch, self._salt, self._options = scratch, salt, options
         self._held_out_below = hashing.threshold(options.held_out_fraction)

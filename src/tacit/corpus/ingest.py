@@ -12,9 +12,9 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,31 @@ from tacit.corpus.sketches import LineSketch, LineSketchMaker, SketchMaker
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
 
-Report = Callable[[str, int, int, int], None]  # the step, how much of it is done, of how much, rows
+_Report = Callable[[str, int, int, int], None]
 _Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
 
 
-def _silent(step: str, done: int, total: int, rows: int) -> None:
-    pass
+class Settings(TypedDict, total=False):
+    """How records become a corpus, wherever they come from.
+
+    options: splits and caps.
+    salt: 32 hexadecimal digits that user ids are hashed with; by default random.
+    skip_bad_rows: leave out rows without a user or a text; else they are refused.
+    about_people: False for users who were generated: nothing is remembered of them, and nothing is
+        claimed about them.  The corpus records it for everything downstream.
+    new_people: a declaration that they are none of the people known here.
+    memory_limit, threads: what sorting may take; 1GiB and 2 by default.
+    report: called with a step's name, how much of it is done, of how much, and the rows read.
+    """
+
+    options: UserOptions | None
+    salt: str | None
+    skip_bad_rows: bool
+    about_people: bool
+    new_people: bool
+    memory_limit: str
+    threads: int
+    report: _Report
 
 
 def ingest(
@@ -45,13 +64,7 @@ def ingest(
     format: str | None = None,
     quotes: bool = True,
     whole_files: bool = False,
-    skip_bad_rows: bool = False,
-    options: UserOptions | None = None,
-    salt: str | None = None,
-    new_people: bool = False,
-    memory_limit: str = "1GiB",
-    threads: int = 2,
-    report: Report = _silent,
+    **settings: Unpack[Settings],
 ) -> Corpus:
     """Make the corpus directory `out` of files, folders or globs, and open it.
 
@@ -70,13 +83,9 @@ def ingest(
         format: one of `files.FORMATS`; by default what the files' names say.
         quotes: whether quotes in CSV and TSV enclose a field; else they are part of the text.
         whole_files: whether a text file is one text; else each of its lines is one.
-        skip_bad_rows: leave out rows without a user or a text; else they are refused.
-        salt: 32 hexadecimal digits that user ids are hashed with; by default random.
-        report: called with a step's name, how much of it is done, of how much, and the rows read.
+        settings: as in `Settings`.
     """
-    job = _Job(
-        Path(out), options, salt, skip_bad_rows, True, new_people, memory_limit, threads, report
-    )
+    job = _Job(Path(out), settings)
     files = input_files(inputs, format)
 
     def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
@@ -98,15 +107,8 @@ def ingest_records(
     out: str | Path,
     *,
     count: int = 0,
-    skip_bad_rows: bool = False,
-    options: UserOptions | None = None,
-    salt: str | None = None,
     inputs: Sequence[Path] = (),
-    about_people: bool = True,
-    new_people: bool = False,
-    memory_limit: str = "1GiB",
-    threads: int = 2,
-    report: Report = _silent,
+    **settings: Unpack[Settings],
 ) -> Corpus:
     """Make a corpus of (user, texts) pairs; all else is as for `ingest`.
 
@@ -114,20 +116,9 @@ def ingest_records(
         records: pairs of a raw user id and texts that stay in their order; a user may come again.
         count: the number of pairs, for `report`; 0 if it is not known.
         inputs: the files that the records were read from, to be recognised by their digests.
-        about_people: False for users who were generated: nothing is remembered of them, and
-            nothing is claimed about them.  The corpus records it for everything downstream.
+        settings: as in `Settings`.
     """
-    job = _Job(
-        Path(out),
-        options,
-        salt,
-        skip_bad_rows,
-        about_people,
-        new_people,
-        memory_limit,
-        threads,
-        report,
-    )
+    job = _Job(Path(out), settings)
 
     def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
         for number, (user, texts) in enumerate(records, 1):
@@ -136,35 +127,31 @@ def ingest_records(
     return job.run(read, count, {"files": 0, "format": "records"}, inputs)
 
 
-@dataclass
 class _Job:
     """One ingest, from records to a corpus directory; if anything fails, it leaves no trace."""
 
-    out: Path
-    options: UserOptions | None
-    salt: str | None
-    skip_bad_rows: bool
-    about_people: bool
-    new_people: bool
-    memory_limit: str
-    threads: int
-    report: Report
-
-    def __post_init__(self) -> None:
-        if self.salt is not None and not re.fullmatch(r"[0-9a-fA-F]{32}", self.salt):
+    def __init__(self, out: Path, settings: Settings) -> None:
+        salt = settings.get("salt")
+        if salt is None:
+            salt = secrets.token_hex(hashing.SALT_BYTES)
+        if not re.fullmatch(r"[0-9a-fA-F]{32}", salt):
             raise ValueError(f"salt must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits")
-        self._salt = bytes.fromhex(self.salt or secrets.token_hex(hashing.SALT_BYTES))
-        self._options = self.options or UserOptions()
+        self._out, self._settings, self._salt = out, settings, bytes.fromhex(salt)
+        self._options = settings.get("options") or UserOptions()
+        self._about_people = settings.get("about_people", True)
+        self._report: _Report = settings.get("report", lambda *step: None)
 
     def run(self, read: _Read, total: int, facts: dict[str, Any], inputs: Sequence[Path]) -> Corpus:
         """Make the corpus of what `read` gives, of `total` bytes or records, and open it.
 
         `facts` are what corpus.json says of the input besides what is counted here.
         """
-        with output_folder(self.out) as folder:
+        with output_folder(self._out) as folder:
             scratch = folder / "scratch"
             scratch.mkdir()
-            spool = Spool(scratch, self._salt, self._options, self.memory_limit, self.threads)
+            memory = self._settings.get("memory_limit", "1GiB")
+            threads = self._settings.get("threads", 2)
+            spool = Spool(scratch, self._salt, self._options, memory, threads)
             facts = facts | self._spool(read(scratch), total, spool)
             digests = [{"name": path.name, "sha256": sha256_of(path)} for path in inputs]
             writer = CorpusWriter(folder, scratch)
@@ -173,7 +160,7 @@ class _Job:
             finally:
                 writer.close()
             shutil.rmtree(scratch)
-        return Corpus.open(self.out)
+        return Corpus.open(self._out)
 
     def _spool(
         self, records: Iterator[tuple[Record, str, int]], total: int, spool: Spool
@@ -196,10 +183,10 @@ class _Job:
                     without_text += len(record.texts) - len(texts)
                     first_bad = first_bad or f"line {record.line} of {source}"
             if not number % 1024:
-                self.report("reading", done, total, rows)
+                self._report("reading", done, total, rows)
         spool.close()
-        self.report("reading", total or done, total, rows)
-        if first_bad and not self.skip_bad_rows:
+        self._report("reading", total or done, total, rows)
+        if first_bad and not self._settings.get("skip_bad_rows"):
             raise ValueError(
                 f"{without_user + without_text:,} of {rows:,} rows have no user ({without_user:,})"
                 f" or no text ({without_text:,}), the first at {first_bad}: mend them, or leave"
@@ -218,8 +205,8 @@ class _Job:
         inputs: list[dict[str, str]],
     ) -> None:
         """Write all users, find out who they are, and finish the corpus directory."""
-        options, census = self._options, _Census(self._salt, self.about_people)
-        self.report("sorting", 0, spool.rows, spool.rows)
+        options, census = self._options, _Census(self._salt, self._about_people)
+        self._report("sorting", 0, spool.rows, spool.rows)
         below = hashing.threshold(options.test_fraction)
         done = test_users = 0
         for block, used in spool.users():
@@ -229,7 +216,7 @@ class _Job:
             is_test = block.keys[:, 0] <= np.uint64(below - 1) if below else np.zeros(0, bool)
             test_users += int(is_test.sum())
             done += used
-            self.report("writing", done, spool.rows, spool.rows)
+            self._report("writing", done, spool.rows, spool.rows)
         if not writer.counts["users"]:
             raise ValueError(
                 f"no user has at least {options.min_texts} texts and {options.min_words} words,"
@@ -238,7 +225,8 @@ class _Job:
         # People are remembered before their corpus gets its name: people without a corpus do no
         # harm, while a corpus of forgotten people would.
         digests = [file["sha256"] for file in inputs]
-        known = census.recognise(digests, self.new_people, writer.fingerprint(test_users))
+        declared_new = self._settings.get("new_people", False)
+        known = census.recognise(digests, declared_new, writer.fingerprint(test_users))
         writer.finish(
             {
                 "test_users": test_users,
@@ -250,7 +238,7 @@ class _Job:
                 "known_people": known.is_known,
                 "new_people": known.declared_new,
                 "overlaps": known.overlaps,
-                "about_people": self.about_people,
+                "about_people": self._about_people,
             },
             census.lines(),
         )

@@ -20,7 +20,6 @@ which one that is.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -234,12 +233,8 @@ def _locked() -> Iterator[None]:
     """One process at a time looks for people and remembers them."""
     path = state_folder() / "people"
     path.mkdir(mode=0o700, exist_ok=True)
-    fd = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with durable.locked(path / ".lock"):
         yield
-    finally:
-        os.close(fd)
 
 
 def _read(people: str) -> Group | None:

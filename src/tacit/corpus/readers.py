@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit.corpus.files import COMPRESSED, InputFile, InputStream, opened
+from tacit.corpus.files import InputFile, InputStream, opened
 
 # The first of these that a file has, in any case, is taken for the column of the user, the text.
 _USER_NAMES = (
@@ -33,6 +33,7 @@ _TEXT_NAMES = (
     "text texts body message messages content utterance utterances comment post tweet msg"
     " sentence sentences line query document raw"
 ).split()
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _MOST_FIELD_BYTES = 1 << 28
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
@@ -108,7 +109,7 @@ class Reader:
             return self._json(file.path, lines)
         if file.format == "text":
             return self._text(file, lines)
-        return self._csv(file.path, lines, "," if file.format == "csv" else "\t")
+        return self._csv(file.path, lines, _DELIMITERS[file.format])
 
     def _choose(self, names: list[str], path: Path, exact: bool) -> list[str]:
         """The columns of the user, the text and perhaps the order in a file with these columns.
@@ -181,7 +182,7 @@ class Reader:
     def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
         """A Parquet file, which may be compressed as a whole besides."""
         source = file.path
-        if stream.data.peek(4)[:4] != b"PAR1" or file.path.suffix.lower() in COMPRESSED:
+        if stream.data.peek(4)[:4] != b"PAR1" or stream.is_compressed:
             # Parquet is read from its end, so what is compressed as a whole is unpacked.
             source = self.scratch / "input.parquet"
             with source.open("wb") as unpacked:

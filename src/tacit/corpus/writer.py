@@ -7,12 +7,10 @@ behind if it fails; the finished directory gets its name last.  See `corpus.stor
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,22 +190,16 @@ def _made_parents(out: Path) -> list[Path]:
 def _locked(out: Path) -> Iterator[None]:
     """Let no other process write `out` meanwhile."""
     lock = durable.partial_path(out).with_suffix(".partial.lock")
-    try:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as problem:
-        raise ValueError(
-            f"cannot write beside {str(out)!r}: {problem.strerror or problem}"
-        ) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(durable.locked(lock, wait=False))
+        except BlockingIOError:
+            raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
+        except OSError as problem:
+            why = problem.strerror or problem
+            raise ValueError(f"cannot write beside {str(out)!r}: {why}") from None
+        stack.callback(lock.unlink, missing_ok=True)
         yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(fd)
 
 
 @contextmanager

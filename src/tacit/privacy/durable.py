@@ -9,6 +9,7 @@ writer; in return, each path has one writer at a time, and concurrent writers ne
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -28,6 +29,20 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock file at `path` alone; the system releases it if the process dies.
+
+    Without `wait`, `BlockingIOError` if another process holds it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
         os.close(descriptor)
 
@@ -53,15 +68,12 @@ def whole_file(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file whole and synced, in the place of one that exists."""
-    with whole_file(path, mode=mode) as file:
-        file.write(data)
+def write_whole(path: Path, data: bytes, *, mode: int = 0o644, new: bool = False) -> None:
+    """Write a file whole and synced, in the place of one that exists.
 
-
-def create_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a new file whole and synced; `FileExistsError` if there is one already."""
-    if path.exists():
+    With `new`, a file that exists raises `FileExistsError` instead.
+    """
+    if new and path.exists():
         raise FileExistsError(f"{path} exists already")
     with whole_file(path, mode=mode) as file:
         file.write(data)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tacit.corpus.builtin import SyntheticCorpus, load_corpus
+from tacit.corpus.files import stem
 from tacit.corpus.hashing import is_test, user_key
 from tacit.corpus.public_inputs import refuse_known
-from tacit.tokenizers.public import COMPRESSED, JSON_LINES, PublicSource
+from tacit.tokenizers.public import PublicSource
 
 HELD_OUT = 0.1
 
@@ -104,10 +105,7 @@ def _add_file(path: Path, public: PublicText) -> None:
     else:
         public.add_anonymous([line.strip() for line in source.lines])
     refuse_known(str(path), path, source.lines)
-    name = path.name
-    for suffix in (*COMPRESSED, *JSON_LINES, ".txt", ".text"):
-        name = name.removesuffix(suffix)
-    public.names.append(name or path.name)
+    public.names.append(stem(path.name))
 
 
 def _add_corpus(name: str, public: PublicText) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, get_args
 
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
 
 from tacit.privacy import checks
 from tacit.tokenizers import normalisation as normalisations
@@ -128,14 +128,17 @@ def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list
 
 
 def _assemble(parts: _Parts, normalisation: Normalisation, provenance: str) -> Tokenizer:
+    """A tokenizer from the library's parts; its model has BOS and EOS as 0 and 1."""
     model, splitter, decoder = parts
-    return Tokenizer.assemble(
-        model,
-        normalizer=normalisations.normalizer(normalisation),
-        pre_tokenizer=splitter,
-        decoder=decoder,
-        provenance=provenance,
+    backend = tokenizers.Tokenizer(model)
+    if (rule := normalisations.normalizer(normalisation)) is not None:
+        backend.normalizer = rule
+    backend.pre_tokenizer = splitter
+    backend.decoder = decoder
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A {EOS}", pair=None, special_tokens=[(BOS, 0), (EOS, 1)]
     )
+    return Tokenizer.of(json.loads(backend.to_str()), provenance)
 
 
 def _word_parts(words: Iterable[str]) -> _Parts:

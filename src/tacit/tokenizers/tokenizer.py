@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from tacit.privacy import durable
 from tacit.tokenizers import provenance as origins
@@ -93,27 +92,6 @@ class Tokenizer:
         return cls(_kind(document), origin, fingerprint, bos, eos, unk_id, text + "\n", backend)
 
     @classmethod
-    def assemble(
-        cls,
-        model: models.Model,
-        *,
-        normalizer: normalizers.Normalizer | None,
-        pre_tokenizer: pre_tokenizers.PreTokenizer,
-        decoder: decoders.Decoder,
-        provenance: str,
-    ) -> Tokenizer:
-        """A tokenizer from the library's parts; its model has BOS and EOS as 0 and 1."""
-        backend = tokenizers.Tokenizer(model)
-        if normalizer is not None:
-            backend.normalizer = normalizer
-        backend.pre_tokenizer = pre_tokenizer
-        backend.decoder = decoder
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{BOS} $A {EOS}", pair=None, special_tokens=[(BOS, 0), (EOS, 1)]
-        )
-        return cls.of(json.loads(backend.to_str()), provenance)
-
-    @classmethod
     def from_json(cls, text: str) -> Tokenizer:
         """A tokenizer from the contents of tokenizer.json; `ValueError` says why it is refused."""
         try:
@@ -144,7 +122,7 @@ class Tokenizer:
         if path.is_file() and path.read_bytes() == data:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.create_whole(path, data)
+        durable.write_whole(path, data, new=True)
         return path
 
     def to_json(self) -> str:
