@@ -53,10 +53,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
+            checks.one_of(name, getattr(self, name), known)
         for name in ("learning_rate", "clip_norm", "epochs"):
             checks.positive(name, getattr(self, name))
         if self.minutes is not None:
