@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.cli.main import main as tacit
 from tacit.config.experiment import Experiment
 from tacit.corpus.ingest import ingest_records
-from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import Charge
 from tacit.runs.start import create
 from tacit.tokenizers import build, provenance
 from tacit.train import train

@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from tacit.privacy.accountants import accountant_named
-from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge
 from tacit.runs.run import Run
 from tacit.train import train
 from tests.runs.small import experiment, make_folder

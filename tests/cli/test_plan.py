@@ -188,7 +188,7 @@ MISTAKES = [
     ("--population 1e3 --cohort 5 --rounds 5 --from-experiment foo=1", "not one of cohort, sigma"),
     (
         "--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=1,sigma=0,clip=1",
-        "noise_stddev (sigma) must be",
+        "noise_stddev must be",
     ),
     (
         "--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=2e3,sigma=1,clip=1",

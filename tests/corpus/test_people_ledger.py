@@ -34,8 +34,8 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Head, Header, LedgerError, PriorCost, seal
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Head, Header, LedgerError, PriorCost, seal
 
 ADD_REMOVE, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
 USER = ("user", ADD_REMOVE)

@@ -140,10 +140,10 @@ def test_the_choice_can_be_made_by_hand(monkeypatch, library):
 
 def test_the_name_changes_with_whatever_may_change_the_bits(monkeypatch):
     source = kernel.SOURCE
-    names = {native.digest_of(source, ["c++"]), native.digest_of(source, ["c++", "-m64"])}
-    names.add(native.digest_of(replace(source, flags=(*source.flags, "-O1")), ["c++"]))
+    names = {native._digest_of(source, ["c++"]), native._digest_of(source, ["c++", "-m64"])}
+    names.add(native._digest_of(replace(source, flags=(*source.flags, "-O1")), ["c++"]))
     monkeypatch.setattr(native, "_processor", lambda: "another")
-    names.add(native.digest_of(source, ["c++"]))
+    names.add(native._digest_of(source, ["c++"]))
     assert len(names) == 4
 
 

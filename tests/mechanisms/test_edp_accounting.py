@@ -17,16 +17,11 @@ from tacit.mechanisms.edp_accounting import (
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
-from tacit.privacy.accountants import (
-    RENYI_ORDERS,
-    PldAccountant,
-    accountant_named,
-    rdp_curve,
-)
+from tacit.privacy.accountants import _RENYI_ORDERS, _rdp_curve, accountant_named
 from tacit.privacy.events import Adjacency, Composition, Gaussian, NonPrivate, PoissonGaussian
 
 DELTA = 5e-4  # the paper's
-PLD, RDP, ZCDP = PldAccountant(), accountant_named("rdp"), accountant_named("zcdp")
+PLD, RDP, ZCDP = accountant_named("pld"), accountant_named("rdp"), accountant_named("zcdp")
 ONE_LAYER = LayerScaling.none((1,))
 
 
@@ -70,11 +65,11 @@ def test_pld_of_decaying_gaussians_is_that_of_one_gaussian(decay, square):
 
 @pytest.mark.parametrize(("decay", "square"), **BY_KIND)
 def test_rdp_of_decaying_gaussians_is_a_sum_of_parabolas(decay, square):
-    np.testing.assert_allclose(rdp_curve(gaussians(decay)), RENYI_ORDERS * square / 2, rtol=1e-12)
+    np.testing.assert_allclose(_rdp_curve(gaussians(decay)), _RENYI_ORDERS * square / 2, rtol=1e-12)
     epsilons = (
-        RENYI_ORDERS * square / 2
-        - np.log(RENYI_ORDERS * DELTA) / (RENYI_ORDERS - 1)
-        + np.log1p(-1 / RENYI_ORDERS)
+        _RENYI_ORDERS * square / 2
+        - np.log(_RENYI_ORDERS * DELTA) / (_RENYI_ORDERS - 1)
+        + np.log1p(-1 / _RENYI_ORDERS)
     )
     assert RDP.epsilon(gaussians(decay), DELTA) == pytest.approx(min(epsilons), rel=1e-9)
 
@@ -125,7 +120,7 @@ def test_rdp_of_decaying_sampled_noise_is_the_sum_of_binomial_expansions():
     """Mironov et al. 2019, at whole orders, written out."""
     q = 0.2
     releases = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3)).releases(8)
-    curve = rdp_curve(releases.composition())
+    curve = _rdp_curve(releases.composition())
     for order in (2, 3, 8, 16):
         expected = 0.0
         for m in releases.multipliers:
@@ -137,7 +132,7 @@ def test_rdp_of_decaying_sampled_noise_is_the_sum_of_binomial_expansions():
                 for k in range(order + 1)
             ]
             expected += math.log(math.fsum(terms)) / (order - 1)
-        assert curve[list(RENYI_ORDERS).index(order)] == pytest.approx(expected, rel=1e-8)
+        assert curve[list(_RENYI_ORDERS).index(order)] == pytest.approx(expected, rel=1e-8)
 
 
 def loss_masses(q, m, step):

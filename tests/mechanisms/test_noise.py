@@ -10,9 +10,9 @@ from scipy import stats
 
 from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
-from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.noise import IndependentNoise, add_gaussian
 from tacit.mechanisms.plan import BIT_NOISE, UPDATE_NOISE, RoundPlan
+from tacit.mechanisms.planning import PlanSettings, round_plan
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.events import PoissonGaussian
 from tacit.privacy.randomness import RunKey

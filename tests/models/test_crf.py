@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, vmap
 
-from tacit.models.crf import LinearChainCrf
+from tacit.models.understanding import LinearChainCrf
 
 
 def random_crf(tags: int, seed: int, scale: float = 1.0) -> LinearChainCrf:

@@ -2,7 +2,7 @@
 
 Numerical composition of privacy loss random variables after Gopi, Lee and Wutschitz 2021: the loss
 is rounded to the *nearest* grid point, shifted so that its mean stays exact, and convolved by a
-plain FFT in long double.  It shares nothing with `loss_distribution`, which rounds by connecting
+plain FFT in long double.  It shares nothing with `tacit.privacy.pld`, which rounds by connecting
 the dots and tilts.  It is an estimate, not a bound, and handles small q, for which the
 prv-accountant package needs more memory than there is.
 """

@@ -16,8 +16,8 @@ from tacit.privacy import budget
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.budget import Budget, BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, NonPrivate, PoissonGaussian, PostProcessing
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Head, Header
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Head, Header
 
 ROUND = PoissonGaussian(0.01, 1.0)
 

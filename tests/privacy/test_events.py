@@ -13,6 +13,7 @@ from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import (
     Adjacency,
     Composition,
+    Event,
     FixedSizeGaussian,
     Gaussian,
     Lapse,
@@ -21,9 +22,8 @@ from tacit.privacy.events import (
     PostProcessing,
     PureDP,
     TruncatedPoissonGaussian,
-    canonical_json,
-    event_from_json,
 )
+from tacit.privacy.records import canonical_json
 
 noise = st.floats(1e-3, 1e3)
 prob = st.floats(1e-9, 1.0)
@@ -43,7 +43,7 @@ events = st.one_of(
 def test_events_survive_json(event):
     import json
 
-    assert event_from_json(json.loads(canonical_json(event.to_json()))) == event
+    assert Event.from_json(json.loads(canonical_json(event.to_json()))) == event
 
 
 @given(st.lists(st.tuples(events, st.integers(0, 5)), max_size=8))
@@ -68,7 +68,7 @@ def test_equal_events_merge_and_nothing_is_lost(items):
 )
 def test_unknown_or_incomplete_events_fail_closed(data):
     with pytest.raises(ValueError, match=r"event|sampling_prob|Adjacency|probability"):
-        event_from_json(data)
+        Event.from_json(data)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])

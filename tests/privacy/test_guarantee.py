@@ -26,8 +26,8 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Guarantee, figures
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import PublicInput
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, PublicInput
 from tests.privacy.guarantees import HEADER, REPLACE, ROUND, SHA, beside, of
 
 # The accountant

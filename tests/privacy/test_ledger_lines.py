@@ -21,8 +21,9 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PostProcessing,
 )
-from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import (
+    Charge,
     Entry,
     Head,
     Header,
@@ -166,7 +167,9 @@ def sealed(fields: dict[str, object]) -> bytes:
 
 
 GOOD_HEADER = {"format": "tacit-ledger-2"} | HEADER.to_json()
-GOOD_ENTRY = Entry(0, "round", 0, 0, "main", ROUND, PLAN).to_json() | {"previous": HEADER.line()[1]}
+GOOD_ENTRY = Entry("round", 0, 0, ROUND, PLAN, index=0, branch="main").to_json() | {
+    "previous": HEADER.line()[1]
+}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_an_entry_that_makes_no_sense_is_refused_though_its_hash_is_right(
         ({"host": "here"}, "needs the fields"),
         ({"budget": {"epsilon": 1.0}}, "the header is not valid"),
         ({"budget": {"epsilon": 0, "delta": 0.1, "accountant": "pld"}}, "epsilon must be"),
-        ({"budget": {"epsilon": 1, "delta": 0.1, "accountant": ""}}, "accountant must be named"),
+        ({"budget": {"epsilon": 1, "delta": 0.1, "accountant": ""}}, "accountant must be text"),
         ({"parent": "run-0"}, "parent needs the fields"),
         ({"view": "mixed"}, "view must be one of people, iid, synthetic, got 'mixed'"),
         ({"counted": "days"}, "counted must be one of"),
@@ -333,7 +336,7 @@ OTHERS: dict[str, object] = {
 def test_a_header_with_everything_in_it_is_there_after_opening_again(path: Path) -> None:
     assert Ledger.create(path, FULL).header == FULL
     assert Ledger.read(path).header == FULL
-    assert Ledger.header_at(path) == FULL
+    assert Ledger.read(path, torn_is_left_out=True).header == FULL
 
 
 def test_every_field_of_a_header_is_tried_below() -> None:
@@ -362,10 +365,14 @@ def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path:
     declared = dataclasses.replace(HEADER, adjacency=Adjacency.ADD_REMOVE)
     first, line_hash = declared.line()
     for event in (ROUND, PostProcessing("free"), Lapse(1e-9)):
-        entry = Entry(0, "round", 0, 0, "main", event, PLAN).to_json() | {"previous": line_hash}
+        entry = Entry("round", 0, 0, event, PLAN, index=0, branch="main").to_json() | {
+            "previous": line_hash
+        }
         path.write_bytes(first + sealed(entry))
         assert Ledger.read(path).entries[0].event == event
-    fixed = Entry(0, "round", 0, 0, "main", FixedSizeGaussian(100, 10, 1.0), PLAN).to_json()
+    fixed = Entry(
+        "round", 0, 0, FixedSizeGaussian(100, 10, 1.0), PLAN, index=0, branch="main"
+    ).to_json()
     path.write_bytes(first + sealed(fixed | {"previous": line_hash}))
     with pytest.raises(
         LedgerError, match="line 2: its event is stated for replace-one adjacency, and the ledger"

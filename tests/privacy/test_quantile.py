@@ -23,9 +23,9 @@ SIGN = np.uint64(2**63)
 @pytest.fixture(autouse=True)
 def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("TACIT_KERNEL", raising=False)
-    quantile.in_cpp.cache_clear()
+    quantile._in_cpp.cache_clear()
     yield
-    quantile.in_cpp.cache_clear()
+    quantile._in_cpp.cache_clear()
 
 
 def edges() -> Words:
@@ -38,7 +38,7 @@ def edges() -> Words:
 
 def in_numpy(words: Words) -> NDArray[np.float64]:
     values = words.copy()
-    quantile.in_numpy_(values)
+    quantile._in_numpy_(values)
     return values.view(np.float64)
 
 
@@ -75,14 +75,14 @@ def test_values_agree_with_scipy_and_those_of_a_shifted_table_do_not(
 
 @pytest.mark.parametrize("sign", [0, SIGN])
 def test_both_forms_give_the_same_bits_and_leave_deep_words_alone(sign: np.uint64) -> None:
-    if quantile.in_cpp() is None:
+    if quantile._in_cpp() is None:
         pytest.skip("no compiler")
     few = np.arange(2000, dtype=np.uint64)
     many = np.random.default_rng(2).integers(0, 2**63, 1 << 18, dtype=np.uint64)
     words = np.concatenate([edges(), few, many]) | np.uint64(sign)
     built, plain = words.copy(), words.copy()
     deep = quantile.to_normal_(built)
-    np.testing.assert_array_equal(deep, quantile.in_numpy_(plain))
+    np.testing.assert_array_equal(deep, quantile._in_numpy_(plain))
     np.testing.assert_array_equal(built, plain)
     np.testing.assert_array_equal(deep, np.flatnonzero((words & ~SIGN) < quantile.DEEP))
     np.testing.assert_array_equal(built[deep], words[deep])
@@ -97,18 +97,18 @@ def test_a_build_with_other_bits_is_not_used(monkeypatch: pytest.MonkeyPatch) ->
     processor = Path("/proc/cpuinfo")
     if not (processor.exists() and "fma" in processor.read_text(encoding="utf-8")):
         pytest.skip("a processor without fused operations")
-    assert quantile.in_cpp() is None
+    assert quantile._in_cpp() is None
 
 
 def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     words = np.random.default_rng(3).integers(0, 2**64, 1 << 15, dtype=np.uint64)
     expected = in_numpy(words)
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
-    assert quantile.in_cpp() is None
+    assert quantile._in_cpp() is None
     quantile.to_normal_(words)
     np.testing.assert_array_equal(words, expected.view(np.uint64))
 
 
 def test_it_can_be_left_out_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACIT_KERNEL", "torch")
-    assert quantile.in_cpp() is None
+    assert quantile._in_cpp() is None

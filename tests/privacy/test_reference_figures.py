@@ -7,7 +7,7 @@ import math
 import pytest
 from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 
-from tacit.privacy.accountants import PldAccountant, accountant_named
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, FixedSizeGaussian, PoissonGaussian
 from tacit.privacy.profiles import Remove
 from tests.oracles import prv
@@ -46,7 +46,7 @@ def check_pld(case):
     The default is an upper bound: never below the precise figure, nor below the confirmed one.
     """
     precise = accountant_named("pld", precise=True).epsilon(poisson(case), case["delta"])
-    default = PldAccountant().epsilon(poisson(case), case["delta"])
+    default = accountant_named("pld").epsilon(poisson(case), case["delta"])
     assert precise <= case["pld_eps"] * 1.001
     assert precise <= default <= precise * 1.001
     if precise < case["pld_eps"] * (1 - 1e-5):
@@ -97,7 +97,7 @@ def test_pld_lies_within_the_interval_of_the_prv_package(q, z, rounds, delta):
         delta_error=delta * 1e-3,
     )
     low, _, high = package.compute_epsilon(delta=delta, num_self_compositions=rounds)
-    ours = PldAccountant().epsilon(Composition.of([(PoissonGaussian(q, z), rounds)]), delta)
+    ours = accountant_named("pld").epsilon(Composition.of([(PoissonGaussian(q, z), rounds)]), delta)
     assert low <= ours <= high
 
 

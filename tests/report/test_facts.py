@@ -325,7 +325,7 @@ def test_what_cannot_be_projected_is_refused(run_of, facts_of):
     ("file", "text", "message"),
     [
         ("audit.json", "{", "audit.json is damaged: it is not JSON"),
-        ("audit.json", "[]", "audit.json is damaged: it holds no table"),
+        ("audit.json", "[]", "audit.json is damaged: it is not a JSON object"),
         ("audit.json", "{}", "audit.json is damaged: round is missing"),
         ("audit.json", '{"round": NaN}', "NaN is no number"),
         ("result.json", "oops", "result.json is damaged: it is not JSON"),

@@ -28,8 +28,8 @@ from tacit.privacy.events import (
     PureDP,
 )
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Header, PriorCost, PublicInput
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Header, PriorCost, PublicInput
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather

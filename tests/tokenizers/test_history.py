@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.privacy.events import NonPrivate, PureDP
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Header
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Header
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import History, LearntTokenizer, read_words, write_words
 from tacit.tokenizers.normalisation import split_words

@@ -14,7 +14,7 @@ from scipy import stats
 
 from tacit.privacy.accountants import NAMES, accountant_named
 from tacit.privacy.events import Composition, Gaussian, Lapse
-from tacit.privacy.pld import gaussian_delta
+from tacit.privacy.pld import _gaussian_delta
 from tacit.tokenizers.partition_selection import PartitionSelection, _noise
 from tests.tokenizers.fakes import FakeSource
 from tests.tokenizers.test_heavy_hitters import Named
@@ -117,7 +117,7 @@ def test_a_budget_is_kept_and_used(epsilon, delta):
     pld = accountant_named("pld")
     composition = Composition.of(selection.events)
     assert epsilon * 0.998 <= pld.epsilon(composition, delta) <= epsilon
-    by_hand = gaussian_delta(1 / selection.noise_multiplier, epsilon) + delta / 2
+    by_hand = _gaussian_delta(1 / selection.noise_multiplier, epsilon) + delta / 2
     assert pld.delta(composition, epsilon) == pytest.approx(by_hand, rel=1e-12)
     assert by_hand <= delta
     for name in NAMES:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head, seal
+from tacit.privacy.records import canonical_json
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import digest_of_result
 from tacit.tasks.task import State

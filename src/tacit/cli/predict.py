@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def _suggestions(run: Path, round: int | None, top: int) -> Callable[[str], _Ans
         line = "   ".join(f"{each.word} {each.probability:.1%}" for each in words)
         cells = [(each.word, percent(each.probability)) for each in words]
         shown = table("word", ">probability", title=f"after “{text}”", rows=cells)
-        return _Answer([each.as_row() for each in words], line, shown)
+        return _Answer([asdict(each) for each in words], line, shown)
 
     return answer
 

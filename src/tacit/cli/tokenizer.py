@@ -223,7 +223,7 @@ def _sample(
         emit(row | {"sampled": texts}, as_json, lambda _: print("\n".join(texts)))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
-    durable.create_whole(out, "".join(f"{text}\n" for text in texts).encode())
+    durable.write_whole(out, "".join(f"{text}\n" for text in texts).encode(), new=True)
     done = f"{row['texts']:,} texts of {row['words']:,} words in {out}, {row['seconds']} s"
     emit(row, as_json, lambda _: print(done))
 

@@ -11,15 +11,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from tacit.privacy import checks
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import figures, finite
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import UNITS, Header, PriorCost
+from tacit.privacy.ledger_lines import Header, PriorCost, Unit
+from tacit.privacy.records import OpenUnit, Positive, Record
 
 # Unit and adjacency: what an epsilon is relative to.  Only runs with equal terms can be composed.
 Terms = tuple[str, Adjacency | None]
@@ -135,7 +135,7 @@ def least_epsilon(composition: Composition, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class PeoplesBudget:
+class PeoplesBudget(Record):
     """The most that all runs on these people may cost together.
 
     Guarantee: as long as it stands, all counted releases on these people together satisfy
@@ -143,15 +143,11 @@ class PeoplesBudget:
     on these terms (seeded, without noise, on mixed texts, of another unit) are not allowed at all.
     """
 
-    epsilon: float
-    delta: float
-    unit: str = "user"
+    epsilon: Positive
+    delta: OpenUnit
+    unit: Unit = "user"
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.positive("epsilon", self.epsilon)
-        checks.open_unit("delta", self.delta)
-        checks.one_of("unit", self.unit, UNITS)
+    title: ClassVar[str] = "a budget"
 
     @property
     def terms(self) -> Terms:
@@ -180,16 +176,6 @@ class PeoplesBudget:
             "user" if "user" in (self.unit, other.unit) else self.unit,
             self.adjacency if self.adjacency == other.adjacency else Adjacency.ADD_REMOVE,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """As data for JSON, from which `from_json` makes it again."""
-        return {**vars(self), "adjacency": self.adjacency.value}
-
-    @classmethod
-    def from_json(cls, data: Any) -> PeoplesBudget:
-        """From what `to_json` gave; anything else is refused."""
-        checks.fields_of("a budget", data, cls)
-        return cls(**{**data, "adjacency": Adjacency(data["adjacency"])})
 
     def __str__(self) -> str:
         return (

@@ -41,15 +41,17 @@ from tacit.corpus.store import Corpus
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
-from tacit.privacy.events import (
-    Composition,
-    Event,
-    PostProcessing,
-    canonical_json,
-    event_from_json,
+from tacit.privacy.events import Composition, Event, PostProcessing
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import (
+    Charge,
+    Header,
+    LedgerError,
+    open_seal,
+    read_header,
+    seal,
 )
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Header, LedgerError, fault, open_seal, read_header, seal
+from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
@@ -212,14 +214,16 @@ class PeopleLedger:
         row, line_hash = open_seal(line, self.path, number)
         if number == 1:
             if row.get("format") != FORMAT:
-                raise fault(self.path, 1, f"it is not the header of a ledger of format {FORMAT}")
+                raise LedgerError.at(
+                    self.path, 1, f"it is not the header of a ledger of format {FORMAT}"
+                )
         elif row.pop("previous", None) != record.head:
-            raise fault(self.path, number, "it does not follow from the line above it")
+            raise LedgerError.at(self.path, number, "it does not follow from the line above it")
         else:
             try:
                 self._take_row(row)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise fault(self.path, number, f"it is not valid: {error}") from error
+                raise LedgerError.at(self.path, number, f"it is not valid: {error}") from error
         record.head, record.lines, record.last = line_hash, number, line + b"\n"
         record.size += len(record.last)
 
@@ -251,7 +255,7 @@ class PeopleLedger:
             return
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
-        event = event_from_json(line["event"])
+        event = Event.from_json(line["event"])
         known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
 
     # Writing.
@@ -341,7 +345,7 @@ class PeopleLedger:
             if lines[count:]:
                 self._append_lines(fd, header.run_id, lines[count:])
             self._refuse_overspent()
-        ledger.witness = self
+        ledger.witness = self.charging
 
     @contextmanager
     def charging(

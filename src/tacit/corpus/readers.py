@@ -33,6 +33,7 @@ _TEXT_NAMES = (
     "text texts body message messages content utterance utterances comment post tweet msg"
     " sentence sentences line query document raw"
 ).split()
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
 _MOST_FIELD_BYTES = 1 << 28
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
@@ -108,7 +109,7 @@ class Reader:
             return self._json(file.path, lines)
         if file.format == "text":
             return self._text(file, lines)
-        return self._csv(file.path, lines, "," if file.format == "csv" else "\t")
+        return self._csv(file.path, lines, _DELIMITERS[file.format])
 
     def _choose(self, names: list[str], path: Path, exact: bool) -> list[str]:
         """The columns of the user, the text and perhaps the order in a file with these columns.

@@ -1,1 +1,1 @@
-"""How a cohort is computed: in this process, or in several."""
+"""How a cohort is computed: in this process, in several, or on an accelerator."""

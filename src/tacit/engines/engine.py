@@ -17,7 +17,7 @@ import torch
 
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Assignment, Ranks
-from tacit.engines.teams import Children, Team, Torchrun
+from tacit.engines.teams import Team, team_for
 from tacit.engines.vectorized import VectorizedEngine, usable_device
 from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Progress, sum_over
 from tacit.kernels.local_sgd import LocalSGD, local_sgd_for
@@ -32,17 +32,14 @@ class Engine(Protocol):
     @property
     def kernel(self) -> str:
         """Which arithmetic it uses; part of what a release is made from."""
-        ...
 
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
         """The sum over these users."""
-        ...
 
     def close(self) -> None:
         """Let go of processes, if there are any."""
-        ...
 
 
 class SerialEngine:
@@ -53,19 +50,24 @@ class SerialEngine:
 
     @property
     def kernel(self) -> str:
+        """The version of torch, and which form of the local steps is used."""
         return f"torch {torch.__version__}, {getattr(self._sgd, 'name', 'autograd')}"
 
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
+        """The sum over these users, one after the other."""
         return sum_over(task, job, (int(user) for user in users), self._sgd, progress)
 
     def close(self) -> None:
-        pass
+        """Nothing: there are no other processes."""
 
 
 class ProcessEngine:
     """Rank 0 of several processes, each with one thread and its share of every cohort.
+
+    A round is one message to the others, with the users of each, and one all-reduce of integers
+    that joins the sums.  The model and the task are sent only when they are new.
 
     Guarantee: the same bits as `SerialEngine`, whatever the number of processes.  If one of them
     is lost, `sum` raises, and nothing of the round is left but what a killed run leaves.
@@ -81,11 +83,18 @@ class ProcessEngine:
 
     @property
     def kernel(self) -> str:
+        """That of this process; a rank with another one refuses its part."""
         return self._own.kernel
 
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
+        """The sum over these users, each computed by one of the processes.
+
+        Raises:
+            ValueError: if a process could not do its part, with its reason.
+            WorkerLost: if a process is gone; the engine cannot be used any more.
+        """
         if self._ranks is None:
             self._ranks = self._team.ranks()
         ranks = self._ranks
@@ -105,6 +114,7 @@ class ProcessEngine:
         ranks.send(assignment, len(empty.update), len(empty.bits))
 
         def report(count: int) -> None:
+            """Of progress, as if all ranks were as far as this one; notices a lost process."""
             self._team.check()
             if progress is not None:
                 progress(min(count * ranks.size, len(users)))
@@ -119,6 +129,7 @@ class ProcessEngine:
         return total
 
     def close(self) -> None:
+        """End the processes, or leave them to torchrun."""
         self._team.end()
         self._ranks = None
 
@@ -178,11 +189,9 @@ def engine_for(model: Any, workers: int = 1) -> Engine:
 
     `workers` counts the processes of our own, this one among them.
     """
-    if Launch.of_this_process().size > 1:
-        return ProcessEngine(model, Torchrun())
-    if workers == 1:
+    if workers == 1 and Launch.of_this_process().size == 1:
         return SerialEngine(local_sgd_for(model))
-    return ProcessEngine(model, Children(workers))
+    return ProcessEngine(model, team_for(workers))
 
 
 def available_cores() -> int:

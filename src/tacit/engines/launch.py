@@ -1,4 +1,8 @@
-"""How this process was started: by torchrun, or alone.  Needs no torch: commands ask it first."""
+"""How this process was started: by torchrun, or alone.
+
+It imports no torch, because commands ask this before they do anything else: a process that serves
+another must not read options, print or open a run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Launch:
-    """Which of how many processes this is, and how often torchrun has started them again."""
+    """Which of how many processes this is, and how often torchrun has started them again.
+
+    `rank` is from 0 to `size` - 1, over all machines; `on_this_machine` counts the processes here.
+    """
 
     rank: int = 0
     size: int = 1
@@ -17,7 +24,10 @@ class Launch:
 
     @classmethod
     def of_this_process(cls) -> Launch:
-        """As the environment says; rank 0 of 1 without torchrun."""
+        """As the environment says; rank 0 of 1 without torchrun.
+
+        Raises `ValueError` for variables of torchrun's that make no sense.
+        """
         names = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
         if not all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
             return cls()

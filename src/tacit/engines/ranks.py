@@ -42,7 +42,10 @@ _SLOT = 1 + len(fields(Diagnostics))  # whether a rank failed, and its diagnosti
 
 
 class WorkerLost(ConnectionError):
-    """A process that this one works with is gone."""
+    """A process that this one works with is gone.
+
+    What the run has on disk is whole: it can be resumed.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,11 @@ class Assignment:
     parts: list[NDArray[np.int64]]  # users by rank
 
 
-class Service(Protocol):
+class _Service(Protocol):
     """Work that all ranks do side by side; rank 0 sends it to the others and does its own part."""
 
     def serve(self, ranks: Ranks) -> None:
         """What a rank other than 0 does, until rank 0 tells it that there is nothing more."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,12 @@ class Ranks:
     check: Callable[[], None] | None = None
     in_step: bool = True
 
-    def send(self, work: Assignment | Service, values: int = 0, bits: int = 0) -> None:
-        """As rank 0: tell all others what to do."""
+    def send(self, work: Assignment | _Service, values: int = 0, bits: int = 0) -> None:
+        """As rank 0: tell all others what to do.
+
+        `values` and `bits` are the sizes of a cohort's sum, which a rank has to know even if it
+        cannot unpack the rest; a service has none.
+        """
         if not self.in_step:
             raise WorkerLost("a round was cut short, so its processes cannot be used any more")
         try:
@@ -125,7 +131,7 @@ class Ranks:
             self._broadcast(torch.zeros(3, dtype=torch.int64), 0)
 
     def receive(self) -> Message | None:
-        """What rank 0 sends next, or None for the end."""
+        """As any other rank: what rank 0 sends next, or None for the end."""
         length, values, bits = self._broadcast(torch.zeros(3, dtype=torch.int64), 0).tolist()
         if not length:
             return None
@@ -224,11 +230,6 @@ class Ranks:
                 f"another process of this training is gone ({what}); the run is whole: go on with"
                 " it by --resume"
             ) from error
-
-
-def join_file_group(path: str, rank: int, size: int) -> Any:
-    """The group of the processes of this machine that know of a file, with this one in it."""
-    return join_group(dist.FileStore(path, size), rank, size, one_machine=True)
 
 
 def join_group(store: Any, rank: int, size: int, *, one_machine: bool) -> Any:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import torch
 
 from tacit.engines.launch import Launch
-from tacit.engines.ranks import PATIENCE, Ranks, WorkerLost, dist, join_file_group, join_group
+from tacit.engines.ranks import PATIENCE, Ranks, WorkerLost, dist, join_group
 from tacit.engines.worker import serve
 
 
@@ -69,7 +69,8 @@ class Children:
             if not child.stdout.readline():  # it ended, and said why where errors go
                 child.wait(timeout=10)
                 self.check()
-        return Ranks(join_file_group(self._store, 0, size), 0, size, self.check)
+        group = join_group(dist.FileStore(self._store, size), 0, size, one_machine=True)
+        return Ranks(group, 0, size, self.check)
 
     def check(self) -> None:
         """Raise `WorkerLost` if one of them has ended."""
@@ -123,6 +124,14 @@ class Torchrun:
 
 
 Team = Children | Torchrun
+
+
+def team_for(workers: int) -> Team:
+    """The team of a training of any task, as rank 0 uses it.
+
+    Torchrun's processes, if it started this one; else `workers` of our own, this one among them.
+    """
+    return Torchrun() if Launch.of_this_process().size > 1 else Children(workers)
 
 
 def serve_rank_0() -> NoReturn:

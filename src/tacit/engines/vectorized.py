@@ -30,7 +30,7 @@ from tacit.federated.cohort import (
     Progress,
     brought_result,
     clip_function,
-    one_thread,
+    sum_results,
 )
 from tacit.federated.user_update import FedAvg, FedSGD, UserResult, greedy_clip
 from tacit.kernels.local_sgd import Weights, check_tokens
@@ -58,6 +58,7 @@ class VectorizedEngine:
 
     @property
     def kernel(self) -> str:
+        """The version of torch and the device; no other kernel gives the same bits."""
         where = str(self._device)
         if self._device.type == "cuda":
             where = torch.cuda.get_device_name(self._device)
@@ -66,16 +67,11 @@ class VectorizedEngine:
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
-        result = CohortSum.empty(task, job)
-        with one_thread():
-            for done, computed in enumerate(self.results(task, job, users), start=1):
-                result.add(task, job, computed)
-                if progress is not None:
-                    progress(done)
-        return result
+        """The sum over these users, in the order in which they are done."""
+        return sum_results(task, job, self.results(task, job, users), progress)
 
     def close(self) -> None:
-        pass
+        """Nothing: there are no other processes."""
 
     def users_at_once(self, task: CohortTask) -> int:
         """How many slots there are: no more than the memory holds, nor than a cohort needs."""

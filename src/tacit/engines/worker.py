@@ -1,7 +1,8 @@
 """A process that does its part of what rank 0 sends, until rank 0 has nothing more for it.
 
 `python -m tacit.engines.worker` is what `engines.teams` starts; under torchrun every process
-but rank 0 serves in the same way.
+but rank 0 serves in the same way.  What takes long to import is imported late, so that a worker
+whose parent ends meanwhile ends at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ class Worker:
         self._task: CohortTask | None = None
 
     def compute(self, message: Message) -> CohortSum:
-        """This rank's part of a round."""
+        """This rank's part of a round.
+
+        Raises `ValueError` if this process computes with another arithmetic than rank 0: the result
+        would then depend on who computes whom.
+        """
         from tacit.engines.engine import SerialEngine
         from tacit.kernels.local_sgd import local_sgd_for
 
@@ -64,7 +69,7 @@ def serve(ranks: Ranks) -> None:
         ranks.join(computed, message.values, message.bits, mistake)
 
 
-def main() -> None:
+def _main() -> None:
     """Serve the process that started this one, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
     store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -72,22 +77,26 @@ def main() -> None:
     # Importing torch takes seconds, and nobody should wait for it to end a worker.
     import torch
 
-    from tacit.engines.ranks import Ranks, WorkerLost, join_file_group
+    from tacit.engines.ranks import Ranks, WorkerLost, dist, join_group
 
     torch.set_num_threads(1)
     print("ready", flush=True)
     os.dup2(2, 1)  # from now on nobody reads what is printed here
     try:
-        serve(Ranks(join_file_group(store, rank, size), rank, size))
+        group = join_group(dist.FileStore(store, size), rank, size, one_machine=True)
+        serve(Ranks(group, rank, size))
     except WorkerLost:
         sys.exit(1)  # rank 0 is gone: it has said why, or nobody is there to read it
 
 
 def _end_with_parent() -> None:
-    """The parent never writes again, so that a pipe that can be read has been closed."""
+    """End this process as soon as its parent has.
+
+    The parent never writes to the pipe, so one that can be read has been closed.
+    """
     os.read(0, 1)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -38,25 +38,19 @@ class CohortUsers(Protocol):
 
     def tokens(self, index: int) -> Tokens:
         """All that the user trains on."""
-        ...
 
     def key(self, index: int) -> str:
         """The name of the user's stream, which no other user changes: the hashed id."""
-        ...
-
-
-@runtime_checkable
-class Bringing(Protocol):
-    """Users of whom some do not train but bring a finished result, as canary clients do."""
-
-    def brought(self, index: int) -> UserResult | None:
-        """The precomputed update, or None if this user trains."""
-        ...
 
 
 def brought_result(task: CohortTask, user: int) -> UserResult | None:
-    """The result of a user who brings one instead of training; None for every other user."""
-    return task.users.brought(user) if isinstance(task.users, Bringing) else None
+    """The precomputed update of a user who does not train, as a canary client; else None.
+
+    Users that have such updates have a method `brought(index)` for them.
+    """
+    brought = getattr(task.users, "brought", None)
+    result: UserResult | None = brought(user) if brought is not None else None
+    return result
 
 
 @dataclass(frozen=True)
@@ -171,11 +165,21 @@ def sum_over(
     sgd: LocalSGD,
     progress: Progress = None,
 ) -> CohortSum:
-    """The summed contributions of these users; `progress` is told how many are done."""
+    """The summed contributions of these users, computed one after the other."""
+    return sum_results(task, job, (user_result(task, job, user, sgd) for user in users), progress)
+
+
+def sum_results(
+    task: CohortTask, job: CohortJob, results: Iterable[UserResult], progress: Progress = None
+) -> CohortSum:
+    """The summed contributions of users with these results, which are asked for one by one.
+
+    All of it is computed on one thread; `progress` is told how many users are done.
+    """
     result = CohortSum.empty(task, job)
     with one_thread():
-        for done, user in enumerate(users, start=1):
-            result.add(task, job, user_result(task, job, user, sgd))
+        for done, computed in enumerate(results, start=1):
+            result.add(task, job, computed)
             if progress is not None:
                 progress(done)
     return result
@@ -207,6 +211,7 @@ def clip_function(task: CohortTask, job: CohortJob, tokens: Tokens) -> Clip:
     share = plan.weighting.weigh(examples) / WHOLE_WEIGHT if plan.weight_aware else 1.0
 
     def clip(update: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The update within its bound; the same array if it was within it."""
         if share == 1:
             return clipper.clip(update, plan.layers).values
         # The plan bounds the weighted update; without any weight there is nothing to bound.

@@ -78,6 +78,7 @@ class ServerMomentum(ServerOptimizer):
         check_flag("nesterov", self.nesterov)
 
     def initial(self, size: int) -> State:
+        """v = 0."""
         return {"velocity": np.zeros(size, np.float32)}
 
     def _direction(self, average: Average, state: State) -> tuple[Average, State]:
@@ -110,6 +111,7 @@ class ServerAdam(ServerOptimizer):
         checks.positive("stabiliser", self.stabiliser)
 
     def initial(self, size: int) -> State:
+        """m = v = 0 and t = 0."""
         return {
             "mean": np.zeros(size, np.float32),
             "square": np.zeros(size, np.float32),
@@ -156,4 +158,5 @@ def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
 
 
 def _float64(state: State, name: str, size: int) -> NDArray[np.float64]:
+    """The same in float64, in which directions are computed."""
     return _array(state, name, size).astype(np.float64)

@@ -71,7 +71,6 @@ class _Step(Protocol):
 
     def step(self, batch: Batch, learning_rate: float, pull: float, project: bool) -> float:
         """One step on a batch with at least one target; returns the summed loss."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,17 +79,6 @@ class _Kernel:
 
     name: str
     library: ctypes.CDLL
-
-    @classmethod
-    def of(cls, built: native.Library) -> _Kernel:
-        """Declare the types of the library's two functions."""
-        library = built.functions
-        pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-        library.tacit_workspace.argtypes = [pointer]
-        library.tacit_workspace.restype = number
-        library.tacit_step.argtypes = [pointer] * 6 + [real, real, number, pointer]
-        library.tacit_step.restype = ctypes.c_double
-        return cls(f"c++ {built.digest}", library)
 
 
 class _KernelStep:
@@ -158,7 +146,15 @@ def chosen_kernel() -> _Kernel | None:
 def built_kernel() -> _Kernel | None:
     """The kernel, built now if it was not before; None where it cannot be."""
     built = native.build(SOURCE)
-    return None if built is None else _Kernel.of(built)
+    if built is None:
+        return None
+    library = built.functions
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    library.tacit_workspace.argtypes = [pointer]
+    library.tacit_workspace.restype = number
+    library.tacit_step.argtypes = [pointer] * 6 + [real, real, number, pointer]
+    library.tacit_step.restype = ctypes.c_double
+    return _Kernel(f"c++ {built.digest}", library)
 
 
 def _is_chosen(kernel: _Kernel) -> bool:

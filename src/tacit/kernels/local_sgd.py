@@ -37,7 +37,6 @@ class LocalSteps(Protocol):
 
         The weights may be kept instead of a copy: they have to stay as they are until the end.
         """
-        ...
 
     def step(
         self, rows: TokenRows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
@@ -47,7 +46,6 @@ class LocalSteps(Protocol):
         Then the projection of `normalise_`, if `project`.  The result is the summed loss before the
         step.  Without a target that counts there is no gradient.
         """
-        ...
 
     def steps(
         self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
@@ -57,19 +55,15 @@ class LocalSteps(Protocol):
         Batches may be asked for before the steps that they are for; theta may be read and replaced
         between two steps.
         """
-        ...
 
     def weights(self) -> Weights:
         """A copy of theta."""
-        ...
 
     def update(self) -> Weights:
         """theta - theta^0, as a new vector."""
-        ...
 
     def set_weights(self, weights: Weights) -> None:
         """Replace theta and leave theta^0 as it is."""
-        ...
 
 
 class LocalSGD(LocalSteps, Protocol):
@@ -78,15 +72,12 @@ class LocalSGD(LocalSteps, Protocol):
     @property
     def config(self) -> ModelConfig:
         """The configuration of the model."""
-        ...
 
     def set_part(self, first: int, values: Weights) -> None:
         """Replace the values of theta from index `first` on by `values`."""
-        ...
 
     def resized(self, vocab_size: int) -> LocalSGD:
         """The same kind of steps for `resized_model`; the same object for the same size."""
-        ...
 
 
 class AutogradSGD:
@@ -185,6 +176,7 @@ class AutogradSGD:
         self._theta.copy_(_as_tensor(weights))
 
     def set_part(self, first: int, values: Weights) -> None:
+        """Replace the values of theta from index `first` on, and nothing else."""
         self._theta[first : first + len(values)] = _as_tensor(values)
 
     def resized(self, vocab_size: int) -> AutogradSGD:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
-from tacit.privacy.accountants import PldAccountant
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, Event, Gaussian, NonPrivate
 
 # Different events in one composition: enough to lose no more than about 1% of epsilon, and few
@@ -159,7 +159,7 @@ def paper_figures(
     far larger move, so the figure is stated for replace-one.
     """
     conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
-    epsilon = PldAccountant().epsilon(conditional, delta)
+    epsilon = accountant_named("pld").epsilon(conditional, delta)
     actual = (
         Figure(epsilon, delta, _ACTUAL) if scaling_is_public else Figure(math.inf, delta, _INFINITE)
     )

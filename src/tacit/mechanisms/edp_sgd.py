@@ -44,11 +44,11 @@ from tacit.mechanisms.method import (
     Charge,
     Indices,
     Method,
+    PoissonMethod,
     Streams,
     Vector,
     Work,
     reshuffled,
-    split_among,
 )
 from tacit.mechanisms.noise import add_own_noise_, on_grid_
 from tacit.mechanisms.parts import PlanPart
@@ -126,7 +126,7 @@ class _EdpSgd(Method, abc.ABC):
 
 
 @dataclass(frozen=True)
-class CalibratedEdpSgd(_EdpSgd):
+class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
     """`edp-sgd`: noise of C z_t in all on the sum of clipped vectors, before rescaling.
 
     `micro_batches` is N, by default one for each worker, as in the paper.  With more of them the
@@ -200,18 +200,8 @@ class CalibratedEdpSgd(_EdpSgd):
             self.sampler, tuple(stddev / self.sensitivity for stddev in stddevs)
         )
 
-    def steps_of_epoch(self, units: int) -> int:
-        """1/q steps, in which a record is drawn once on average, whatever the actual units."""
-        return math.ceil(1 / self.sampler.sampling_prob)
-
-    def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
-        """The records of each of the N micro-batches; worker i has the i-th of every `workers`."""
-        for step in steps:
-            cohort = self.sampler.draw(units, streams("cohort", step))
-            yield split_among(self.vectors, cohort, streams("workers", step))
-
     def share(self, work: Work) -> Vector:
-        """The sum of the clipped vectors of this worker's micro-batches."""
+        """The sum of the clipped vectors of this worker's micro-batches: every `workers`-th."""
         grid = self.grid(work.step)
         clipped = (
             self.clipped_on(grid, work.gradients.mean(batch))

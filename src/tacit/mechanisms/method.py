@@ -67,6 +67,11 @@ class Method(abc.ABC):
     name: ClassVar[str]
     workers: int
 
+    @property
+    def vectors(self) -> int:
+        """How many batches each step is split into; one for each worker unless a method says so."""
+        return self.workers
+
     @abc.abstractmethod
     def steps_of_epoch(self, units: int) -> int:
         """How many steps an epoch has; `units` is the declared population."""
@@ -159,6 +164,22 @@ def split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
     return [cohort[chosen == worker] for worker in range(workers)]
 
 
+class PoissonMethod(Method):
+    """A method whose units join every step independently with the sampler's probability q."""
+
+    sampler: PoissonSampler
+
+    def steps_of_epoch(self, units: int) -> int:
+        """1/q steps, in which a record is drawn once on average, whatever the actual units."""
+        return math.ceil(1 / self.sampler.sampling_prob)
+
+    def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
+        """A Poisson cohort for each step, each record of which picks its batch independently."""
+        for step in steps:
+            cohort = self.sampler.draw(units, streams("cohort", step))
+            yield split_among(self.vectors, cohort, streams("workers", step))
+
+
 # The part of a record's clip norm by which the sum over all other records may move when it comes or
 # goes, because they are then added up in another order or in batches of other lengths.  A float64
 # sum of n vectors of norm C is right to n^2 2^-53 C, so this is enough for 10^6 records in a step.
@@ -166,7 +187,7 @@ RESERVE = 2.0**-10
 
 
 @dataclass(frozen=True)
-class DpSgd(Method):
+class DpSgd(PoissonMethod):
     """`dp-sgd`: every record's gradient is clipped by itself (Abadi et al. 2016, Algorithm 1).
 
     With q the sampling probability and K the declared `population`, a step applies
@@ -203,16 +224,6 @@ class DpSgd(Method):
     @property
     def adds_noise(self) -> bool:
         return self.noise_multiplier > 0
-
-    def steps_of_epoch(self, units: int) -> int:
-        """1/q steps, in which a record is drawn once on average, whatever the actual units."""
-        return math.ceil(1 / self.sampler.sampling_prob)
-
-    def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
-        """A Poisson cohort for each step, each record of which picks its worker."""
-        for step in steps:
-            cohort = self.sampler.draw(units, streams("cohort", step))
-            yield split_among(self.workers, cohort, streams("workers", step))
 
     def share(self, work: Work) -> Vector:
         """The sum of this worker's records' gradients, each clipped by itself."""

@@ -76,7 +76,9 @@ class IndependentNoise(RoundNoise):
 
 
 # What `[plan] noise` of an experiment may say.
-NOISES: dict[str, type[RoundNoise]] = {each.kind: each for each in (IndependentNoise,)}
+NOISES: dict[str, type[RoundNoise]] = {
+    IndependentNoise.kind: IndependentNoise,
+}
 
 
 def add_gaussian(statistic: NDArray[Any], stddev: float, stream: Stream) -> Integers:

@@ -30,7 +30,7 @@ from tacit.mechanisms.fixed_point import (
 )
 from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
 from tacit.mechanisms.samplers import Cohort, Sampler
-from tacit.privacy import events
+from tacit.privacy import events, records
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import Guarantee, ReleaseGroup
@@ -320,7 +320,7 @@ class RoundPlan(parts.PlanPart):
 
     def hash(self) -> str:
         """SHA-256 over all public fields: equal plans have equal hashes."""
-        return hashlib.sha256(events.canonical_json(self.to_json()).encode()).hexdigest()
+        return hashlib.sha256(records.canonical_json(self.to_json()).encode()).hexdigest()
 
 
 # All that can stand in a plan's JSON: every part of the modules imported above that has a kind.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 # What a model remembers between two calls: tensors with the batch as first dimension, so that rows
 # can be picked from each alike.  None in a call is the beginning of a text.  None as a result says
 # that the model remembers nothing and has to be given the whole text every time.
@@ -24,6 +27,8 @@ State = tuple[Tensor, ...] | None
 
 # Far beyond any use; a file from elsewhere may ask for more than a machine can count to.
 _LARGEST_SIZE = 2**24
+
+Limits = dict[str, tuple[int, int]]  # the least and the largest value of a size, by its name
 
 _IGNORED = -100  # the target of a masked position in cross entropy
 
@@ -34,9 +39,10 @@ class ModelConfig:
 
     vocab_size: int
     kind: ClassVar[str]  # the name in the registry
+    limits: ClassVar[Limits] = {}
 
     def __post_init__(self) -> None:
-        check_size("vocab_size", self.vocab_size)
+        check_sizes(self, self.limits)
 
 
 class LanguageModel(nn.Module, abc.ABC):
@@ -89,6 +95,23 @@ def check_size(name: str, value: int, *, at_least: int = 1, at_most: int = _LARG
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     if not at_least <= value <= at_most:
         raise ValueError(f"{name} must be between {at_least} and {at_most}, got {value}")
+
+
+def check_sizes(config: DataclassInstance, limits: Limits) -> None:
+    """Raise `ValueError` unless every field of a model's configuration can be what it is.
+
+    A whole number has to be at least 1, or within its `limits`; a flag true or false; any other
+    number is a share (such as a dropout), of at least 0 and below 1.
+    """
+    for field in fields(config):
+        name, value = field.name, getattr(config, field.name)
+        if field.type == "int":
+            least, most = limits.get(name, (1, _LARGEST_SIZE))
+            check_size(name, value, at_least=least, at_most=most)
+        elif field.type == "bool":
+            check_flag(name, value)
+        elif field.type == "float":
+            check_share(name, value)
 
 
 def check_flag(name: str, value: bool) -> None:

@@ -18,10 +18,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Generator, Tensor, nn
 from transformers import BertConfig, BertModel
 
-from tacit.models.base import check_share, check_size
-from tacit.models.crf import LinearChainCrf
+from tacit.models.base import check_sizes
 from tacit.models.layers import seeded
-from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,10 @@ class BertSizes:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        check_size("pieces", self.pieces)
-        for name in ("width", "intermediate", "positions"):
-            check_size(name, getattr(self, name), at_most=100_000)
-        for name in ("layers", "heads"):
-            check_size(name, getattr(self, name), at_most=1000)
+        limits = dict.fromkeys(("width", "intermediate", "positions"), (1, 100_000))
+        check_sizes(self, limits | dict.fromkeys(("layers", "heads"), (1, 1000)))
         if self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads, {self.heads}, got {self.width}")
-        check_share("dropout", self.dropout)
 
     def hugging_face(self) -> BertConfig:
         """The same sizes in HuggingFace's names."""
@@ -95,11 +90,6 @@ class BertTaggerConfig(BertSizes):
     tags: int = field(kw_only=True)
 
     kind: ClassVar[str] = "bert"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("intents", "tags"):
-            check_size(name, getattr(self, name))
 
 
 class BertTagger(UnderstandingModel):

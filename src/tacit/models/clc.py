@@ -21,10 +21,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tacit.models.base import check_flag, check_share, check_size
-from tacit.models.crf import LinearChainCrf
+from tacit.models.base import check_size, check_sizes
 from tacit.models.layers import seeded
-from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 from tacit.models.word_vectors import WordVectors
 
 PADDING = 0  # the id of no character
@@ -138,15 +137,10 @@ class ClcConfig:
     kind: ClassVar[str] = "clc"
 
     def __post_init__(self) -> None:
-        for name in ("words", "characters", "intents", "tags"):
-            check_size(name, getattr(self, name))
-        for name in ("word_size", "character_size", "filters", "hidden"):
-            check_size(name, getattr(self, name), at_most=100_000)
-        check_size("layers", self.layers, at_most=100)
-        check_size("width", self.width, at_most=99)
-        check_share("dropout", self.dropout)
-        check_share("word_dropout", self.word_dropout)
-        check_flag("freeze_words", self.freeze_words)
+        widths = ("word_size", "character_size", "filters", "hidden")
+        check_sizes(
+            self, dict.fromkeys(widths, (1, 100_000)) | {"layers": (1, 100), "width": (1, 99)}
+        )
 
 
 class Clc(UnderstandingModel):

@@ -20,14 +20,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import (
-    LanguageModel,
-    ModelConfig,
-    State,
-    check_flag,
-    check_inputs,
-    check_size,
-)
+from tacit.models.base import LanguageModel, Limits, ModelConfig, State, check_inputs
 from tacit.models.layers import Affine, TiedEmbedding, constant, glorot, seeded
 
 
@@ -46,15 +39,7 @@ class RecurrentConfig(ModelConfig):
     context_size: int = 0
     unit_norm: bool = True
     output_bias: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_size("embedding_size", self.embedding_size)
-        check_size("cells", self.cells)
-        check_size("layers", self.layers, at_most=1000)
-        check_size("context_size", self.context_size, at_least=0)
-        check_flag("unit_norm", self.unit_norm)
-        check_flag("output_bias", self.output_bias)
+    limits: ClassVar[Limits] = {"layers": (1, 1000), "context_size": (0, 2**24)}
 
 
 class GatedLayer(nn.Module, abc.ABC):
@@ -179,26 +164,41 @@ class LSTMConfig(RecurrentConfig):
     kind: ClassVar[str] = "lstm"
 
 
-class _LSTMLayer(GatedLayer):
-    """i, f, o = sigmoid(W [x, h] + b) each;  c' = f c + i tanh(W_c [x, h] + b_c);  h' = o tanh(c').
+class _CellLayer(GatedLayer):
+    """A layer with memory cells c and an output gate o, the last of its sigmoids: h' = o tanh(c').
 
     The forget bias begins at 1, so that memory is kept until there is a reason to forget.
     """
 
-    gates = ("input", "forget", "output", "cell")
     initial_bias: ClassVar[dict[str, float]] = {"forget": 1.0}
     state_tensors = 2
 
     def step(
         self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """One product for all four gates; the sigmoids' three are computed at once."""
+        """One product for all gates; the sigmoids are computed at once."""
         hidden, cell = state
+        sigmoids = len(self.gates) - 1
         sums = torch.addmm(from_input, hidden, recurrent)
-        sigmoids, candidate = torch.split(sums, [3 * self.cells, self.cells], dim=1)
-        i, f, o = torch.sigmoid(sigmoids).chunk(3, dim=1)
-        cell = torch.addcmul(f * cell, i, torch.tanh(candidate))
+        gates, candidate = torch.split(sums, [sigmoids * self.cells, self.cells], dim=1)
+        *cell_gates, o = torch.sigmoid(gates).chunk(sigmoids, dim=1)
+        cell = self.next_cell(cell, torch.tanh(candidate), *cell_gates)
         return o * torch.tanh(cell), cell
+
+    @abc.abstractmethod
+    def next_cell(self, cell: Tensor, candidate: Tensor, *gates: Tensor) -> Tensor:
+        """c', from c, the candidate and the gates that act on the cells."""
+
+
+class _LSTMLayer(_CellLayer):
+    """i, f, o = sigmoid(W [x, h] + b) each;  g = tanh(W_c [x, h] + b_c);  c' = f c + i g."""
+
+    gates = ("input", "forget", "output", "cell")
+
+    def next_cell(self, cell: Tensor, candidate: Tensor, *gates: Tensor) -> Tensor:
+        """c' = f c + i g."""
+        i, f = gates
+        return torch.addcmul(f * cell, i, candidate)
 
 
 class LSTM(RecurrentModel):
@@ -219,26 +219,18 @@ class CIFGConfig(RecurrentConfig):
     kind: ClassVar[str] = "cifg"
 
 
-class _CIFGLayer(GatedLayer):
+class _CIFGLayer(_CellLayer):
     """f, o = sigmoid(W [x, h] + b) each;  c' = f c + (1 - f) tanh(W_c [x, h] + b_c);
 
     h' = o tanh(c').
     """
 
     gates = ("forget", "output", "cell")
-    initial_bias: ClassVar[dict[str, float]] = {"forget": 1.0}
-    state_tensors = 2
 
-    def step(
-        self, from_input: Tensor, recurrent: Tensor, state: tuple[Tensor, ...]
-    ) -> tuple[Tensor, ...]:
-        """One product for all three gates; f c + (1 - f) g is one interpolation."""
-        hidden, cell = state
-        sums = torch.addmm(from_input, hidden, recurrent)
-        sigmoids, candidate = torch.split(sums, [2 * self.cells, self.cells], dim=1)
-        f, o = torch.sigmoid(sigmoids).chunk(2, dim=1)
-        cell = torch.lerp(torch.tanh(candidate), cell, f)
-        return o * torch.tanh(cell), cell
+    def next_cell(self, cell: Tensor, candidate: Tensor, *gates: Tensor) -> Tensor:
+        """c' = f c + (1 - f) g, which is one interpolation."""
+        [f] = gates
+        return torch.lerp(candidate, cell, f)
 
 
 class CIFG(RecurrentModel):
@@ -292,16 +284,6 @@ class GRU(RecurrentModel):
 
 @dataclass(frozen=True)
 class StackedLSTMConfig(RecurrentConfig):
-    """14M parameters at 10,000 tokens by default."""
-
-    embedding_size: int = 576
-    cells: int = 576
-    layers: int = 3
-    unit_norm: bool = False
-    kind: ClassVar[str] = "lstm-14m"
-
-
-class StackedLSTM(LSTM):
     """The 3-layer LSTM of 14M parameters of Bagdasaryan et al. 2022 (section 5).
 
     Each layer reads the hidden vectors of the one below.  The paper gives the number of layers, the
@@ -310,4 +292,8 @@ class StackedLSTM(LSTM):
     of them to a new tokenizer would not keep norms of 1.
     """
 
-    config: StackedLSTMConfig
+    embedding_size: int = 576
+    cells: int = 576
+    layers: int = 3
+    unit_norm: bool = False
+    kind: ClassVar[str] = "lstm-14m"

@@ -16,15 +16,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import (
-    LanguageModel,
-    ModelConfig,
-    State,
-    check_flag,
-    check_inputs,
-    check_share,
-    check_size,
-)
+from tacit.models.base import LanguageModel, Limits, ModelConfig, State, check_inputs
 from tacit.models.layers import Affine, TiedEmbedding, seeded
 
 
@@ -46,22 +38,19 @@ class TransformerConfig(ModelConfig):
     unit_norm: bool = False
     output_bias: bool = False
     kind: ClassVar[str] = "transformer-14m"
+    limits: ClassVar[Limits] = {
+        "embedding_size": (2, 2**24),
+        "layers": (1, 1000),
+        "context_size": (0, 2**24),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_size("embedding_size", self.embedding_size, at_least=2)
-        check_size("heads", self.heads)
-        check_size("feed_forward", self.feed_forward)
-        check_size("layers", self.layers, at_most=1000)
-        check_size("context_size", self.context_size, at_least=0)
-        check_flag("unit_norm", self.unit_norm)
-        check_flag("output_bias", self.output_bias)
         if self.embedding_size % 2 or self.embedding_size % self.heads:
             raise ValueError(
                 "embedding_size must be even and a multiple of heads, got"
                 f" {self.embedding_size} with {self.heads} heads"
             )
-        check_share("dropout", self.dropout)
 
 
 class TransformerBlock(nn.Module):

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, lasting_tensors, parameter_count
-from tacit.models.own import OwnConfig
-from tacit.models.registry import from_config
+from tacit.models.registry import OwnConfig, from_config
 
 # By 1, and by so many that a module which rounds its tables up (to 8, 64, 256 rows) shows it.
 _GROWTHS = (1, 1024)

@@ -22,8 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
-from tacit.models.own import OwnConfig
-from tacit.models.registry import NAMES, from_config, make_config
+from tacit.models.registry import NAMES, OwnConfig, from_config, make_config
 
 # One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit"

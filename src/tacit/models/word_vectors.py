@@ -12,10 +12,8 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,51 +50,47 @@ def read_word_vectors(path: str | Path, words: Sequence[str], size: int) -> Word
 
 def _entries(path: Path, size: int) -> Iterator[tuple[int, str, bytes]]:
     """(line number, word, its numbers as text) of each line; raises on any other count of words."""
-    with closing(_opened(path)) as file:
-        lines = enumerate(_lines(path, file), 1)
-        count = _count(path, next(lines, (1, b""))[1], size)
-        number = 1
-        for number, line in lines:
-            name, _, numbers = line.rstrip().partition(b" ")
-            if numbers.count(b" ") != size - 1 or not name or not numbers:
-                raise ValueError(
-                    f"{path}, line {number}: expected a word and {size} numbers with one space"
-                    f" between, got {_shown(line)}"
-                )
-            try:
-                yield number, name.decode(), numbers
-            except UnicodeDecodeError:
-                raise ValueError(f"{path}, line {number}: the word is not UTF-8") from None
-        if number - 1 != count:
+    lines = enumerate(_lines(path), 1)
+    count = _count(path, next(lines, (1, b""))[1], size)
+    number = 1
+    for number, line in lines:
+        name, _, numbers = line.rstrip().partition(b" ")
+        if numbers.count(b" ") != size - 1 or not name or not numbers:
             raise ValueError(
-                f"{path}, line {number}: the file ends after {number - 1} words, and its first line"
-                f" says {count}"
+                f"{path}, line {number}: expected a word and {size} numbers with one space"
+                f" between, got {_shown(line)}"
             )
-
-
-def _opened(path: Path) -> BinaryIO:
-    """The file, unpacked on the fly if it begins as a gzip file does."""
-    try:
-        file = path.open("rb")
-    except OSError as problem:
+        try:
+            yield number, name.decode(), numbers
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}, line {number}: the word is not UTF-8") from None
+    if number - 1 != count:
         raise ValueError(
-            f"{path} cannot be read as word vectors: {problem.strerror or problem}"
-        ) from None
-    is_packed = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
+            f"{path}, line {number}: the file ends after {number - 1} words, and its first line"
+            f" says {count}"
+        )
 
 
-def _lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; a damaged gzip file is a `ValueError` that names the line."""
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, unpacked on the fly if it begins as a gzip file does.
+
+    A file that cannot be read is a `ValueError`, and so is a damaged gzip file: it names the line.
+    """
     number = 0
     try:
-        for line in file:
-            number += 1
-            yield line
+        with path.open("rb") as file:
+            is_packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            for line in gzip.GzipFile(fileobj=file) if is_packed else file:
+                number += 1
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise ValueError(
             f"{path}, line {number + 1}: the gzip file is cut off or damaged here"
+        ) from None
+    except OSError as problem:
+        raise ValueError(
+            f"{path} cannot be read as word vectors: {problem.strerror or problem}"
         ) from None
 
 

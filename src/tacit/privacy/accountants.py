@@ -53,10 +53,6 @@ _SAMPLING: dict[type[Event], tuple[str, str]] = {
 }
 
 
-class UnsoundAccounting(ValueError):
-    """An accountant was asked about an event for which its figure would not be a bound."""
-
-
 class Accountant(abc.ABC):
     """Turns events into epsilon.  Accountants have no state: the events are the ledger's.
 
@@ -110,12 +106,12 @@ class Accountant(abc.ABC):
     def _split(self, composition: Composition) -> tuple[Composition, Fraction]:
         """The events that this accountant computes, and the exact sum of the lapses.
 
-        Raises `UnsoundAccounting` for an event that it must not account, and `ValueError` for
-        events of different adjacencies.
+        Raises `ValueError` for an event that it must not account, since its figure would not be
+        a bound, and for events of different adjacencies.
         """
         composition.adjacency  # noqa: B018  (raises when adjacencies are mixed)
         if reason := self.refusal_of(composition):
-            raise UnsoundAccounting(reason)
+            raise ValueError(reason)
         rest, lapses = [], Fraction(0)
         for event, count in composition.costly():
             if isinstance(event, Lapse):
@@ -132,7 +128,7 @@ class Accountant(abc.ABC):
 
 
 @dataclass(frozen=True)
-class PldAccountant(Accountant):
+class _PldAccountant(Accountant):
     """Privacy loss distributions (see `privacy.pld`): tight at any sampling probability.
 
     An upper bound within about 0.03% of the exact figure (0.001% with the precise grid).
@@ -144,8 +140,8 @@ class PldAccountant(Accountant):
     limit = "has no sound figure for {what}"
     accounts = (Gaussian, PoissonGaussian, TruncatedPoissonGaussian, PureDP)
 
-    def rough(self) -> PldAccountant:
-        return PldAccountant(min(self.resolution, 5.0))
+    def rough(self) -> Accountant:
+        return _PldAccountant(min(self.resolution, 5.0))
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         return pld.epsilon(composition, delta, self.resolution)
@@ -160,7 +156,7 @@ class PldAccountant(Accountant):
 # accountant does): our events already carry that ratio, so a fixed-size mechanism with noise z*S
 # reaches it as z/2.  Second, the curve of an epsilon-DP release, since the library has none.
 
-RENYI_ORDERS: NDArray[np.float64] = np.asarray(library.DEFAULT_RDP_ORDERS, dtype=np.float64)
+_RENYI_ORDERS: NDArray[np.float64] = np.asarray(library.DEFAULT_RDP_ORDERS, dtype=np.float64)
 
 
 class _RdpAccountant(Accountant):
@@ -172,17 +168,27 @@ class _RdpAccountant(Accountant):
     accounts = (Gaussian, PoissonGaussian, FixedSizeGaussian, PureDP)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
-        return float(library.compute_epsilon(RENYI_ORDERS, rdp_curve(composition), delta)[0])
+        return float(library.compute_epsilon(_RENYI_ORDERS, _rdp_curve(composition), delta)[0])
 
     def _delta(self, composition: Composition, epsilon: float) -> float:
-        return float(library.compute_delta(RENYI_ORDERS, rdp_curve(composition), epsilon)[0])
+        return float(library.compute_delta(_RENYI_ORDERS, _rdp_curve(composition), epsilon)[0])
 
 
-def rdp_curve(composition: Composition) -> NDArray[np.float64]:
-    """The Renyi divergence of the composition at each of `RENYI_ORDERS`."""
-    total = np.zeros_like(RENYI_ORDERS)
+def _rdp_curve(composition: Composition) -> NDArray[np.float64]:
+    """The Renyi divergence of the composition at each of `_RENYI_ORDERS`."""
+    adjacency = composition.adjacency
+    return _total(composition, _RENYI_ORDERS, lambda event: _renyi_curve(event, adjacency))
+
+
+def _total(
+    composition: Composition,
+    orders: NDArray[np.float64],
+    curve: Callable[[Event], NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """The sum of the events' curves at each order: both Renyi divergences and log moments add."""
+    total = np.zeros_like(orders)
     for event, count in composition.counts:
-        total += count * _renyi_curve(event, composition.adjacency)
+        total += count * curve(event)
     return total
 
 
@@ -190,13 +196,13 @@ def rdp_curve(composition: Composition) -> NDArray[np.float64]:
 def _renyi_curve(event: Event, adjacency: Adjacency | None) -> NDArray[np.float64]:
     """The Renyi divergence of one event at each order, as an array that cannot be changed."""
     if isinstance(event, PureDP):
-        return _log_moments_of_response(event.epsilon, RENYI_ORDERS - 1) / (RENYI_ORDERS - 1)
+        return _log_moments_of_response(event.epsilon, _RENYI_ORDERS - 1) / (_RENYI_ORDERS - 1)
     relation = (
         dp_accounting.NeighboringRelation.REPLACE_ONE
         if adjacency is Adjacency.REPLACE
         else dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
     )
-    accountant = library.RdpAccountant(RENYI_ORDERS, relation)
+    accountant = library.RdpAccountant(_RENYI_ORDERS, relation)
     with _without_warnings():
         accountant.compose(_library_event(event), 1)
     curve = np.asarray(accountant.rdp)
@@ -257,18 +263,16 @@ class _MomentsAccountant(Accountant):
     accounts = (Gaussian, PoissonGaussian, PureDP)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
-        return max(float(np.min((_moments(composition) - math.log(delta)) / _MOMENTS)), 0.0)
+        return max(
+            float(
+                np.min((_total(composition, _MOMENTS, _log_moments) - math.log(delta)) / _MOMENTS)
+            ),
+            0.0,
+        )
 
     def _delta(self, composition: Composition, epsilon: float) -> float:
-        log_delta = float(np.min(_moments(composition) - _MOMENTS * epsilon))
+        log_delta = float(np.min(_total(composition, _MOMENTS, _log_moments) - _MOMENTS * epsilon))
         return min(math.exp(min(log_delta, 0.0)), 1.0)
-
-
-def _moments(composition: Composition) -> NDArray[np.float64]:
-    total = np.zeros_like(_MOMENTS)
-    for event, count in composition.counts:
-        total += count * _log_moments(event)
-    return total
 
 
 def _log_moments(event: Event) -> NDArray[np.float64]:
@@ -360,7 +364,8 @@ def _least(objective: Callable[[float], float]) -> float:
 
 # Tightest first, which is also the one that takes longest first.
 _ACCOUNTANTS: dict[str, type[Accountant]] = {
-    each.name: each for each in (PldAccountant, _RdpAccountant, _MomentsAccountant, _ZcdpAccountant)
+    each.name: each
+    for each in (_PldAccountant, _RdpAccountant, _MomentsAccountant, _ZcdpAccountant)
 }
 NAMES: tuple[str, ...] = tuple(_ACCOUNTANTS)
 
@@ -368,7 +373,7 @@ NAMES: tuple[str, ...] = tuple(_ACCOUNTANTS)
 def accountant_named(name: str, *, precise: bool = False) -> Accountant:
     """The accountant of that name; `precise` gives pld its finest grid."""
     if name == "pld" and precise:
-        return PldAccountant(pld.PRECISE_RESOLUTION)
+        return _PldAccountant(pld.PRECISE_RESOLUTION)
     if name in _ACCOUNTANTS:
         return _ACCOUNTANTS[name]()
     near = difflib.get_close_matches(name, NAMES, n=1)

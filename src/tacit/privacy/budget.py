@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tacit.privacy import checks
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Composition, Event
+from tacit.privacy.records import OpenUnit, Positive, Record, Text
 
 _Counts = Mapping[Event, int]  # how often each event happened
 
@@ -17,18 +18,14 @@ class BudgetExceeded(ValueError):
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Record):
     """The most that a run may cost, and the accountant that measures it."""
 
-    epsilon: float
-    delta: float
-    accountant: str
-
-    def __post_init__(self) -> None:
-        checks.positive("the budget's epsilon", self.epsilon)
-        checks.open_unit("the budget's delta", self.delta)
-        if not isinstance(self.accountant, str) or not self.accountant:
-            raise ValueError(f"the budget's accountant must be named, got {self.accountant!r}")
+    epsilon: Positive
+    delta: OpenUnit
+    accountant: Text
+    title: ClassVar[str] = "a budget"
+    prefix: ClassVar[str] = "the budget's "
 
     def spent_by(self, composition: Composition) -> float:
         """The epsilon of a composition at the budget's delta, by the budget's accountant."""

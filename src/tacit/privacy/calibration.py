@@ -7,6 +7,7 @@ ones only narrow the search.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable
@@ -117,34 +118,21 @@ def rounds_for_epsilon(
             " rounds, or a smaller target"
         )
     # The rough figure is an upper bound, so what fits by it fits; then a little more may.
-    start = _last_that_fits(
-        lambda n: epsilon(n, accountant.rough()), target_epsilon, 1, _MOST_ROUNDS
-    )
+    rough = accountant.rough()
+    beyond = 2
+    while epsilon(beyond, rough) <= target_epsilon:
+        beyond *= 2
+    start = _first(lambda n: epsilon(n, rough) > target_epsilon, beyond // 2, beyond) - 1
     start = start if epsilon(start, accountant) <= target_epsilon else 1
     beyond = start + max(start // 200, 1)
     while epsilon(beyond, accountant) <= target_epsilon:
         start, beyond = beyond, 2 * beyond
-    return _last_that_fits(lambda n: epsilon(n, accountant), target_epsilon, start, beyond)
+    return _first(lambda n: epsilon(n, accountant) > target_epsilon, start, beyond) - 1
 
 
-def _last_that_fits(epsilon: Callable[[int], float], target: float, low: int, high: int) -> int:
-    """The last count within the target; `low` is within, `high` beyond.
-
-    epsilon is close to a power of the count, so the target is aimed at on log axes; every third
-    step halves the bracket, so that a bad aim cannot go on for ever.
-    """
-    step = 0
-    while high - low > 1:
-        step += 1
-        ratio = epsilon(low) / target
-        if step % 3 and 0 < ratio < 1 and math.isfinite(epsilon(high)):
-            share = math.log(1 / ratio) / math.log(epsilon(high) / epsilon(low))
-            middle = round(low * (high / low) ** share)
-        else:
-            middle = round(math.sqrt(low * high)) if high > 4 * low else (low + high) // 2
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
-    return low
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first count above `low` for which a statement holds that holds from there to `high`."""
+    return bisect.bisect_left(range(high), True, low + 1, key=holds)
 
 
 def cohort_for_epsilon(
@@ -172,13 +160,10 @@ def cohort_for_epsilon(
             f"no cohort reaches a target_epsilon of {target_epsilon}: even the whole population of"
             f" {population:,} in each round gives {best:.4g}; allow more noise or fewer rounds"
         )
-    low, high = 0, population
-    while high - low > 1:
-        middle = (low + high) // 2
+
+    def fits(cohort: int) -> bool:
         # The rough figure is never below the exact one, so it may only say yes.
-        fits = epsilon(middle, accountant.rough()) <= target_epsilon
-        if fits or epsilon(middle, accountant) <= target_epsilon:
-            high = middle
-        else:
-            low = middle
-    return high
+        by = (accountant.rough(), accountant)
+        return any(epsilon(cohort, one) <= target_epsilon for one in by)
+
+    return _first(fits, 0, population)

@@ -6,10 +6,7 @@ value and the bound.  Comparisons are written so that NaN fails.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
-from collections.abc import Mapping, Sequence
 
 
 def positive(name: str, value: float) -> float:
@@ -54,33 +51,3 @@ def whole(name: str, value: int, *, at_least: int = 0) -> int:
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value}")
     return value
-
-
-def text(name: str, value: str) -> str:
-    """Text that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be text that is not empty, got {value!r}")
-    return value
-
-
-def one_of(name: str, value: str, known: Sequence[str]) -> str:
-    """One of a few words."""
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    return value
-
-
-def hexadecimal(name: str, value: str) -> str:
-    """Lower-case hexadecimal digits, as digests are written."""
-    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]+", value):
-        raise ValueError(f"{name} must be lower-case hexadecimal digits, got {value!r}")
-    return value
-
-
-def fields_of(name: str, data: object, cls: type) -> Mapping[str, object]:
-    """A JSON object with exactly the fields of a dataclass."""
-    expected = {field.name for field in dataclasses.fields(cls)}
-    if not isinstance(data, Mapping) or set(data) != expected:
-        got = sorted(data) if isinstance(data, Mapping) else data
-        raise ValueError(f"{name} needs the fields {sorted(expected)}, got {got}")
-    return data

@@ -68,15 +68,12 @@ def whole_file(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file whole and synced, in the place of one that exists."""
-    with whole_file(path, mode=mode) as file:
-        file.write(data)
+def write_whole(path: Path, data: bytes, *, mode: int = 0o644, new: bool = False) -> None:
+    """Write a file whole and synced, in the place of one that exists.
 
-
-def create_whole(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a new file whole and synced; `FileExistsError` if there is one already."""
-    if path.exists():
+    With `new`, a file that exists raises `FileExistsError` instead.
+    """
+    if new and path.exists():
         raise FileExistsError(f"{path} exists already")
     with whole_file(path, mode=mode) as file:
         file.write(data)

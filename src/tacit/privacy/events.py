@@ -12,14 +12,20 @@ where one user's change moves the sum by up to 2S.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from tacit.privacy import checks
+from tacit.privacy.records import (
+    NonNegative,
+    OpenUnit,
+    Positive,
+    Probability,
+    Record,
+    at_least,
+)
 
 
 class Adjacency(enum.StrEnum):
@@ -30,7 +36,7 @@ class Adjacency(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Record):
     """A release, or something that costs nothing and is recorded all the same.
 
     Events are values: equal events are the same release made again.  Their fields are public
@@ -39,6 +45,9 @@ class Event:
 
     kind: ClassVar[str]
     _adjacency: ClassVar[Adjacency | None] = None
+
+    def __init_subclass__(cls) -> None:
+        cls.title = f"privacy event {cls.kind!r}"
 
     @property
     def adjacency(self) -> Adjacency | None:
@@ -52,24 +61,31 @@ class Event:
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """The event as JSON types only; `event_from_json` is its inverse."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {"kind": self.kind} | {
-            name: value.value if isinstance(value, enum.Enum) else value
-            for name, value in fields.items()
-        }
+        """The event as JSON types only."""
+        return {"kind": self.kind} | super().to_json()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The event that `to_json` wrote.  An unknown kind fails closed and is named."""
+        if not isinstance(data, Mapping):
+            raise ValueError(f"event must be a JSON object, got {data!r}")
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind not in _KINDS:
+            known = ", ".join(sorted(_KINDS))
+            raise ValueError(f"unknown privacy event {kind!r}; known are {known}")
+        event = super(Event, _KINDS[kind]).from_json(fields)
+        assert isinstance(event, cls)
+        return event
 
 
 @dataclass(frozen=True)
 class Gaussian(Event):
     """Gaussian noise on a sum that everybody is in."""
 
-    noise_multiplier: float
+    noise_multiplier: Positive
     stated_for: Adjacency = Adjacency.ADD_REMOVE
     kind: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        checks.positive("noise_multiplier", self.noise_multiplier)
 
     @property
     def sampling(self) -> str:
@@ -80,14 +96,10 @@ class Gaussian(Event):
 class PoissonGaussian(Event):
     """Gaussian noise on a cohort that every user joins independently (add/remove-one)."""
 
-    sampling_prob: float
-    noise_multiplier: float
+    sampling_prob: Probability
+    noise_multiplier: Positive
     kind: ClassVar[str] = "poisson-gaussian"
     _adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.probability("sampling_prob", self.sampling_prob)
-        checks.positive("noise_multiplier", self.noise_multiplier)
 
     @property
     def sampling(self) -> str:
@@ -98,18 +110,12 @@ class PoissonGaussian(Event):
 class TruncatedPoissonGaussian(Event):
     """A Poisson cohort cut down to `max_cohort` users, the rest dropped uniformly."""
 
-    population: int
-    sampling_prob: float
-    max_cohort: int
-    noise_multiplier: float
+    population: Annotated[int, at_least(1)]
+    sampling_prob: Probability
+    max_cohort: Annotated[int, at_least(1)]
+    noise_multiplier: Positive
     kind: ClassVar[str] = "truncated-poisson-gaussian"
     _adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.whole("population", self.population, at_least=1)
-        checks.probability("sampling_prob", self.sampling_prob)
-        checks.whole("max_cohort", self.max_cohort, at_least=1)
-        checks.positive("noise_multiplier", self.noise_multiplier)
 
     @property
     def sampling(self) -> str:
@@ -123,16 +129,14 @@ class TruncatedPoissonGaussian(Event):
 class FixedSizeGaussian(Event):
     """Gaussian noise on a cohort of exact size, drawn without replacement (replace-one)."""
 
-    population: int
-    cohort: int
-    noise_multiplier: float
+    population: Annotated[int, at_least(1)]
+    cohort: Annotated[int, at_least(1)]
+    noise_multiplier: Positive
     kind: ClassVar[str] = "fixed-size-gaussian"
     _adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
 
     def __post_init__(self) -> None:
-        checks.whole("population", self.population, at_least=1)
-        checks.whole("cohort", self.cohort, at_least=1)
-        checks.positive("noise_multiplier", self.noise_multiplier)
+        super().__post_init__()
         if self.cohort > self.population:
             raise ValueError(
                 f"cohort must be at most the population of {self.population}, got {self.cohort}"
@@ -147,12 +151,9 @@ class FixedSizeGaussian(Event):
 class PureDP(Event):
     """Any release that is epsilon-DP by itself, such as local randomisers."""
 
-    epsilon: float
+    epsilon: NonNegative
     stated_for: Adjacency = Adjacency.ADD_REMOVE
     kind: ClassVar[str] = "pure-dp"
-
-    def __post_init__(self) -> None:
-        checks.non_negative("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,8 @@ class Lapse(Event):
     never below that.
     """
 
-    probability: float
+    probability: OpenUnit
     kind: ClassVar[str] = "lapse"
-
-    def __post_init__(self) -> None:
-        checks.open_unit("probability", self.probability)
 
 
 @dataclass(frozen=True)
@@ -191,22 +189,6 @@ class PostProcessing(Event):
 _KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
 
 
-def event_from_json(data: Mapping[str, Any]) -> Event:
-    """The event that `Event.to_json` wrote.  An unknown kind fails closed and is named."""
-    kind = data.get("kind")
-    if kind not in _KINDS:
-        raise ValueError(f"unknown privacy event {kind!r}; known are {', '.join(sorted(_KINDS))}")
-    fields = {name: value for name, value in data.items() if name != "kind"}
-    expected = {f.name for f in dataclasses.fields(_KINDS[kind])}
-    if set(fields) != expected:
-        raise ValueError(
-            f"privacy event {kind!r} needs the fields {sorted(expected)}, got {sorted(fields)}"
-        )
-    if "stated_for" in fields:
-        fields["stated_for"] = Adjacency(fields["stated_for"])
-    return _KINDS[kind](**fields)
-
-
 @dataclass(frozen=True)
 class Composition:
     """Events with how often each happened.  The order is kept for reading; no accountant needs it.
@@ -226,6 +208,15 @@ class Composition:
             if count:
                 merged[event] = merged.get(event, 0) + count
         return cls(tuple(merged.items()))
+
+    def to_json(self) -> list[list[Any]]:
+        """Each event with its count; `from_json` is the inverse."""
+        return [[event.to_json(), count] for event, count in self.counts]
+
+    @classmethod
+    def from_json(cls, data: Iterable[tuple[Mapping[str, Any], int]]) -> Composition:
+        """The composition that `to_json` wrote."""
+        return cls.of([(Event.from_json(event), count) for event, count in data])
 
     def then(self, event: Event, count: int = 1) -> Composition:
         """This composition, followed by `count` times `event`."""
@@ -254,8 +245,3 @@ class Composition:
     def costly(self) -> tuple[tuple[Event, int], ...]:
         """The entries that cost something."""
         return tuple((e, n) for e, n in self.counts if not isinstance(e, PostProcessing))
-
-
-def canonical_json(data: Any) -> str:
-    """One spelling per value, so that equal data have equal hashes; NaN is refused."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -11,51 +11,32 @@ import errno
 import fcntl
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
-from tacit.privacy.events import Composition, Event, PostProcessing, event_from_json
+from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger_lines import (
+    Charge,
     Contents,
     Entry,
     Head,
     Header,
     LedgerError,
     Parent,
-    fault,
     verify,
 )
 
-
-@dataclass(frozen=True)
-class Charge:
-    """What is about to be released, as `Ledger.charge` takes it; `Entry` explains the fields."""
-
-    kind: str
-    round: int
-    attempt: int
-    event: Event
-    plan_hash: str
-    note: str | None = field(default=None, kw_only=True)
-    estimator: str | None = field(default=None, kw_only=True)
-
-
-class Witness(Protocol):
-    """A second record that must know of a charge before its noise is drawn: the people's ledger."""
-
-    def charging(
-        self, ledger: Ledger, releases: Sequence[Charge]
-    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
-        """Refuse what the people's budget does not cover; inside, take the lines once written.
-
-        Lines that were taken are on the disk when the call returns.  If the block is left by an
-        error, they are taken back before the error goes on.
-        """
+# A second record that must know of a charge before its noise is drawn: the people's ledger.  It is
+# called with the ledger and the releases, and refuses what the people's budget does not cover.
+# Inside of its block it takes the lines once they are written, and has them on the disk when that
+# call returns.  If the block is left by an error, it takes them back before the error goes on.
+_TakeLines = Callable[[Sequence[bytes]], None]
+Witness = Callable[["Ledger", Sequence[Charge]], AbstractContextManager[_TakeLines]]
 
 
 class Ledger:
@@ -67,7 +48,7 @@ class Ledger:
     def __init__(self, path: Path, contents: Contents, size: int, *, writes: bool) -> None:
         self.path = path
         self.header = contents.header
-        self.witness: Witness | None = None
+        self.witness: Witness = _no_witness
         self._entries: list[Entry] = []
         self._hashes = [contents.hashes[0]]
         self._counts: dict[Event, int] = {}
@@ -123,11 +104,6 @@ class Ledger:
         _refuse_torn(path, contents)
         return cls(path, contents, len(data), writes=False)
 
-    @staticmethod
-    def header_at(path: Path | str) -> Header:
-        """The header of a ledger, with all of it verified; a torn last line does not matter."""
-        return _load(Path(path), None)[0].header
-
     @classmethod
     def branch(
         cls,
@@ -176,7 +152,7 @@ class Ledger:
         lines, hashes = _lines(entries, first_hash)
         data = b"".join([first, *lines])
         try:
-            durable.create_whole(path, data)
+            durable.write_whole(path, data, new=True)
         except FileExistsError as error:
             raise LedgerError(f"{path} exists already, and a ledger is never replaced") from error
         contents = Contents(header, entries, (first_hash, *hashes))
@@ -212,7 +188,7 @@ class Ledger:
         if not releases:
             return self.head
         entries = [
-            Entry(len(self._entries) + n, branch=self.header.branch, **vars(release))
+            Entry(**vars(release), index=len(self._entries) + n, branch=self.header.branch)
             for n, release in enumerate(releases)
         ]
         for entry in entries:
@@ -223,9 +199,9 @@ class Ledger:
         lines, hashes = _lines(entries, self._hashes[-1])
         size = self._size
         try:
-            with self._witnessed(releases) as witness:
+            with self.witness(self, releases) as take_lines:
                 self._write(b"".join(lines))
-                witness(lines)
+                take_lines(lines)
         except BaseException:
             # Last of all: a line that is here and not in the people's ledger is added there when
             # the run is opened again, but one that is there alone looks like a restored backup.
@@ -243,16 +219,9 @@ class Ledger:
             if entry.kind == "round" and entry.branch == self.header.branch:
                 self._round_lines[entry.round, entry.attempt] = entry.index + 2
 
-    def _witnessed(
-        self, releases: Sequence[Charge]
-    ) -> AbstractContextManager[Callable[[Sequence[bytes]], None]]:
-        if self.witness is None:
-            return contextlib.nullcontext(lambda lines: None)
-        return self.witness.charging(self, releases)
-
     def _refuse_event(self, event: Event) -> None:
         """Refuse an event that could not be read back, or is stated for another adjacency."""
-        if event_from_json(event.to_json()) != event:  # and an unknown kind raises
+        if Event.from_json(event.to_json()) != event:  # and an unknown kind raises
             raise ValueError(f"the event {event} does not survive being written as JSON")
         _refuse_adjacency(self.path, self.header, event)
 
@@ -294,34 +263,30 @@ class Ledger:
         return self._epsilon <= budget.epsilon  # false for NaN too
 
     def _write(self, data: bytes) -> None:
-        """Append lines and sync them; if that fails, leave the file as it was."""
+        """Append lines and sync them; `_take_back` undoes what was written if that fails."""
         fd = self._locked()
-        try:
-            written = os.write(fd, data)
-            if written != len(data):
-                what = f"only {written} of {len(data)} bytes could be written"
-                raise OSError(errno.ENOSPC, what, str(self.path))
-            os.fsync(fd)
-        except BaseException:
-            # If this fails too, the size stays wrong, and the next `charge` or `open` says so.
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, self._size)
-                os.fsync(fd)
-            raise
-        self._size += len(data)
+        size, self._size = self._size, -1  # nothing else is written here until all is well
+        written = os.write(fd, data)
+        if written != len(data):
+            what = f"only {written} of {len(data)} bytes could be written"
+            raise OSError(errno.ENOSPC, what, str(self.path))
+        os.fsync(fd)
+        self._size = size + len(data)
 
     def _take_back(self, size: int) -> None:
-        """Drop lines whose noise will not be drawn, because the people's ledger refused them.
+        """Drop lines whose noise will not be drawn, because they were not synced or not witnessed.
 
-        If that fails, they stay, and are charged to the people when the run is opened again.
+        If that fails too, the next `charge` or `open` says so; lines that stay whole are charged to
+        the people when the run is opened again.
         """
-        if self._size == size:
+        if self._size == size:  # nothing was written
             return
-        fd = self._locked()
-        self._size = -1  # nothing more is written here unless what follows succeeds
-        os.ftruncate(fd, size)
-        os.fsync(fd)
-        self._size = size
+        assert self._file is not None
+        self._size = -1
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._file.fileno(), size)
+            os.fsync(self._file.fileno())
+            self._size = size
 
     def lock(self) -> None:
         """Keep others from writing from now on, before anything of the run is written."""
@@ -355,6 +320,12 @@ class Ledger:
         self.close()
 
 
+@contextlib.contextmanager
+def _no_witness(ledger: Ledger, releases: Sequence[Charge]) -> Iterator[_TakeLines]:
+    """Nobody else has to know: the text is of nobody, or the ledger is of an example."""
+    yield lambda lines: None
+
+
 def _lines(entries: Sequence[Entry], previous: str) -> tuple[list[bytes], list[str]]:
     """The lines of entries that follow the line with the hash `previous`, and their hashes."""
     lines, hashes = [], []
@@ -375,7 +346,7 @@ def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:
 
 def _refuse_torn(path: Path, contents: Contents) -> None:
     if contents.torn:
-        raise fault(path, len(contents.hashes) + 1, "it is cut off")
+        raise LedgerError.at(path, len(contents.hashes) + 1, "it is cut off")
 
 
 def _load(path: Path, head: Head | None) -> tuple[Contents, int]:

@@ -11,33 +11,37 @@ This module is the format: what lines say, how they are sealed, and how a file i
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar
 
-from tacit.privacy import checks
 from tacit.privacy.budget import Budget
-from tacit.privacy.events import Adjacency, Composition, Event, canonical_json, event_from_json
+from tacit.privacy.events import Adjacency, Composition, Event
+from tacit.privacy.records import (
+    Count,
+    Digest,
+    OpenUnit,
+    Record,
+    Text,
+    at_least,
+    canonical_json,
+    one_of,
+)
 
 FORMAT = "tacit-ledger-2"
 UNITS = ("user", "record")
-VIEWS = ("people", "iid", "synthetic")  # whose texts: people's, mixed among users, or nobody's
-COUNTED = ("rounds", "steps", "epochs", "releases")
-WHOM = ("same", "beside", "elsewhere")  # see `PriorCost`
+Unit = Annotated[str, one_of(*UNITS)]
 
 
 class LedgerError(ValueError):
     """A ledger that cannot be trusted, or that must not be written to."""
 
-
-def fault(path: Path, number: int, what: str) -> LedgerError:
-    """The error for a line that is wrong."""
-    return LedgerError(f"the ledger {path} cannot be trusted at line {number}: {what}")
+    @classmethod
+    def at(cls, path: Path, number: int, what: str) -> LedgerError:
+        """The error for a line that is wrong."""
+        return cls(f"the ledger {path} cannot be trusted at line {number}: {what}")
 
 
 def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
@@ -57,80 +61,44 @@ def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str
         fields = json.loads(line)
         is_canonical = canonical_json(fields).encode() == line
     except (ValueError, RecursionError) as error:
-        raise fault(path, number, "it is cut off or not valid JSON") from error
+        raise LedgerError.at(path, number, "it is cut off or not valid JSON") from error
     if not (isinstance(fields, dict) and is_canonical):
-        raise fault(path, number, "it is not a JSON object as tacit writes it")
+        raise LedgerError.at(path, number, "it is not a JSON object as tacit writes it")
     stated = fields.pop("hash", None)
     item = b'"hash":' + canonical_json(stated).encode()
     others = line.replace(item + b",", b"", 1) if fields else b"{}"
     if len(others) == len(line):  # the last of the fields
         others = line.replace(b"," + item, b"", 1)
     if stated != hashlib.sha256(others).hexdigest():
-        raise fault(path, number, "it was changed: its hash does not match what it says")
+        raise LedgerError.at(path, number, "it was changed: its hash does not match what it says")
     return fields, stated
 
 
-class _Record:
-    """A frozen dataclass that is written as the JSON object of its fields."""
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields as JSON types; `from_json` is the inverse."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
-        return {field.name: _plain(getattr(self, field.name)) for field in fields}
-
-
-def _plain(value: Any) -> Any:
-    """A field's value as JSON types."""
-    match value:
-        case _Record() | Event():
-            return value.to_json()
-        case Budget():
-            return dataclasses.asdict(value)
-        case Composition():
-            return [[event.to_json(), count] for event, count in value.counts]
-        case tuple():
-            return [_plain(one) for one in value]
-        case enum.Enum():
-            return value.value
-    return value
-
-
 @dataclass(frozen=True)
-class Head(_Record):
+class Head(Record):
     """How many entries a ledger has, and the hash of its last line."""
 
-    entries: int
-    hash: str
-
-    def __post_init__(self) -> None:
-        checks.whole("the head's entries", self.entries)
-        checks.hexadecimal("the head's hash", self.hash)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        checks.fields_of("a ledger's head", data, cls)
-        return cls(**data)
+    entries: Count
+    hash: Digest
+    title: ClassVar[str] = "a ledger's head"
+    prefix: ClassVar[str] = "the head's "
 
 
 @dataclass(frozen=True)
-class PublicInput(_Record):
+class PublicInput(Record):
     """Something that was declared public: what it was used for, its name, and its digest."""
 
-    what: str
-    name: str
-    sha256: str
-
-    def __post_init__(self) -> None:
-        checks.text("what", self.what)
-        checks.text("name", self.name)
-        checks.hexadecimal("sha256", self.sha256)
+    what: Text
+    name: Text
+    sha256: Digest
+    title: ClassVar[str] = "a public input"
 
     def __str__(self) -> str:
         return f"the {self.what} {self.name} (sha256 {self.sha256[:16]})"
 
 
 @dataclass(frozen=True)
-class PriorCost(_Record):
+class PriorCost(Record):
     """What a tokenizer or starting weights cost the people whose text they were learnt from.
 
     Who these people are (`whom`) decides what a run may claim:
@@ -142,74 +110,56 @@ class PriorCost(_Record):
     elsewhere  other people: the claim leaves them out, and says so
     """
 
-    what: str
-    whom: str
+    what: Text
+    whom: Annotated[str, one_of("same", "beside", "elsewhere")]
     people: str = ""
     part: str = ""
     releases: Composition | None = None  # None where the cost is not known
     head: Head | None = None  # of the ledger that the cost comes from
     excluded: tuple[str, ...] = ()  # whom else it tells about, as a claim says it
+    title: ClassVar[str] = "a prior cost"
 
     def __post_init__(self) -> None:
-        checks.text("what", self.what)
-        checks.one_of("whom", self.whom, WHOM)
+        super().__post_init__()
         if self.whom == "beside" and self.releases is None:
             raise ValueError("releases must be known of a cost to others of the same corpus")
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        checks.fields_of("a prior cost", data, cls)
-        counts, head = data["releases"], data["head"]
-        if counts is not None:
-            counts = Composition.of([(event_from_json(event), count) for event, count in counts])
-        read = {
-            "releases": counts,
-            "head": None if head is None else Head.from_json(head),
-            "excluded": tuple(data["excluded"]),
-        }
-        return cls(**{**data, **read})
-
 
 @dataclass(frozen=True)
-class Parent(_Record):
+class Parent(Record):
     """The run that a branch left, after which round, and that run's head at that point."""
 
-    run_id: str
+    run_id: Text
     head: Head
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        checks.text("the parent's run_id", self.run_id)
-        checks.whole("the parent's round", self.round)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        checks.fields_of("a ledger's parent", data, cls)
-        return cls(data["run_id"], Head.from_json(data["head"]), data["round"])
+    round: Count = 0
+    title: ClassVar[str] = "a ledger's parent"
+    prefix: ClassVar[str] = "the parent's "
 
 
 @dataclass(frozen=True)
-class Header(_Record):
+class Header(Record):
     """Everything that a claim says besides the releases themselves.
 
     What is here is under the hash chain, so that no file outside of the ledger has a word in the
     claim.
     """
 
-    run_id: str
-    unit: str
-    population: int
-    delta: float
+    run_id: Text
+    unit: Unit
+    population: Annotated[int, at_least(1)]
+    delta: OpenUnit
     budget: Budget | None = None
-    branch: str = "main"
+    branch: Text = "main"
     parent: Parent | None = None
     adjacency: Adjacency | None = None  # None where the run adds no noise
-    view: str = "people"
+    # Whose texts: people's, mixed among users, or nobody's.
+    view: Annotated[str, one_of("people", "iid", "synthetic")] = "people"
     simulation: bool = False
     audit: bool = False
     population_is_counted: bool = False
-    counted: str = "rounds"  # what the entries of kind "round" are
-    accountant: str | None = None  # asked for by name; None is the sound one with least epsilon
+    # What the entries of kind "round" are.
+    counted: Annotated[str, one_of("rounds", "steps", "epochs", "releases")] = "rounds"
+    accountant: Text | None = None  # asked for by name; None is the sound one with least epsilon
     people: str = ""
     part: str = ""  # which part of the people, such as "1/2", of those that `split` cuts
     split: str = ""
@@ -218,23 +168,7 @@ class Header(_Record):
     excluded: tuple[str, ...] = ()
     public_inputs: tuple[PublicInput, ...] = ()
     prior_costs: tuple[PriorCost, ...] = ()
-
-    def __post_init__(self) -> None:
-        checks.text("run_id", self.run_id)
-        checks.one_of("unit", self.unit, UNITS)
-        checks.one_of("view", self.view, VIEWS)
-        checks.one_of("counted", self.counted, COUNTED)
-        checks.whole("population", self.population, at_least=1)
-        checks.open_unit("delta", self.delta)
-        checks.text("branch", self.branch)
-        for name in ("simulation", "audit", "population_is_counted"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        for name in ("people", "part", "split", "data", "experiment"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be text, got {getattr(self, name)!r}")
-        if self.accountant is not None:
-            checks.text("accountant", self.accountant)
+    title: ClassVar[str] = "a ledger's header"
 
     @property
     def about_people(self) -> bool:
@@ -254,57 +188,31 @@ class Header(_Record):
         """A ledger's first line, with its newline, and its hash."""
         return seal({"format": FORMAT} | self.to_json())
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        checks.fields_of("a ledger's header", data, cls)
-        budget, parent, adjacency = data["budget"], data["parent"], data["adjacency"]
-        read = {
-            "budget": None if budget is None else Budget(**budget),
-            "parent": None if parent is None else Parent.from_json(parent),
-            "adjacency": None if adjacency is None else Adjacency(adjacency),
-            "excluded": tuple(str(one) for one in data["excluded"]),
-            "public_inputs": tuple(PublicInput(**one) for one in data["public_inputs"]),
-            "prior_costs": tuple(PriorCost.from_json(one) for one in data["prior_costs"]),
-        }
-        return cls(**{**data, **read})
+
+@dataclass(frozen=True)
+class Charge(Record):
+    """A release that is about to be made, or something to be recorded that is free."""
+
+    kind: Text  # "round" for a round of training
+    round: Count
+    attempt: Count
+    event: Event
+    plan_hash: Digest  # of what the entry is about: a round's plan, a tokenizer, a file
+    note: str | None = field(default=None, kw_only=True)
+    estimator: str | None = field(default=None, kw_only=True)  # how a round's sum became an average
 
 
 @dataclass(frozen=True)
-class Entry(_Record):
-    """One release (kind "round" for a round of training), or something recorded that is free."""
+class Entry(Charge):
+    """A charge as it stands in a ledger: in which line, and of which branch."""
 
-    index: int
-    kind: str
-    round: int
-    attempt: int
-    branch: str
-    event: Event
-    plan_hash: str  # the digest of what the entry is about: a round's plan, a tokenizer, a file
-    note: str | None = None
-    estimator: str | None = None  # how a round's average was made of its sum
-
-    def __post_init__(self) -> None:
-        checks.whole("index", self.index)
-        checks.text("kind", self.kind)
-        checks.whole("round", self.round)
-        checks.whole("attempt", self.attempt)
-        checks.text("branch", self.branch)
-        checks.hexadecimal("plan_hash", self.plan_hash)
-        for name in ("note", "estimator"):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, str)):
-                raise ValueError(f"{name} must be text or nothing, got {value!r}")
+    index: Count = field(kw_only=True)
+    branch: Text = field(kw_only=True)
+    title: ClassVar[str] = "a ledger's entry"
 
     def line(self, previous: str) -> tuple[bytes, str]:
         """The line after the one with the hash `previous`, with its newline, and its hash."""
         return seal(self.to_json() | {"previous": previous})
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        checks.fields_of("a ledger's entry", data, cls)
-        if not isinstance(data["event"], Mapping):
-            raise ValueError(f"event must be a JSON object, got {data['event']!r}")
-        return cls(**{**data, "event": event_from_json(data["event"])})
 
 
 @dataclass(frozen=True)
@@ -316,6 +224,11 @@ class Contents:
     hashes: tuple[str, ...]  # of the header, then of each entry
     torn: bytes = b""
 
+    def next_line(self, charge: Charge) -> bytes:
+        """The line of a charge that follows the last one."""
+        entry = Entry(**vars(charge), index=len(self.entries), branch=self.header.branch)
+        return entry.line(self.hashes[-1])[0]
+
 
 def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
     """Read a ledger's bytes, or raise `LedgerError` naming the first line that is wrong.
@@ -324,7 +237,7 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
     """
     *lines, torn = data.split(b"\n")
     if not lines:
-        raise fault(path, 1, "it is cut off" if torn else "the file is empty")
+        raise LedgerError.at(path, 1, "it is cut off" if torn else "the file is empty")
     header, header_hash = read_header(lines[0], path)
     inherited = header.parent.head.entries if header.parent else 0
     entries: list[Entry] = []
@@ -333,19 +246,21 @@ def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
         entry, line_hash = _read_entry(line, path, number, hashes[-1])
         if entry.index >= inherited and entry.branch != header.branch:
             what = f"the entry is of the branch {entry.branch!r}"
-            raise fault(path, number, f"{what}, and the ledger of {header.branch!r}")
+            raise LedgerError.at(path, number, f"{what}, and the ledger of {header.branch!r}")
         if not header.admits(entry.event):
             what = f"its event is stated for {entry.event.adjacency} adjacency"
-            raise fault(path, number, f"{what}, and the ledger for {header.adjacency}")
+            raise LedgerError.at(path, number, f"{what}, and the ledger for {header.adjacency}")
         entries.append(entry)
         hashes.append(line_hash)
     needed = max(inherited, head.entries if head else 0)
     if len(entries) < needed:
         what = f"it is {'cut off' if torn else 'missing'}: the ledger ends after {len(entries)}"
         because = "the checkpoint has" if head and needed == head.entries else "the branch inherits"
-        raise fault(path, len(lines) + 1, f"{what} entries, and {because} {needed}")
+        raise LedgerError.at(path, len(lines) + 1, f"{what} entries, and {because} {needed}")
     if head and hashes[head.entries] != head.hash:
-        raise fault(path, head.entries + 1, "its hash is not the one that the checkpoint has")
+        raise LedgerError.at(
+            path, head.entries + 1, "its hash is not the one that the checkpoint has"
+        )
     return Contents(header, tuple(entries), tuple(hashes), torn)
 
 
@@ -353,11 +268,11 @@ def read_header(line: bytes, path: Path) -> tuple[Header, str]:
     """The header that is sealed in a ledger's first line, and the line's hash."""
     fields, line_hash = open_seal(line, path, 1)
     if fields.pop("format", None) != FORMAT:
-        raise fault(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
+        raise LedgerError.at(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
     try:
         return Header.from_json(fields), line_hash
     except (ValueError, TypeError) as error:
-        raise fault(path, 1, f"the header is not valid: {error}") from error
+        raise LedgerError.at(path, 1, f"the header is not valid: {error}") from error
 
 
 def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry, str]:
@@ -367,10 +282,10 @@ def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry
     try:
         entry = Entry.from_json(fields)
     except (ValueError, TypeError) as error:
-        raise fault(path, number, f"the entry is not valid: {error}") from error
+        raise LedgerError.at(path, number, f"the entry is not valid: {error}") from error
     if entry.index != number - 2:
         what = f"it holds entry {entry.index} where entry {number - 2} belongs"
-        raise fault(path, number, f"{what}, so lines were removed, repeated or reordered")
+        raise LedgerError.at(path, number, f"{what}, so lines were removed, repeated or reordered")
     if previous != above:
-        raise fault(path, number, "it does not follow from the line above it")
+        raise LedgerError.at(path, number, "it does not follow from the line above it")
     return entry, line_hash

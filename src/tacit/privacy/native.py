@@ -49,7 +49,7 @@ def build(source: Source) -> Library | None:
     if compiler is None:
         return None
     try:
-        digest = digest_of(source, compiler)
+        digest = _digest_of(source, compiler)
     except FileNotFoundError:  # an installation that left the sources out
         return None
     for folder in (cache_folder(), None):
@@ -71,7 +71,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tacit" / "kernels"
 
 
-def digest_of(source: Source, compiler: list[str]) -> str:
+def _digest_of(source: Source, compiler: list[str]) -> str:
     """A name for all that the bits of a result may depend on."""
     digest = hashlib.sha256()
     for file in source.files:

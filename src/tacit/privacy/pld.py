@@ -70,7 +70,7 @@ def delta(
     """An upper bound on the delta of a composition at `epsilon`, by `resolution`'s grid."""
     deviation, sampled = _split(composition)
     if not sampled.counts:
-        return gaussian_delta(deviation, epsilon)
+        return _gaussian_delta(deviation, epsilon)
     if _is_hopeless(sampled):
         return 1.0
     directions = _directions(deviation, sampled)
@@ -107,7 +107,7 @@ def _directions(deviation: float, sampled: Composition) -> list[list[tuple[Profi
     return [[(p[min(way, len(p) - 1)], n) for p, n in pairs] + common for way in range(ways)]
 
 
-def gaussian_delta(deviation: float, epsilon: float) -> float:
+def _gaussian_delta(deviation: float, epsilon: float) -> float:
     """The exact delta of a Gaussian whose loss has this deviation (Balle and Wang 2018)."""
     if deviation == 0:
         return 0.0
@@ -118,11 +118,13 @@ def gaussian_delta(deviation: float, epsilon: float) -> float:
 
 def gaussian_epsilon(deviation: float, delta: float) -> float:
     """The exact epsilon of such a Gaussian, rounded up in the last bits."""
-    if gaussian_delta(deviation, 0.0) <= delta:
+    if _gaussian_delta(deviation, 0.0) <= delta:
         return 0.0
     high = deviation**2 / 2 + deviation * math.sqrt(2 * math.log(1 / delta)) + 1.0
     # delta underflows to 0 far out, so the search runs on whether it is still above the target.
-    root = brentq(lambda e: gaussian_delta(deviation, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14)
+    root = brentq(
+        lambda e: _gaussian_delta(deviation, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14
+    )
     return float(root) * (1 + 1e-12) + 1e-12
 
 
@@ -137,6 +139,12 @@ class _Grid:
 
     def losses(self) -> Array:
         return np.asarray((np.arange(self.probs.size) + self.first) * self.step)
+
+    def weights(self, order: float) -> tuple[Array, float]:
+        """e^{order L - peak} at each loss, and the peak, which keeps them from overflowing."""
+        exponents = order * self.losses()
+        peak = float(exponents[self.probs > 0].max())
+        return np.exp(np.minimum(exponents - peak, 0.0)), peak  # where probs are 0 it could be more
 
     @cached_property
     def mean(self) -> float:
@@ -222,9 +230,7 @@ def _log_mgf(grids: _Grids, order: float) -> float:
     """log E[e^{order L}] of the sum, finite losses only."""
     total = 0.0
     for grid, count in grids:
-        exponents = order * grid.losses()
-        peak = float(exponents[grid.probs > 0].max())
-        weights = np.exp(np.minimum(exponents - peak, 0.0))  # where probs are 0 it could overflow
+        weights, peak = grid.weights(order)
         total += count * (peak + math.log(float(grid.probs @ weights)))
     return total
 
@@ -244,9 +250,8 @@ def _tilted(grids: _Grids, tilt: float) -> tuple[_Grids, float]:
     """Each distribution times e^{tilt L}, normalised, and the log of all normalisers together."""
     tilted, log_scale = [], 0.0
     for grid, count in grids:
-        exponents = tilt * grid.losses()
-        peak = float(exponents[grid.probs > 0].max())
-        probs = grid.probs * np.exp(np.minimum(exponents - peak, 0.0))
+        weights, peak = grid.weights(tilt)
+        probs = grid.probs * weights
         mass = float(probs.sum())
         log_scale += count * (peak + math.log(mass))
         tilted.append((_Grid(grid.step, grid.first, probs / mass, grid.infinite), count))

@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 _LARGE = 1.0
 
 # A coin whose probability is at most so many times the mass that may be cut off anyway is not worth
-# a wider range.  `loss_distribution` cuts 1e-7 of delta, so such coins take at most 30% of delta.
+# a wider range.  `privacy.pld` cuts 1e-7 of delta, so such coins take at most 30% of delta.
 _RARE = 3e6
 
 

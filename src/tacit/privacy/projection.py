@@ -14,31 +14,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from tacit.privacy import checks
 from tacit.privacy.events import PoissonGaussian
+from tacit.privacy.records import OpenUnit, Positive, Record, at_least
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Record):
     """A cohort and a population that a run did not have.
 
     Without a delta it is the run's own at its own population, and population^-1.1 elsewhere.
     Without a number of rounds it is the run's own; another one needs rounds that are all alike.
     """
 
-    cohort: float
-    population: int
-    delta: float | None = None
-    rounds: int | None = None
+    cohort: Positive
+    population: Annotated[int, at_least(2)]
+    delta: OpenUnit | None = None
+    rounds: Annotated[int, at_least(1)] | None = None
+    prefix: ClassVar[str] = "the projected "
 
     def __post_init__(self) -> None:
-        checks.positive("the projected cohort", self.cohort)
-        checks.whole("the projected population", self.population, at_least=2)
-        if self.delta is not None:
-            checks.open_unit("the projected delta", self.delta)
-        if self.rounds is not None:
-            checks.whole("the projected rounds", self.rounds, at_least=1)
+        super().__post_init__()
         if self.cohort > self.population:
             raise ValueError(
                 f"the projected cohort must be at most the projected population of"
@@ -59,26 +56,18 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class SmallExperiment:
+class SmallExperiment(Record):
     """What was really run: users per round, noise stddev on the average, and clip norm.
 
     Population and rounds are None where they are those that are projected to.
     """
 
-    cohort: float
-    noise_stddev: float
-    clip_norm: float
-    population: int | None = None
-    rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        checks.positive("cohort", self.cohort)
-        checks.positive("noise_stddev (sigma)", self.noise_stddev)
-        checks.positive("clip_norm", self.clip_norm)
-        if self.rounds is not None:
-            checks.whole("the experiment's rounds", self.rounds, at_least=1)
-        if self.population is not None:
-            checks.whole("the experiment's population", self.population, at_least=2)
+    cohort: Positive
+    noise_stddev: Positive  # sigma
+    clip_norm: Positive
+    population: Annotated[int, at_least(2)] | None = None
+    rounds: Annotated[int, at_least(1)] | None = None
+    prefix: ClassVar[str] = "the experiment's "
 
     @property
     def noise_multiplier(self) -> float:

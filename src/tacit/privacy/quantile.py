@@ -64,15 +64,15 @@ def to_normal_(words: Words) -> NDArray[np.int64]:
     Returns the indices of deep words (magnitude below 2^53), which are left alone.
     """
     with _BUILDING:
-        function = in_cpp() if len(words) >= _WORTH_A_BUILD else None
+        function = _in_cpp() if len(words) >= _WORTH_A_BUILD else None
     if function is None:
-        return in_numpy_(words)
+        return _in_numpy_(words)
     deep = np.empty(len(words), np.int64)
     count = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
     return deep[:count]
 
 
-def in_numpy_(words: Words) -> NDArray[np.int64]:
+def _in_numpy_(words: Words) -> NDArray[np.int64]:
     """`to_normal_` in NumPy alone, a few words at a time, so that all passes stay in the cache."""
     starts = range(0, len(words), _AT_ONCE)
     deep = [start + _few_in_numpy_(words[start : start + _AT_ONCE]) for start in starts]
@@ -104,7 +104,7 @@ def _few_in_numpy_(words: Words) -> NDArray[np.int64]:
 
 
 @functools.cache
-def in_cpp() -> Callable[..., int] | None:
+def _in_cpp() -> Callable[..., int] | None:
     """The C++ version, or None if it does not build or disagrees with NumPy."""
     if os.environ.get("TACIT_KERNEL") == "torch":  # as for the training step: nothing in C++
         return None
@@ -126,6 +126,6 @@ def _agrees(function: Callable[..., int]) -> bool:
     words[: 1 << 14] >>= np.arange(1 << 14, dtype=np.uint64) % np.uint64(64)
     words[-2:] = 2**63 - 1, 2**64 - 1
     expected, deep = words.copy(), np.empty(len(words), np.int64)
-    expected_deep = in_numpy_(expected)
+    expected_deep = _in_numpy_(expected)
     count = function(words.ctypes.data, len(words), TABLE.ctypes.data, deep.ctypes.data)
     return np.array_equal(words, expected) and np.array_equal(deep[:count], expected_deep)

@@ -174,9 +174,7 @@ class Stream:
         integers, so the total-variation distance from Binomial(n, p) is 0 given uniform words.
         """
         undecided = checks.whole("n", n)
-        if not 0 <= p <= 1:
-            raise ValueError(f"p must be at least 0 and at most 1, got {p}")
-        if p == 1:
+        if checks.closed_unit("p", p) == 1:
             return n
         numerator, denominator = p.as_integer_ratio()
         happened = 0

@@ -50,10 +50,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
         data = json.loads(path.read_bytes(), parse_constant=refuse_constant)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: it is not JSON ({error})") from None
     if not isinstance(data, dict):
-        raise ValueError(f"{path} is damaged: it holds no table")
+        raise ValueError(f"{path} is damaged: it is not a JSON object")
     return data
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.privacy.events import PostProcessing, canonical_json
+from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Contents, Entry, LedgerError
+from tacit.privacy.ledger_lines import Charge, Contents, LedgerError
+from tacit.privacy.records import canonical_json
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry
@@ -27,17 +28,9 @@ def sealed_ledger(
     """The ledger of a run with the last line that makes it a bundle's."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     note = canonical_json(digests)
-    entry = Entry(
-        index=len(contents.entries),
-        kind=EXPORTED,
-        round=round,
-        attempt=0,
-        branch=contents.header.branch,
-        event=PostProcessing("the model and the files that were exported with it"),
-        plan_hash=hashlib.sha256(note.encode()).hexdigest(),
-        note=note,
-    )
-    return ledger + entry.line(contents.hashes[-1])[0]
+    event = PostProcessing("the model and the files that were exported with it")
+    digest = hashlib.sha256(note.encode()).hexdigest()
+    return ledger + contents.next_line(Charge(EXPORTED, round, 0, event, digest, note=note))
 
 
 def is_bundle(path: Path) -> bool:

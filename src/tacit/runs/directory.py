@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit.privacy import durable
-from tacit.privacy.events import canonical_json
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
+from tacit.privacy.records import canonical_json
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.proofs import Proofs
 from tacit.tasks import AnyExperiment, read_experiment

@@ -123,7 +123,7 @@ def resume(
             f"the run {directory.path} is complete after {legs} {own.leg_name}s; to train further,"
             f" branch from it with --from {directory.path}@{legs} --run OTHER"
         )
-    header = Ledger.header_at(directory.ledger_file)
+    header = Ledger.read(directory.ledger_file, torn_is_left_out=True).header
     directory.refuse_edited(header)
     data = task_of(own).load(own, announce)
     if not data.is_of(own):

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.events import Adjacency, Composition, Event
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import PriorCost, PublicInput
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 
 Arrays = dict[str, NDArray[Any]]
@@ -64,7 +64,7 @@ class Declared:
     population_is_counted: bool
     adjacency: Adjacency | None
     view: str
-    data: str
+    data: str = ""
     people: str = ""
     part: str = ""
     split: str = ""

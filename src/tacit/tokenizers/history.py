@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Entry, Head, Header, LedgerError, verify
+from tacit.privacy.ledger_lines import Charge, Head, Header, LedgerError, verify
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
@@ -45,16 +45,8 @@ class History:
         lines = released.path.read_bytes().split(b"\n")[: 1 + head.entries]
         data = b"".join(line + b"\n" for line in lines)
         contents = verify(data, released.path, head)
-        entry = Entry(
-            index=head.entries,
-            kind=TOKENIZER,
-            round=round,
-            attempt=0,
-            branch=contents.header.branch,
-            event=PostProcessing(how),
-            plan_hash=tokenizer.fingerprint,
-        )
-        return cls.of_bytes(data + entry.line(head.hash)[0], released.path)
+        learnt = Charge(TOKENIZER, round, 0, PostProcessing(how), tokenizer.fingerprint)
+        return cls.of_bytes(data + contents.next_line(learnt), released.path)
 
     @classmethod
     def of_bytes(cls, data: bytes, path: Path) -> History:
@@ -92,7 +84,7 @@ class History:
 
     def write(self, folder: Path, prefix: str = "") -> None:
         """Write the ledger."""
-        durable.create_whole(folder / f"{prefix}{LEDGER}", self.data)
+        durable.write_whole(folder / f"{prefix}{LEDGER}", self.data, new=True)
 
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> History | None:
@@ -152,7 +144,7 @@ class LearntTokenizer:
 def write_words(path: Path, words: Mapping[str, float]) -> None:
     """Words with their counts, the most frequent first; the same ones make the same bytes."""
     lines = [f"{word}\t{words[word]:g}\n" for word in most_frequent(words)]
-    durable.create_whole(path, gzip.compress("".join(lines).encode(), mtime=0))
+    durable.write_whole(path, gzip.compress("".join(lines).encode(), mtime=0), new=True)
 
 
 def read_words(path: Path) -> dict[str, float] | None:

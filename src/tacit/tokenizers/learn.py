@@ -32,11 +32,12 @@ from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import UserCorpus, UserSource, kept
 from tacit.corpus.source import part as part_of
 from tacit.privacy.claims import ALWAYS_EXCLUDED
-from tacit.privacy.events import Composition, Event, canonical_json
+from tacit.privacy.events import Composition, Event
 from tacit.privacy.guarantee import default_delta
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import Head, Header, PublicInput
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Head, Header, PublicInput
 from tacit.privacy.randomness import RunKey
+from tacit.privacy.records import canonical_json
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import History, LearntTokenizer

@@ -49,7 +49,7 @@ from scipy.special import ndtri
 
 from tacit.corpus.source import UserSource
 from tacit.privacy import checks
-from tacit.privacy.accountants import PldAccountant
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Composition, Event, Gaussian, Lapse
@@ -105,7 +105,7 @@ class PartitionSelection:
             lambda z: Composition.of([Lapse(selection_delta), Gaussian(z)]),
             delta=delta,
             target_epsilon=epsilon,
-            accountant=PldAccountant(),
+            accountant=accountant_named("pld"),
         )
         return cls(z, selection_delta, words_per_user, normalisation)
 

@@ -122,7 +122,7 @@ class Tokenizer:
         if path.is_file() and path.read_bytes() == data:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        durable.create_whole(path, data)
+        durable.write_whole(path, data, new=True)
         return path
 
     def to_json(self) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import NonPrivate, PostProcessing
 from tacit.runs.bundle import EXPORTED
@@ -85,8 +84,7 @@ def _parent(evidence: Evidence) -> Iterator[str]:
             yield f"{file}: entry {entry.index} is inherited, and says that it is of this branch"
     if header.parent.run_id == header.run_id:
         yield f"{file} names itself as its parent"
-    known = PeopleLedger.find(header.people) if header.people else None
-    origin = known.runs().get(header.parent.run_id) if known else None
+    origin = evidence.known_run(header.parent.run_id)
     if origin is None or origin.header.simulation:
         return
     upto = header.parent.head.entries
@@ -102,9 +100,7 @@ def _people(evidence: Evidence) -> Iterator[str]:
     The run's own ledger is written first, so that it may be longer.  A bundle is of one moment, and
     its run may have gone on.
     """
-    header, file = evidence.header, evidence.ledger.path
-    known = PeopleLedger.find(header.people) if header.people else None
-    run = known.runs().get(header.run_id) if known else None
+    file, run = evidence.ledger.path, evidence.known_run(evidence.header.run_id)
     if run is None:
         return
     own = list(evidence.ledger.hashes)

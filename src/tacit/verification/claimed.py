@@ -20,11 +20,13 @@ from typing import Any
 
 from tacit import __version__
 from tacit.config.experiment import Experiment
+from tacit.privacy.guarantee import finite
 from tacit.privacy.ledger_lines import Head
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
 from tacit.report.facts import KIND
 from tacit.report.page import render
+from tacit.report.results import read_object
 from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
@@ -34,7 +36,7 @@ from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.models import NluModel
 from tacit.tokenizers.tokenizer import Tokenizer
-from tacit.verification.evidence import Check, Evidence, Remark, read_object
+from tacit.verification.evidence import Check, Evidence, Remark
 
 _TOLERANCE = 1e-9  # of epsilons: another machine's arithmetic may differ in the last digits
 _TITLE, _PRIVACY, _FIGURES = "", "Privacy", "Figures"  # sections of a card
@@ -85,15 +87,13 @@ def _as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str,
 
 def _audit(evidence: Evidence) -> Iterator[str]:
     """What audit.json says was accounted, if it is about the last model."""
-    file = evidence.path / "audit.json"
-    if evidence.is_bundle or not file.is_file():
+    file, guarantee = evidence.path / "audit.json", evidence.guarantee
+    if evidence.is_bundle or (stated := read_object(file)) is None:
         return
-    stated, guarantee = read_object(file), evidence.guarantee
     if stated.get("round") != evidence.last.leg:
         yield Remark(f"{file} is about round {stated.get('round')}: run tacit audit again")
         return
-    epsilon = guarantee.value if math.isfinite(guarantee.value) else None
-    expected = {"accounted_epsilon": epsilon, "delta": guarantee.delta}
+    expected = {"accounted_epsilon": finite(guarantee.value), "delta": guarantee.delta}
     yield from _compare(file, stated, expected)
 
 
@@ -104,11 +104,10 @@ def _report(evidence: Evidence) -> Iterator[str]:
     the facts make.
     """
     page, file = evidence.path / "report.html", evidence.path / "report.json"
-    if not file.is_file():
+    if (facts := read_object(file)) is None:
         if page.is_file():
             yield f"{file} is missing, so that nothing says what {page} was made of"
         return
-    facts = read_object(file)
     if facts.get("kind") != KIND:
         yield f"{file} is not a report"
         return

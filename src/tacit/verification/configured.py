@@ -16,16 +16,25 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.budget import Budget
-from tacit.privacy.claims import ALWAYS_EXCLUDED, SETTINGS
-from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.tasks.language.task import CANARIES, CLIENTS
+from tacit.privacy.events import Composition, Event, NonPrivate
+from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
+from tacit.tasks.nlu import task as nlu
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.plan import method_of, releases
-from tacit.tasks.nlu.task import PER_UTTERANCE, VALID_AND_TEST
+from tacit.tasks.nlu.plan import method_of
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Check, Evidence, Remark
 
+# What a header says that the experiment alone decides, under the same names.
+_TERMS = (
+    "unit",
+    "population",
+    "population_is_counted",
+    "adjacency",
+    "part",
+    "audit",
+    "counted",
+)
 _MOST = 3  # charges that differ in the same way are named up to here
 
 
@@ -164,7 +173,7 @@ def _header(evidence: Evidence) -> Iterator[str]:
     not from having been written with other values than the run had.
     """
     header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
-    privacy = experiment.privacy
+    privacy, before = experiment.privacy, [entry.event for entry in evidence.inherited]
     budget = None
     if privacy.budget_epsilon is not None:
         assert privacy.delta is not None
@@ -173,23 +182,31 @@ def _header(evidence: Evidence) -> Iterator[str]:
         "delta": privacy.delta,
         "budget": budget,
         "simulation": experiment.seed is not None,
+        # Without an accountant by name, the claim is by the sound one with the least epsilon.
+        "accountant": None if header.accountant is None else privacy.accountant,
     }
     if isinstance(experiment, Experiment):
-        expected |= _language_header(evidence, experiment)
+        planned = [plan.event() for plan in evidence.plans()]
+        terms = language.terms(experiment, Composition.of([*before, *planned]).adjacency)
+        public = language.named_public(experiment, _has_public_words(evidence))
+        corpus = experiment.corpus
+        expected["people"] = corpus.identity if header.view != "synthetic" else ""
+        # Only the corpus knows whether its people were made up.
+        view = "synthetic" if is_synthetic(corpus.source) else terms.view
+        views = dict.fromkeys((view, "synthetic"))
     else:
-        expected |= _nlu_header(experiment)
-    # Without an accountant by name, the claim is by the sound one with the least epsilon.
-    asked = None if header.accountant is None else privacy.accountant
-    for name, value in (expected | {"accountant": asked}).items():
+        terms, public = nlu.terms(experiment, Composition.of(before)), nlu.named_public(experiment)
+        views = dict.fromkeys((terms.view,))
+    for name, value in (expected | {name: getattr(terms, name) for name in _TERMS}).items():
         if getattr(header, name) != value:
             yield _differs(evidence, name, value)
-    if header.view not in (views := _views(experiment)):
+    if header.view not in views:
         yield _differs(evidence, "view", " or ".join(views))
-    for words in _excluded(experiment):
+    for words in terms.excluded:
         if words not in header.excluded:
             yield f"{file}: its header does not exclude {words}"
-    for what, is_public in _public_inputs(evidence, experiment).items():
-        if is_public and what not in [one.what for one in header.public_inputs]:
+    for what in dict.fromkeys(what for what, _ in public):
+        if what not in [one.what for one in header.public_inputs]:
             yield f"{file}: its header does not list the {what} as declared public"
 
 
@@ -200,81 +217,6 @@ def _differs(evidence: Evidence, name: str, value: object) -> str:
         f" header, and {'nothing' if value is None else value} in"
         f" {evidence.directory.experiment_file}"
     )
-
-
-def _language_header(evidence: Evidence, experiment: Experiment) -> dict[str, Any]:
-    plan, corpus = experiment.plan, experiment.corpus
-    events = [entry.event for entry in evidence.inherited]
-    events += [one.event() for one in evidence.plans()]
-    return {
-        "unit": "user",
-        "people": corpus.identity if evidence.header.view != "synthetic" else "",
-        "part": corpus.part,
-        "counted": "rounds",
-        "population": plan.population,
-        "population_is_counted": plan.population_is_counted,
-        "audit": experiment.audit.is_on,
-        "adjacency": Composition.of(events).adjacency,
-    }
-
-
-def _nlu_header(experiment: NluExperiment) -> dict[str, Any]:
-    training, noise = experiment.training, experiment.noise
-    is_private = training.method in PRIVATE
-    is_noisy = training.method != "sgd" and noise.noise_multiplier
-    reshuffled = Adjacency.REPLACE if is_noisy else None
-    return {
-        "unit": training.unit,
-        "counted": "steps" if is_private else "epochs",
-        "population": noise.population,
-        "population_is_counted": noise.population_is_counted,
-        "audit": False,
-        "adjacency": releases(experiment).adjacency if is_private else reshuffled,
-    }
-
-
-def _views(experiment: Experiment | NluExperiment) -> tuple[str, ...]:
-    """Whose texts they can be; only the corpus knows whether its people were made up."""
-    if isinstance(experiment, NluExperiment):
-        made_up = experiment.data.source.partition(":")[0] == "generated"
-        return ("synthetic",) if made_up else ("people",)
-    if is_synthetic(experiment.corpus.source):
-        return ("synthetic",)
-    return ("iid" if experiment.corpus.view == "iid" else "people", "synthetic")
-
-
-def _excluded(experiment: Experiment | NluExperiment) -> Iterator[str]:
-    """What a header has to exclude, whatever the corpus adds to it."""
-    if isinstance(experiment, NluExperiment):
-        yield from (SETTINGS, VALID_AND_TEST)
-        if experiment.training.unit == "record":
-            yield PER_UTTERANCE
-        return
-    yield from ALWAYS_EXCLUDED
-    if experiment.plan.population_is_counted and experiment.audit.canary_clients:
-        yield CLIENTS
-    if experiment.corpus.users is not None:
-        yield f"which users are the first {experiment.corpus.users:,} of the corpus"
-    if experiment.audit.canaries is not None:
-        yield CANARIES
-
-
-def _public_inputs(evidence: Evidence, experiment: Experiment | NluExperiment) -> dict[str, object]:
-    """What can be declared public by being named in an experiment, and whether it is."""
-    if isinstance(experiment, NluExperiment):
-        model = experiment.model
-        return {
-            "dictionary": model.vocabulary != ORACLE and not model.pretrained,
-            "word vectors": model.vectors,
-            "trained weights": model.pretrained,
-        }
-    return {
-        "dictionary": _has_public_words(evidence),
-        "starting weights": experiment.model.start,
-        "pre-training text": experiment.model.pretrain is not None,
-        "word frequencies": isinstance(experiment.model.public_output_bias, str),
-        "text behind the clip norm": experiment.plan.clip_norm_from,
-    }
 
 
 def _has_public_words(evidence: Evidence) -> bool:

@@ -7,7 +7,6 @@ and what differs.  A sentence that is a `Remark` is no difference: it says what 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,8 @@ from typing import Any
 import torch
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.people_costs import KnownRun
+from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import layer_sizes
@@ -24,6 +25,7 @@ from tacit.models.registry import from_config
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Entry
+from tacit.report.results import read_object
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -93,6 +95,11 @@ class Evidence:
         """What the ledger guarantees; every accountant is asked a single time."""
         return Guarantee.of(self.ledger)
 
+    def known_run(self, run_id: str) -> KnownRun | None:
+        """A run as the people's ledger of this installation knows it; None if it does not."""
+        known = PeopleLedger.find(self.header.people) if self.header.people else None
+        return known.runs().get(run_id) if known else None
+
     @cached_property
     def bundle(self) -> Bundle:
         """The folder as a bundle."""
@@ -125,29 +132,23 @@ class Evidence:
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints that can be read, in order, without their optimizer's state.
-
-        What is wrong with the others is in `damaged_checkpoints`.
-        """
-        return self._read_checkpoints[0]
+        """The checkpoints that can be read, in order, without their optimizer's state."""
+        return [one for one in self._read_checkpoints if isinstance(one, Checkpoint)]
 
     @property
     def damaged_checkpoints(self) -> list[str]:
         """What is wrong with those that cannot."""
-        return self._read_checkpoints[1]
+        return [one for one in self._read_checkpoints if isinstance(one, str)]
 
     @cached_property
-    def _read_checkpoints(self) -> tuple[list[Checkpoint], list[str]]:
-        sound: list[Checkpoint] = []
-        faults: list[str] = []
-        for leg in self.directory.checkpoints.legs():
-            try:
-                whole = self.directory.checkpoints.read(leg)
+    def _read_checkpoints(self) -> list[Checkpoint | str]:
+        def read(leg: int) -> Checkpoint | str:
+            try:  # the optimizer's state, twice as large as a model, claims nothing
+                return dataclasses.replace(self.directory.checkpoints.read(leg), arrays={})
             except ValueError as error:
-                faults.append(str(error))
-            else:  # the optimizer's state, twice as large as a model, claims nothing
-                sound.append(dataclasses.replace(whole, arrays={}))
-        return sound, faults
+                return str(error)
+
+        return [read(leg) for leg in self.directory.checkpoints.legs()]
 
     @property
     def last(self) -> Checkpoint:
@@ -159,8 +160,7 @@ class Evidence:
     @cached_property
     def result(self) -> dict[str, Any] | None:
         """What result.json holds, its own digest included; None while a run has not ended."""
-        file = self.directory.result_file
-        return None if self.is_bundle or not file.exists() else read_object(file)
+        return None if self.is_bundle else read_object(self.directory.result_file)
 
     @cached_property
     def tokenizers(self) -> dict[Path, Tokenizer]:
@@ -222,14 +222,3 @@ class Evidence:
             return round_plans(self.experiment, self.layers(vocab_size))
         norms = self.experiment.plan.layer_clip_norms
         return round_plans(self.experiment, (1,) * len(norms or (1,)))
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """A JSON object from its file; `ValueError` if the file holds anything else."""
-    try:
-        data = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is damaged: it is not JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{file} is damaged: it is not a JSON object")
-    return data

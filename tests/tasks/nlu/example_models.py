@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from tacit.models.clc import Clc, ClcConfig
-from tacit.models.crf import LinearChainCrf
-from tacit.models.understanding import UnderstandingModel, UtteranceScores
+from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
 from tests.models.small_bert import small_tagger, together, utterance

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows, load_nlu
+from tacit.tasks.nlu.readers import _csv_rows, _folder_utterances, _json_rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 # What an utterance may have wrong, with the second line of a file being the wrong one.
@@ -32,21 +32,21 @@ def test_a_wrong_utterance_is_named_by_file_and_line(tmp_path, case):
     row, sentence = WRONG_ROWS[case]
     rows = [ROWS[0], row, ROWS[2]]
     folder = write_folder(tmp_path / "set", rows)
-    refused(f"line 2 of '{folder / 'seq.in'}': ", folder_utterances, folder)
-    refused(sentence, folder_utterances, folder)
+    refused(f"line 2 of '{folder / 'seq.in'}': ", _folder_utterances, folder)
+    refused(sentence, _folder_utterances, folder)
     lines = write(tmp_path / "set.jsonl", json_lines(rows))
-    refused(f"line 2 of '{lines}': ", json_rows, lines)
-    refused(sentence, json_rows, lines)
+    refused(f"line 2 of '{lines}': ", _json_rows, lines)
+    refused(sentence, _json_rows, lines)
     table = write(tmp_path / "set.csv", comma_separated(rows))
-    refused(f"line 3 of '{table}': ", csv_rows, table)  # the first line is the header
-    refused(sentence, csv_rows, table)
+    refused(f"line 3 of '{table}': ", _csv_rows, table)  # the first line is the header
+    refused(sentence, _csv_rows, table)
 
 
 @pytest.mark.parametrize("name", ["seq.in", "seq.out", "label"])
 def test_a_missing_file_of_the_three_is_named(tmp_path, name):
     write_folder(tmp_path)
     (tmp_path / name).unlink()
-    refused(f"'{tmp_path}' has no {name} (nor {name}.gz): give", folder_utterances, tmp_path)
+    refused(f"'{tmp_path}' has no {name} (nor {name}.gz): give", _folder_utterances, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["seq.in", "seq.out", "label", "user"])
@@ -54,8 +54,8 @@ def test_files_of_different_lengths_are_refused_with_their_lengths(tmp_path, nam
     write_folder(tmp_path, users="abc")
     path = tmp_path / name
     write(path, "".join(path.read_text().splitlines(keepends=True)[:1]))
-    refused(f"'{path}' has no line 2 (lines: ", folder_utterances, tmp_path)
-    refused(f"{name} 1", folder_utterances, tmp_path)
+    refused(f"'{path}' has no line 2 (lines: ", _folder_utterances, tmp_path)
+    refused(f"{name} 1", _folder_utterances, tmp_path)
 
 
 def test_lengths_are_counted_to_the_end(tmp_path):
@@ -65,7 +65,7 @@ def test_lengths_are_counted_to_the_end(tmp_path):
 
 
 def at(folder):
-    return folder_utterances, folder
+    return _folder_utterances, folder
 
 
 @pytest.mark.parametrize("name", ["seq.in", "seq.out", "label"])
@@ -86,7 +86,7 @@ def test_the_file_whose_gzip_is_cut_is_blamed(tmp_path, name):
 
 @pytest.mark.parametrize(
     ("write_rows", "reader", "suffix"),
-    [(json_lines, json_rows, "jsonl"), (comma_separated, csv_rows, "csv")],
+    [(json_lines, _json_rows, "jsonl"), (comma_separated, _csv_rows, "csv")],
 )
 def test_damaged_single_files_are_refused(tmp_path, write_rows, reader, suffix):
     text = write_rows([(f"w{i * 7919}", "O", "ask") for i in range(5000)])
@@ -129,14 +129,14 @@ def test_damaged_single_files_are_refused(tmp_path, write_rows, reader, suffix):
 )  # fmt: skip
 def test_a_wrong_line_of_json_is_refused(tmp_path, line, sentence):
     path = write(tmp_path / "set.jsonl", json_lines() + line + "\n")
-    refused(sentence.replace("{path}", f"'{path}'"), json_rows, path)
+    refused(sentence.replace("{path}", f"'{path}'"), _json_rows, path)
 
 
 def test_a_line_without_the_user_that_others_have_is_refused(tmp_path):
     path = write(tmp_path / "set.jsonl", json_lines(user=["a", None, "a"]))
-    refused(f"line 2 of '{path}': there is no user, unlike", json_rows, path)
+    refused(f"line 2 of '{path}': there is no user, unlike", _json_rows, path)
     table = write(tmp_path / "set.csv", comma_separated(user=["a", " ", "a"]))
-    refused(f"line 3 of '{table}': \"user\" must be a name", csv_rows, table)
+    refused(f"line 3 of '{table}': \"user\" must be a name", _csv_rows, table)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_a_line_without_the_user_that_others_have_is_refused(tmp_path):
 )
 def test_a_wrong_table_is_refused(tmp_path, text, sentence):
     path = write(tmp_path / "set.csv", text)
-    refused(sentence.replace("{path}", f"'{path}'"), csv_rows, path)
+    refused(sentence.replace("{path}", f"'{path}'"), _csv_rows, path)
 
 
 def test_a_user_column_that_is_not_there_is_refused(tmp_path):
     lines = write(tmp_path / "set.jsonl", json_lines())
-    refused(f"line 1 of '{lines}': there is no column 'who'", json_rows, lines, "who")
+    refused(f"line 1 of '{lines}': there is no column 'who'", _json_rows, lines, "who")
     table = write(tmp_path / "set.csv", comma_separated())
-    refused(f"line 1 of '{table}': there is no column 'who'", csv_rows, table, "who")
+    refused(f"line 1 of '{table}': there is no column 'who'", _csv_rows, table, "who")
 
 
 def test_a_line_with_a_fold_among_lines_without_is_refused(tmp_path):

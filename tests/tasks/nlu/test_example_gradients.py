@@ -217,7 +217,7 @@ def test_one_that_leaves_does_not_touch_the_gradients_of_the_others(kind, way, s
     for size in (2, 3, 4, AT_ONCE, AT_ONCE + 1, AT_ONCE + 2, 2 * AT_ONCE + 1):
         units = rng.permutation(len(utterances))[:size]
         everybody = gradients.clipped_sum(units, 0.5)
-        for gone in rng.permutation(size)[:4]:
+        for gone in rng.permutation(size)[:2]:
             others = gradients.clipped_sum(np.delete(units, gone), 0.5)
             alone = gradients.clipped_sum(units[[gone]], 0.5)
             assert np.linalg.norm(everybody - others - alone) < 1e-12 * 0.5, (size, gone)

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.tasks.nlu.ghost_clipping import Products, TableRows
-from tacit.tasks.nlu.twin import TwinLstm, Whole, clip_factors, twin_of
+from tacit.models.understanding import LinearChainCrf, crf_grad_sample
+from tacit.tasks.nlu.ghost_clipping import _Products, _TableRows
+from tacit.tasks.nlu.twin import Whole, _clip_factors, _twin_of, _TwinLstm
 
 
 @given(
@@ -22,7 +22,7 @@ from tacit.tasks.nlu.twin import TwinLstm, Whole, clip_factors, twin_of
     clip_norm=st.floats(1e-6, 1e6),
 )
 def test_factors_bring_norms_to_the_clip_norm_and_never_above(squares, clip_norm):
-    finite, factors = clip_factors(torch.tensor(squares, dtype=torch.float64), 1000, clip_norm)
+    finite, factors = _clip_factors(torch.tensor(squares, dtype=torch.float64), 1000, clip_norm)
     kept = [square for square in squares if math.isfinite(square)]
     assert finite.tolist() == [math.isfinite(square) for square in squares]
     for square, factor in zip(kept, factors.tolist(), strict=True):
@@ -40,7 +40,7 @@ def test_a_twin_of_an_lstm_computes_the_same_on_the_same_memory(shape, hidden, s
     torch.manual_seed(seed)
     lstm = nn.LSTM(shape[2], hidden, batch_first=True).double()
     values = torch.randn(shape, dtype=torch.float64)
-    twin = twin_of(nn.ModuleList([lstm]))[0][0]
+    twin = _twin_of(nn.ModuleList([lstm]))[0][0]
     torch.testing.assert_close(twin(values)[0], lstm(values)[0], rtol=1e-12, atol=1e-12)
     with torch.no_grad():
         lstm.weight_hh_l0 *= 0.5
@@ -60,7 +60,7 @@ def test_a_twin_of_an_lstm_computes_the_same_on_the_same_memory(shape, hidden, s
 )
 def test_a_twin_of_another_kind_of_lstm_is_refused(options):
     with pytest.raises(ValueError, match="an LSTM must have one layer, one direction"):
-        TwinLstm(nn.LSTM(3, 4, **{"batch_first": True, **options}))
+        _TwinLstm(nn.LSTM(3, 4, **{"batch_first": True, **options}))
 
 
 @settings(max_examples=30)
@@ -110,8 +110,8 @@ def test_parts_have_the_norms_and_sums_of_what_they_stand_for(sizes, seed):
         for t in range(T):
             rows[b, ids[b, t]] += left[b, t].double()
     for part, expected in [
-        (Products(left, right), written),
-        (TableRows(ids, left), rows),
+        (_Products(left, right), written),
+        (_TableRows(ids, left), rows),
         (Whole(written), written),
     ]:
         squares = expected.square().flatten(1).sum(dim=1)
@@ -138,7 +138,7 @@ def test_norms_of_tokens_that_cancel_are_not_underestimated(T, sides, tiny, seed
     d, x = left.astype(np.float32), right.astype(np.float32)
     written = (d[:, :, None].astype(np.longdouble) * x[:, None, :]).sum(axis=0)
     truth = (written**2).sum()
-    found = Products(torch.from_numpy(d)[None], torch.from_numpy(x)[None]).squares().item()
+    found = _Products(torch.from_numpy(d)[None], torch.from_numpy(x)[None]).squares().item()
     assert found >= truth * (1 - np.longdouble(2) ** -52)
     if tiny >= 1e-5:
         assert found == pytest.approx(float(truth), rel=0.02)
@@ -153,5 +153,5 @@ def test_norms_in_float32_would_be_underestimated():
         x = torch.from_numpy(rng.normal(size=40)).float()
         x = torch.stack([x, -x + 1e-4 * torch.from_numpy(rng.normal(size=40)).float()])
         in_float32 = ((d @ d.t()) * (x @ x.t())).sum().clamp(min=0).item()
-        low += in_float32 < 0.9 * Products(d[None], x[None]).squares().item()
+        low += in_float32 < 0.9 * _Products(d[None], x[None]).squares().item()
     assert low > 5

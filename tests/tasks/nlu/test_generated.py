@@ -7,10 +7,10 @@ import pytest
 
 from tacit.tasks.nlu.generated import (
     GeneratedOptions,
+    _tables,
     distinct_utterances,
     generate,
     generated_options,
-    tables,
 )
 from tacit.tasks.nlu.metrics import slots
 from tacit.tasks.nlu.readers import load_nlu
@@ -25,7 +25,7 @@ def test_the_default_set_is_large_and_varied_enough(data):
     every = [*data.train, *data.valid, *data.test]
     assert data.name == "generated"
     assert len(every) == len({(u.tokens, u.tags) for u in every}) == 5000
-    assert set(data.intents) == set(tables()["templates"])
+    assert set(data.intents) == set(_tables()["templates"])
     assert len(data.intents) == 14
     assert len(data.slot_types) == 20
     assert min(Counter(u.intent for u in data.train).values()) >= 20
@@ -95,14 +95,14 @@ def test_users_are_divided_by_user():
 def test_every_template_is_drawn_and_every_slot_has_values():
     used = {
         word.strip("{}").partition(":")[2] or word.strip("{}")
-        for templates in tables()["templates"].values()
+        for templates in _tables()["templates"].values()
         for template in templates
         for word in template.split()
         if word.startswith("{")
     }
-    assert used == set(tables()["values"])
-    assert all(len(set(values)) == len(values) for values in tables()["values"].values())
-    assert {u.intent for u in generate(2000)} == set(tables()["templates"])
+    assert used == set(_tables()["values"])
+    assert all(len(set(values)) == len(values) for values in _tables()["values"].values())
+    assert {u.intent for u in generate(2000)} == set(_tables()["templates"])
 
 
 def test_options_are_read_from_a_name():

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.readers import csv_rows, folder_utterances, json_rows, load_nlu
+from tacit.tasks.nlu.readers import _csv_rows, _folder_utterances, _json_rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 EXPECTED = [
@@ -17,21 +17,21 @@ def test_every_layout_reads_the_same_utterances(tmp_path, suffix):
     folder = write_folder(tmp_path / "set", suffix=suffix)
     lines = write(tmp_path / f"set.jsonl{suffix}", json_lines())
     table = write(tmp_path / f"set.csv{suffix}", comma_separated())
-    assert list(folder_utterances(folder)) == EXPECTED
-    assert list(json_rows(lines)) == [(utterance, None) for utterance in EXPECTED]
-    assert list(csv_rows(table)) == [(utterance, None) for utterance in EXPECTED]
+    assert list(_folder_utterances(folder)) == EXPECTED
+    assert list(_json_rows(lines)) == [(utterance, None) for utterance in EXPECTED]
+    assert list(_csv_rows(table)) == [(utterance, None) for utterance in EXPECTED]
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", "\r\n", ""])
 def test_blanks_and_line_ends_do_not_matter(tmp_path, end):
     for name, text in (("seq.in", "\ufeffa  b"), ("seq.out", "O\tO"), ("label", "ask ")):
         write(tmp_path / name, text + end)
-    assert list(folder_utterances(tmp_path)) == [Utterance(("a", "b"), ("O", "O"), "ask")]
+    assert list(_folder_utterances(tmp_path)) == [Utterance(("a", "b"), ("O", "O"), "ask")]
 
 
 def test_equal_words_and_tags_are_shared_in_memory(tmp_path):
     folder = write_folder(tmp_path, [("fly home", "O B-to", "fly")] * 2)
-    one, other = folder_utterances(folder)
+    one, other = _folder_utterances(folder)
     assert one.tokens[1] is other.tokens[1]
     assert one.tags is other.tags
 
@@ -41,16 +41,16 @@ def test_users_come_from_a_file_or_a_column(tmp_path):
     folder = write_folder(tmp_path / "set", users=users)
     lines = write(tmp_path / "set.jsonl", json_lines(user=users))
     table = write(tmp_path / "set.csv", comma_separated(user=users))
-    assert [u.user for u in folder_utterances(folder)] == users
-    assert [u.user for u, _ in json_rows(lines)] == users
-    assert [u.user for u, _ in csv_rows(table)] == users
+    assert [u.user for u in _folder_utterances(folder)] == users
+    assert [u.user for u, _ in _json_rows(lines)] == users
+    assert [u.user for u, _ in _csv_rows(table)] == users
 
 
 def test_another_column_can_be_the_user_and_may_hold_numbers(tmp_path):
     lines = write(tmp_path / "set.jsonl", json_lines(speaker=[7, 8, 7]))
     table = write(tmp_path / "set.csv", comma_separated(speaker=[7, 8, 7]))
-    assert [u.user for u, _ in json_rows(lines, "speaker")] == ["7", "8", "7"]
-    assert [u.user for u, _ in csv_rows(table, "speaker")] == ["7", "8", "7"]
+    assert [u.user for u, _ in _json_rows(lines, "speaker")] == ["7", "8", "7"]
+    assert [u.user for u, _ in _csv_rows(table, "speaker")] == ["7", "8", "7"]
 
 
 def test_parts_of_a_folder_are_its_usual_split(tmp_path):

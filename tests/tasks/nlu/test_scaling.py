@@ -45,10 +45,10 @@ def test_public_factors_do_not_depend_on_anybodys_records():
 
 def test_one_record_more_moves_the_sum_by_at_most_the_root_of_two():
     """Everybody else stays in their group, so the move is of one group's vector."""
-    before = scaling.summed_directions(gradients(said(12)), STREAMS)
+    before = scaling._summed_directions(gradients(said(12)), STREAMS)
     moves = []
     for place in range(12, 20):
-        after = scaling.summed_directions(gradients(said(place + 1)), STREAMS)
+        after = scaling._summed_directions(gradients(said(place + 1)), STREAMS)
         moves.append(float(np.linalg.norm(after - before)))
         before = after
     assert max(moves) <= math.sqrt(2) + 1e-6
@@ -58,7 +58,7 @@ def test_one_record_more_moves_the_sum_by_at_most_the_root_of_two():
 def test_private_factors_are_those_of_the_sum_under_noise():
     exact = scaling.private_scaling(gradients(said(40)), 1e-9, STREAMS)
     noisy = scaling.private_scaling(gradients(said(40)), 4.0, STREAMS)
-    total = scaling.summed_directions(gradients(said(40)), STREAMS)
+    total = scaling._summed_directions(gradients(said(40)), STREAMS)
     wanted = LayerScaling.from_norms(total, exact.sizes, source="noisy norms")
     np.testing.assert_allclose(exact.factors, wanted.factors, rtol=1e-3, atol=1e-3)
     assert noisy.factors != exact.factors

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.data import checked_tags
-from tacit.tasks.nlu.metrics import Slot, overlapping, slots
+from tacit.tasks.nlu.metrics import Slot, _overlapping, slots
 
 TAGS = st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), max_size=9)
 
@@ -98,7 +98,7 @@ def most_pairs(reference: tuple[Slot, ...], predicted: tuple[Slot, ...]) -> int:
 @given(TAGS, TAGS)
 def test_pairs_share_a_token_are_disjoint_and_as_many_as_possible(one, other):
     reference, predicted = slots(one), slots(other)
-    pairs = list(overlapping(reference, predicted))
+    pairs = list(_overlapping(reference, predicted))
     assert len({ours for ours, _ in pairs}) == len({theirs for _, theirs in pairs}) == len(pairs)
     for ours, theirs in pairs:
         assert set(range(ours.start, ours.end)) & set(range(theirs.start, theirs.end))

@@ -15,7 +15,7 @@ import torch
 from scipy import stats
 
 from tacit.engines.ranks import Ranks
-from tacit.privacy.accountants import PldAccountant
+from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
@@ -27,7 +27,7 @@ from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
-from tacit.tasks.nlu.steps import NoiseChain, learning_rate_at
+from tacit.tasks.nlu.steps import NoiseChain, _learning_rate_at
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances, data_of
 from tacit.train import train
@@ -101,7 +101,7 @@ def test_the_ledger_has_what_the_plan_says_for_private_methods(finished):
         assert all(isinstance(event, PoissonGaussian) for event in events)
         assert run.ledger.composition() == releases(run.experiment)
         epsilon = run.guarantee().epsilon["pld"]
-        assert epsilon == PldAccountant().epsilon(releases(run.experiment), 1e-3)
+        assert epsilon == accountant_named("pld").epsilon(releases(run.experiment), 1e-3)
 
 
 def test_a_claim_about_what_people_said_names_its_unit(tmp_path, spoken):
@@ -147,7 +147,7 @@ def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path
 def test_a_target_epsilon_is_met_and_nearly_used_up(tmp_path):
     wanted = small(noise={"noise_multiplier": None}, privacy={"target_epsilon": 5.0})
     found = resolved(wanted, Utterances.of(wanted))
-    epsilon = PldAccountant().epsilon(releases(found), found.privacy.delta)
+    epsilon = accountant_named("pld").epsilon(releases(found), found.privacy.delta)
     assert 4.9 < epsilon <= 5.0
 
 
@@ -435,10 +435,10 @@ def test_an_epsilon_that_pld_cannot_compute_is_claimed_by_another_accountant(tmp
 
 def test_the_rate_rises_then_falls_to_nothing():
     training = Training(learning_rate=2.0, schedule="linear", warmup_steps=3)
-    rates = [learning_rate_at(step, 10, training) for step in range(11)]
+    rates = [_learning_rate_at(step, 10, training) for step in range(11)]
     assert rates == pytest.approx([0.5, 0.9, 1.2, 1.4, 1.2, 1.0, 0.8, 0.6, 0.4, 0.2, 0])
     constant = Training(learning_rate=2.0)
-    assert {learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}
+    assert {_learning_rate_at(step, 10, constant) for step in range(10)} == {2.0}
 
 
 # Noise is keyed by what it hides.

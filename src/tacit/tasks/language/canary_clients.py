@@ -85,7 +85,9 @@ def coins_key(folder: Path, key: RunKey | None = None) -> bytes:
                 f"{folder / 'private' / COINS_FILE} is missing, so it is not known which canary"
                 f" clients took part in {folder}, and nothing can be concluded from them"
             )
-        durable.create_whole(folder / "private" / COINS_FILE, _LABEL + coins_of(key), mode=0o600)
+        durable.write_whole(
+            folder / "private" / COINS_FILE, _LABEL + coins_of(key), mode=0o600, new=True
+        )
         return coins_of(key)
     if key is not None and kept != coins_of(key):
         raise ValueError(

@@ -2,15 +2,15 @@
 
 Whatever contradicts the number of users, or would void the guarantee that the experiment asks for,
 is refused here, before anything is written.  The plans themselves are made by the one factory in
-`mechanisms.factory`, which `tacit plan` uses as well: what is planned is what is trained.
+`mechanisms.planning`, which `tacit plan` uses as well: what is planned is what is trained.
 """
 
 from __future__ import annotations
 
 from tacit.config.experiment import Experiment, Plan
 from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
-from tacit.mechanisms.factory import PlanSettings, round_plan
 from tacit.mechanisms.plan import RoundPlan
+from tacit.mechanisms.planning import PlanSettings, round_plan
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition

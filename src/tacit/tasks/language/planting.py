@@ -27,8 +27,8 @@ from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, UserSource, View
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Charge, Ledger
-from tacit.privacy.ledger_lines import LedgerError
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
 from tacit.tasks.language.canaries import Canary, Cell

@@ -6,7 +6,8 @@ its starting weights have cost, and its first model.  `trainer.py` has the round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +18,7 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
-from tacit.privacy.ledger import Charge
-from tacit.privacy.ledger_lines import PriorCost, PublicInput
+from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
@@ -37,9 +37,6 @@ from tacit.tasks.task import (
 )
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import declare
-
-CLIENTS = "the number of the audit's canary clients, which is part of the population's"
-CANARIES = "how often each canary was planted, which is published"
 
 
 def load(experiment: Experiment, announce: Announce | None) -> People:
@@ -175,6 +172,31 @@ def _adjacency(each: Sequence[RoundPlan], inherited: Inherited | None) -> Adjace
     return before.followed_by(Composition.of([plan.event() for plan in each])).adjacency
 
 
+def terms(experiment: Experiment, adjacency: Adjacency | None) -> Declared:
+    """What the header of the run's ledger says by the experiment alone, whatever the corpus is."""
+    plan, audit = experiment.plan, experiment.audit
+    assert plan.population is not None
+    excluded = [*ALWAYS_EXCLUDED]
+    if plan.population_is_counted and audit.canary_clients:
+        excluded.append(
+            "the number of the audit's canary clients, which is part of the population's"
+        )
+    if experiment.corpus.users is not None:
+        excluded.append(f"which users are the first {experiment.corpus.users:,} of the corpus")
+    if audit.canaries is not None:
+        excluded.append("how often each canary was planted, which is published")
+    return Declared(
+        unit="user",
+        population=plan.population,
+        population_is_counted=plan.population_is_counted,
+        adjacency=adjacency,
+        view="iid" if experiment.corpus.view == "iid" else "people",
+        part=experiment.corpus.part,
+        audit=audit.is_on,
+        excluded=tuple(excluded),
+    )
+
+
 def _declared(
     experiment: Experiment,
     corpus: UserCorpus,
@@ -185,36 +207,18 @@ def _declared(
     public_inputs: tuple[PublicInput, ...],
 ) -> Declared:
     """What the header of the run's ledger says besides what that of every run does."""
-    plan = experiment.plan
-    assert plan.population is not None
-    view = "people" if corpus.about_people else "synthetic"
-    return Declared(
-        unit="user",
-        population=plan.population,
-        population_is_counted=plan.population_is_counted,
-        adjacency=adjacency,
-        view="iid" if experiment.corpus.view == "iid" and corpus.about_people else view,
+    known = terms(experiment, adjacency)
+    return replace(
+        known,
+        view=known.view if corpus.about_people else "synthetic",
         data=corpus.commitment,
         people=corpus.identity if corpus.about_people else "",
-        part=experiment.corpus.part,
         split=corpus.split_identity,
-        audit=experiment.audit.is_on,
         accountant=asked_accountant,
-        excluded=tuple(_excluded(experiment, corpus)),
+        excluded=(*known.excluded, *corpus.declarations),
         public_inputs=tuple(dict.fromkeys(public_inputs)),
         prior_costs=prior_costs,
     )
-
-
-def _excluded(experiment: Experiment, corpus: UserCorpus) -> Iterator[str]:
-    yield from ALWAYS_EXCLUDED
-    if experiment.plan.population_is_counted and experiment.audit.canary_clients:
-        yield CLIENTS
-    if experiment.corpus.users is not None:
-        yield f"which users are the first {experiment.corpus.users:,} of the corpus"
-    if experiment.audit.canaries is not None:
-        yield CANARIES
-    yield from corpus.declarations
 
 
 def _declared_public(
@@ -228,16 +232,17 @@ def _declared_public(
 
     `before` is the experiment of a parent, whose ledger has its inputs already.
     """
-    known = set(_named_public(before, learnt)) if before is not None else set()
-    named = [pair for pair in _named_public(experiment, learnt) if pair not in known]
+    is_public = not (learnt.needs_history or learnt.why_void)
+    known = set(named_public(before, is_public)) if before is not None else set()
+    named = [pair for pair in named_public(experiment, is_public) if pair not in known]
     return tuple(dict.fromkeys(declare(what, source, corpus) for what, source in named))
 
 
-def _named_public(experiment: Experiment, learnt: LearntTokenizer) -> list[tuple[str, str]]:
+def named_public(experiment: Experiment, tokenizer_is_public: bool) -> list[tuple[str, str]]:
     """What each public input is used for, and its name."""
     model = experiment.model
     named: list[tuple[str, str]] = []
-    if not (learnt.needs_history or learnt.why_void):
+    if tokenizer_is_public:
         named.append(("dictionary", experiment.tokenizer.source))
     if model.pretrain is not None:
         named.append(("pre-training text", model.pretrain.source))

@@ -37,7 +37,8 @@ from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy import durable
 from tacit.privacy.events import Event, PostProcessing
-from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge
 from tacit.tasks.language.assembly import load_tokenizer, server_optimizer
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Opened

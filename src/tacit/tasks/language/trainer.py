@@ -35,8 +35,10 @@ from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy.events import PostProcessing, canonical_json
-from tacit.privacy.ledger import Charge, Ledger
+from tacit.privacy.events import PostProcessing
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge
+from tacit.privacy.records import canonical_json
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers

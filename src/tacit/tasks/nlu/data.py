@@ -227,7 +227,7 @@ def hash_split(
         parts[part].append(utterance)
     ratio = ":".join(f"{100 * share:g}" for share in shares)
     split = f"{ratio} by digest" + (", equal utterances together" if together else "")
-    return _assemble(name, parts, split, unseen_intents)
+    return given_split(name, parts, split, unseen_intents=unseen_intents)
 
 
 def fold_split(
@@ -261,18 +261,16 @@ def fold_split(
         part = {test_fold: "test", valid_fold: "valid"}.get(fold, "train")
         parts[part].extend(folds[fold])
     split = f"fold {test_fold} of {len(names)} to test, fold {valid_fold} to choose"
-    return _assemble(name, parts, split, unseen_intents)
+    return given_split(name, parts, split, unseen_intents=unseen_intents)
 
 
 def given_split(
-    name: str, parts: Mapping[str, Sequence[Utterance]], *, unseen_intents: str = "refuse"
+    name: str,
+    parts: Mapping[str, Sequence[Utterance]],
+    split: str = "the set's own",
+    *,
+    unseen_intents: str = "refuse",
 ) -> NLUData:
-    """The parts that a set comes with; it may have no valid."""
-    return _assemble(name, parts, "the set's own", unseen_intents)
-
-
-def _assemble(
-    name: str, parts: Mapping[str, Sequence[Utterance]], split: str, unseen_intents: str
-) -> NLUData:
+    """A set in the parts that are given, of which valid may be missing; `split` says how."""
     train, valid, test = (tuple(parts.get(part, ())) for part in PARTS)
     return NLUData(name, train, valid, test, split=split, unseen_intents=unseen_intents)

@@ -10,6 +10,7 @@ from.  Words taken from the training utterances are an oracle's, and void a guar
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -191,11 +192,7 @@ class WordEncoder:
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps of it."""
-        return {
-            "words": list(self.words),
-            "provenance": self.provenance,
-            "longest_word": self.longest_word,
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> WordEncoder:

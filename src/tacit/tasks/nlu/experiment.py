@@ -23,14 +23,14 @@ from pydantic import Field, model_validator
 from tacit.config.recipes import Shelf
 from tacit.config.sections import About, Complete, NotNegative, Positive, Section, Share, Whole
 from tacit.mechanisms.edp_sgd import NoiseDecay
-from tacit.privacy.events import canonical_json
+from tacit.privacy.records import canonical_json
 
 _Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
 Examples = Literal["ghost", "vectorised", "one-by-one"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are
 
 
-class Data(Section):
+class _Data(Section):
     """Which utterances, in which split; see tacit.tasks.nlu.readers."""
 
     source: str = "generated"
@@ -49,7 +49,7 @@ class Data(Section):
     schema_is_counted: bool = False  # set when a run resolves the two lines above
 
 
-class ModelChoice(Section):
+class _ModelChoice(Section):
     """Which network, over which vocabulary, from where it starts."""
 
     name: Literal["clc", "bert"] = "clc"
@@ -102,7 +102,7 @@ class Noise(Section):
         return NoiseDecay(self.decay, self.decay_rate)
 
 
-class Privacy(Section):
+class _Privacy(Section):
     """What the guarantee is stated at, and its limits."""
 
     delta: Share | None = None  # None: K^-1.1
@@ -112,7 +112,7 @@ class Privacy(Section):
     budget_epsilon: Positive | None = None  # a hard stop
 
 
-class Evaluation(Section):
+class _Evaluation(Section):
     """On valid after epochs and on test at the end; their utterances are not protected."""
 
     every: Whole = 1
@@ -126,12 +126,12 @@ class NluExperiment(Complete):
     name: str = "nlu"
     seed: Annotated[int, Field(ge=0)] | None = None  # makes it a simulation, not for release
     about: About = About()
-    data: Data = Data()
-    model: ModelChoice = ModelChoice()
+    data: _Data = _Data()
+    model: _ModelChoice = _ModelChoice()
     training: Training = Training()
     noise: Noise = Noise()
-    privacy: Privacy = Privacy()
-    evaluation: Evaluation = Evaluation()
+    privacy: _Privacy = _Privacy()
+    evaluation: _Evaluation = _Evaluation()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -92,7 +92,7 @@ def generated_options(name: str) -> GeneratedOptions:
 
 
 @cache
-def tables() -> dict[str, Any]:
+def _tables() -> dict[str, Any]:
     """Sentences ("templates") by intent, values by slot, openings and closings."""
     read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -127,7 +127,7 @@ def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
     """The sentences of each intent, cut into words and slots."""
     pools = {
         slot: [tuple(each.split()) for each in values]
-        for slot, values in tables()["values"].items()
+        for slot, values in _tables()["values"].items()
     }
 
     def piece(text: str) -> _Piece:
@@ -138,14 +138,14 @@ def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
 
     return {
         intent: [tuple(map(piece, template.split())) for template in templates]
-        for intent, templates in tables()["templates"].items()
+        for intent, templates in _tables()["templates"].items()
     }
 
 
 def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
     """The whole stream.  Draws are made in blocks, each from a generator of its own."""
     sentences = _sentences()
-    intents, openings, closings = list(sentences), tables()["openings"], tables()["closings"]
+    intents, openings, closings = list(sentences), _tables()["openings"], _tables()["closings"]
     slots = max(
         sum(bool(piece.slot) for piece in one) for each in sentences.values() for one in each
     )

@@ -34,8 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.models.understanding import UtteranceBatch
+from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
 from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.twin import GradientPart, Recurrence, TwinSums, Whole
 
@@ -46,7 +45,7 @@ _SMALL = 1 << 12
 
 
 @dataclass(frozen=True)
-class Products(GradientPart):
+class _Products(GradientPart):
     """Gradients by a weight matrix: sum_t d_t x_t', `left` d [B, T, O], `right` x [B, T, I]."""
 
     left: Tensor
@@ -75,7 +74,7 @@ class Products(GradientPart):
 
 
 @dataclass(frozen=True)
-class TableRows(GradientPart):
+class _TableRows(GradientPart):
     """Gradients by a table of vectors, whose rows `ids` [B, T] get `values` [B, T, D]."""
 
     ids: Tensor
@@ -123,7 +122,7 @@ _Parts = dict[str, GradientPart]  # by the names of the module's own parameters
 
 def _linear(module: nn.Linear, call: _Call, slope: Tensor) -> _Parts:
     left, right = _as_steps(slope), _as_steps(call.inputs[0])
-    return {"weight": Products(left, right), "bias": Whole(left.double().sum(dim=1))}
+    return {"weight": _Products(left, right), "bias": Whole(left.double().sum(dim=1))}
 
 
 def _convolution(module: nn.Conv1d, call: _Call, slope: Tensor) -> _Parts:
@@ -137,14 +136,14 @@ def _convolution(module: nn.Conv1d, call: _Call, slope: Tensor) -> _Parts:
     windows = functional.pad(call.inputs[0], (around, around)).unfold(2, module.kernel_size[0], 1)
     left = slope.transpose(1, 2)
     right = windows.transpose(1, 2).flatten(2)
-    return {"weight": Products(left, right), "bias": Whole(left.double().sum(dim=1))}
+    return {"weight": _Products(left, right), "bias": Whole(left.double().sum(dim=1))}
 
 
 def _embedding(module: nn.Embedding, call: _Call, slope: Tensor) -> _Parts:
     ids, values = call.inputs[0].flatten(1), slope.flatten(1, -2)
     if module.padding_idx is not None:  # whose vector is never trained
         values = values.masked_fill((ids == module.padding_idx)[..., None], 0.0)
-    return {"weight": TableRows(ids, values)}
+    return {"weight": _TableRows(ids, values)}
 
 
 def _normalisation(module: nn.LayerNorm, call: _Call, slope: Tensor) -> _Parts:
@@ -158,7 +157,7 @@ def _normalisation(module: nn.LayerNorm, call: _Call, slope: Tensor) -> _Parts:
 
 def _recurrence(module: Recurrence, call: _Call, slope: Tensor) -> _Parts:
     by_gates, before = module.noted()
-    return {"weight": Products(by_gates, before), "bias": Whole(by_gates.double().sum(dim=1))}
+    return {"weight": _Products(by_gates, before), "bias": Whole(by_gates.double().sum(dim=1))}
 
 
 def _crf(module: LinearChainCrf, call: _Call, slope: Tensor) -> _Parts:

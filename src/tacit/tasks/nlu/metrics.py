@@ -75,7 +75,7 @@ def slots(tags: Sequence[str]) -> tuple[Slot, ...]:
     return tuple(closed)
 
 
-def overlapping(
+def _overlapping(
     reference: Sequence[Slot], predicted: Sequence[Slot]
 ) -> Iterator[tuple[Slot, Slot]]:
     """The most pairs (reference, predicted) of slots that share a token, each slot in one at most.
@@ -198,7 +198,7 @@ def compare(reference: _Labelled, prediction: _Labelled) -> NLUMetrics:
             " tag for each token"
         )
     expected, predicted = slots(reference.tags), slots(prediction.tags)
-    pairs = list(overlapping(expected, predicted))
+    pairs = list(_overlapping(expected, predicted))
     correct = sum(one == other for one, other in pairs)
     right_intent = reference.intent == prediction.intent
     return NLUMetrics(

@@ -18,8 +18,7 @@ from opacus import GradSampleModule
 from opacus.grad_sample import register_grad_sampler
 from torch import Tensor, nn
 
-from tacit.models.crf import LinearChainCrf, crf_grad_sample
-from tacit.models.understanding import UtteranceBatch
+from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
 from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.twin import AT_ONCE, GradientPart, Recurrence, TwinSums, Whole
 

@@ -103,7 +103,7 @@ def load_nlu(
     return fold_split(name, folds, fold, unseen_intents=unseen_intents)
 
 
-def folder_utterances(folder: Path) -> Iterator[Utterance]:
+def _folder_utterances(folder: Path) -> Iterator[Utterance]:
     """Lines of seq.in, seq.out and label, and of `user` where there is such a file."""
     paths = [_file_in(folder, name) for name in (_TOKENS, _TAGS, _INTENT)]
     if any((folder / name).is_file() for name in (_USER, f"{_USER}.gz")):
@@ -121,21 +121,21 @@ def folder_utterances(folder: Path) -> Iterator[Utterance]:
         yield utterance
 
 
-def json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
+def _json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Objects with tokens and tags (lists of strings) and intent; perhaps user and fold."""
     return _rows(path, _json_records(path), user_column)
 
 
-def csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
+def _csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
     """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
     return _rows(path, _csv_records(path, user_column), user_column)
 
 
 _READERS: dict[str, Callable[[Path, str | None], Iterator[_Row]]] = {
-    ".jsonl": json_rows,
-    ".ndjson": json_rows,
-    ".json": json_rows,
-    ".csv": csv_rows,
+    ".jsonl": _json_rows,
+    ".ndjson": _json_rows,
+    ".json": _json_rows,
+    ".csv": _csv_rows,
 }
 
 
@@ -144,14 +144,14 @@ def _folder(folder: Path, user_column: str | None) -> dict[str, list[Utterance]]
     if user_column is not None:
         raise ValueError("user_column is for JSON Lines and CSV: in a folder write a file `user`")
     if not any((folder / part).is_dir() for part in PARTS):
-        return {"": list(folder_utterances(folder))}
+        return {"": list(_folder_utterances(folder))}
     for part in PARTS:
         if not (folder / part).is_dir():
             raise ValueError(
                 f"{str(folder)!r} has no folder {part}: give all of {', '.join(PARTS)}, or the"
                 " files without parts"
             )
-    return {part: list(folder_utterances(folder / part)) for part in PARTS}
+    return {part: list(_folder_utterances(folder / part)) for part in PARTS}
 
 
 def _by_fold(rows: Iterable[_Row], named: str) -> dict[str, list[Utterance]]:

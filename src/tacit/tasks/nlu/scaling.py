@@ -97,14 +97,14 @@ def private_scaling(
     (`release_of`) before this is called.
     """
     sizes = gradients.flat.sizes
-    total = summed_directions(gradients, streams)
+    total = _summed_directions(gradients, streams)
     total += multiplier * math.sqrt(2) * streams("scaling noise", 0).normal(len(sizes))
     # On a public grid, since the low-order bits of a float sum could betray a summand.
     total = np.rint(total * 2**20) / 2**20
     return LayerScaling.from_norms(np.maximum(total, 0.0), sizes, source="noisy norms")
 
 
-def summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
+def _summed_directions(gradients: UtteranceGradients, streams: Streams) -> Vector:
     """The sum over groups of the layers' norms of the group's mean gradient, scaled to norm 1.
 
     Guarantee: the group of a unit is drawn independently of all data, so adding or removing a unit

@@ -158,7 +158,7 @@ class Stepper:
 
     def _apply(self, update: NDArray[Any], step: int) -> None:
         self.gradients.flat.gradient.copy_(torch.from_numpy(update))
-        self._optimizer.param_groups[0]["lr"] = learning_rate_at(step, self._total, self._training)
+        self._optimizer.param_groups[0]["lr"] = _learning_rate_at(step, self._total, self._training)
         self._optimizer.step()
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -176,7 +176,7 @@ def _copied(state: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: value.copy() for name, value in state.items()}
 
 
-def learning_rate_at(step: int, steps: int, training: Training) -> float:
+def _learning_rate_at(step: int, steps: int, training: Training) -> float:
     """The learning rate of a step.
 
     It rises over `training.warmup_steps`, and then stays, or falls in a line to 0 after the last

@@ -14,8 +14,7 @@ import numpy as np
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.privacy.ledger import Charge
-from tacit.privacy.ledger_lines import PublicInput
+from tacit.privacy.ledger_lines import Charge, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
@@ -35,13 +34,8 @@ from tacit.tasks.task import (
     Parent,
     State,
 )
-from tacit.tokenizers.provenance import why_void
+from tacit.tokenizers.provenance import ORACLE, why_void
 from tacit.tokenizers.public import PublicSource, declare
-
-VALID_AND_TEST = "the utterances of valid and test, which are unprotected"
-PER_UTTERANCE = (
-    "people: protection is per utterance, and weakens with each utterance a person contributed"
-)
 
 
 def load(experiment: NluExperiment, announce: Announce | None) -> Utterances:
@@ -133,6 +127,24 @@ def _first_scaling(
     return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
 
 
+def terms(experiment: NluExperiment, before: Composition) -> Declared:
+    """What the header of the run's ledger says by the experiment alone, whatever the data are.
+
+    `before` is what a branch has inherited.
+    """
+    noise, training = experiment.noise, experiment.training
+    assert noise.population is not None
+    return Declared(
+        unit=training.unit,
+        population=noise.population,
+        population_is_counted=noise.population_is_counted,
+        adjacency=_adjacency(experiment, before),
+        view="synthetic" if experiment.data.source.partition(":")[0] == "generated" else "people",
+        counted="steps" if training.method in PRIVATE else "epochs",
+        excluded=tuple(_excluded(experiment)),
+    )
+
+
 def _declared(
     experiment: NluExperiment,
     utterances: Utterances,
@@ -141,19 +153,12 @@ def _declared(
     before: Composition | None = None,
 ) -> Declared:
     """What the header of the run's ledger says besides what that of every run does."""
-    noise, training = experiment.noise, experiment.training
-    assert noise.population is not None
-    return Declared(
-        unit=training.unit,
-        population=noise.population,
-        population_is_counted=noise.population_is_counted,
-        adjacency=_adjacency(experiment, before),
+    return dataclasses.replace(
+        terms(experiment, before or Composition()),
         view="people" if utterances.people else "synthetic",
         data=utterances.commitment(key),
         people=utterances.people,
-        counted="steps" if training.method in PRIVATE else "epochs",
         accountant=asked_accountant,
-        excluded=tuple(_excluded(experiment)),
         public_inputs=tuple(dict.fromkeys(_public_inputs(experiment, utterances))),
     )
 
@@ -165,7 +170,7 @@ def _first_events(experiment: NluExperiment, utterances: Utterances) -> list[Eve
     return [event for _, event in method.charges(range(method.steps_of_epoch(units)))]
 
 
-def _adjacency(experiment: NluExperiment, before: Composition | None) -> Adjacency | None:
+def _adjacency(experiment: NluExperiment, before: Composition) -> Adjacency | None:
     """The one adjacency of all releases; None where no noise is added."""
     method, noise = experiment.training.method, experiment.noise
     if method == "edp-sgd-paper":
@@ -173,8 +178,7 @@ def _adjacency(experiment: NluExperiment, before: Composition | None) -> Adjacen
         return Adjacency.REPLACE if noise.noise_multiplier else None
     if method == "sgd":
         return None
-    releases = plan.releases(experiment)
-    return (before.followed_by(releases) if before else releases).adjacency
+    return before.followed_by(plan.releases(experiment)).adjacency
 
 
 def _excluded(experiment: NluExperiment) -> Iterator[str]:
@@ -182,25 +186,37 @@ def _excluded(experiment: NluExperiment) -> Iterator[str]:
     assert population is not None
     assert experiment.privacy.delta is not None
     yield SETTINGS
-    yield VALID_AND_TEST
+    yield "the utterances of valid and test, which are unprotected"
     if unit == "record":
-        yield PER_UTTERANCE
+        yield (
+            "people: protection is per utterance, and weakens with each utterance a person"
+            " contributed"
+        )
     if experiment.data.schema_is_counted:
         yield "which intents and slot types there are, which is published"
     if experiment.privacy.delta >= 1 / population:
         yield f"any one {unit}, since delta is not below 1 in {population:,}"
 
 
+def named_public(experiment: NluExperiment) -> list[tuple[str, str]]:
+    """What each public input is used for, and its name."""
+    model = experiment.model
+    named = []
+    if model.vocabulary != ORACLE and not model.pretrained:
+        named.append(("dictionary", model.vocabulary))
+    if model.vectors:
+        named.append(("word vectors", model.vectors))
+    if model.pretrained:
+        named.append(("trained weights", model.pretrained))
+    return named
+
+
 def _public_inputs(experiment: NluExperiment, utterances: Utterances) -> Iterator[PublicInput]:
     """What was declared public by naming it; the training utterances are refused."""
-    model = experiment.model
-    if model.vocabulary != "oracle" and not model.pretrained:
-        utterances.refuse_as_public(model.vocabulary, PublicSource(model.vocabulary).lines)
-        yield declare("dictionary", model.vocabulary, None)
-    if model.vectors:
-        yield declare("word vectors", model.vectors, None)
-    if model.pretrained:
-        yield declare("trained weights", model.pretrained, None)
+    for what, source in named_public(experiment):
+        if what == "dictionary":
+            utterances.refuse_as_public(source, PublicSource(source).lines)
+        yield declare(what, source, None)
 
 
 def _why_void(experiment: NluExperiment, encoder: Encoder) -> str | None:

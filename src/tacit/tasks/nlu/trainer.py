@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Ranks
-from tacit.engines.teams import Children, Team, Torchrun
+from tacit.engines.teams import Team, team_for
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Indices
-from tacit.privacy.ledger import Charge
+from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
@@ -212,13 +212,11 @@ def threads_each(size: int) -> int:
 
 
 def _team(workers: int) -> Team:
-    """The processes of torchrun, or `workers` of our own."""
+    """As many processes as the experiment asks for; torchrun must have started that many."""
     launched = Launch.of_this_process().size
-    if launched == 1:
-        return Children(workers)
-    if launched != workers:
+    if launched not in (1, workers):
         raise ValueError(
             f"training.workers is {workers}, and torchrun started {launched} processes: the noise"
             " is split among the workers, so both must be the same number"
         )
-    return Torchrun()
+    return team_for(workers)

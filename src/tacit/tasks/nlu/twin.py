@@ -78,7 +78,7 @@ class Whole(GradientPart):
         return torch.split(self.values.flatten(1), _BLOCK, dim=1)
 
 
-def clip_factors(
+def _clip_factors(
     squares: Tensor, size: int, clip_norm: float, counted: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Which gradients count and are finite, [B], and for these min(1, C / |g|), by their squares.
@@ -101,7 +101,7 @@ class TwinSums(abc.ABC):
 
     def __init__(self, flat: FlatModel) -> None:
         self._flat = flat
-        self._twin, self._parameters = twin_of(flat.model)
+        self._twin, self._parameters = _twin_of(flat.model)
 
     @abc.abstractmethod
     def _parts(self, batch: UtteranceBatch) -> dict[str, GradientPart]:
@@ -116,7 +116,7 @@ class TwinSums(abc.ABC):
     ) -> None:
         """total += the sum of min(1, C / |g|) g over the batch's utterances that count."""
         parts = self._parts(batch)
-        chosen, factors = clip_factors(self._squares(parts), len(self._flat), clip_norm, counted)
+        chosen, factors = _clip_factors(self._squares(parts), len(self._flat), clip_norm, counted)
         sizes, every = list(self._flat.sizes), bool(chosen.all())
         totals = dict(zip(self._flat.names, torch.split(total, sizes), strict=True))
         for name, part in parts.items():
@@ -184,7 +184,7 @@ class Recurrence(nn.Module):
         self._noted = slopes, before
 
 
-class TwinLstm(nn.Module):
+class _TwinLstm(nn.Module):
     """An `nn.LSTM` of one layer and direction, its parameters shared out among two modules."""
 
     def __init__(self, lstm: nn.LSTM) -> None:
@@ -206,7 +206,7 @@ class TwinLstm(nn.Module):
         return self.recur(self.enter(values)), None
 
 
-def twin_of(model: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+def _twin_of(model: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
     """A model's twin, and the twin's parameters by their names in the model.
 
     The twin has the model's dropout, and a graph of its own.
@@ -220,5 +220,5 @@ def twin_of(model: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
     for parent in list(twin.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.LSTM):
-                setattr(parent, name, TwinLstm(child))
+                setattr(parent, name, _TwinLstm(child))
     return twin, parameters

@@ -104,15 +104,8 @@ def _is_generated(experiment: NluExperiment) -> bool:
 
 def whole_set(experiment: NluExperiment) -> NLUData:
     """The experiment's set before any reference split is carved out of it."""
-    choice = experiment.data
-    return load_nlu(
-        choice.source,
-        split=choice.split,
-        test_fold=choice.test_fold,
-        together=choice.together,
-        user_column=choice.user_column,
-        unseen_intents=choice.unseen_intents,
-    )
+    options = {"split", "test_fold", "together", "user_column", "unseen_intents"}
+    return load_nlu(experiment.data.source, **experiment.data.model_dump(include=options))
 
 
 def data_of(experiment: NluExperiment) -> NLUData:
