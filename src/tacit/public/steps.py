@@ -53,7 +53,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
-            checks.one_of(name, getattr(self, name), known)
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
         for name in ("learning_rate", "clip_norm", "epochs"):
             checks.positive(name, getattr(self, name))
         if self.minutes is not None:

@@ -99,7 +99,7 @@ class Remapping:
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
         """Which new rows have one source, and are copies of it."""
-        return self._lengths == 1
+        return np.equal(self._lengths, 1)
 
     def apply(self, values: NDArray[Any], axis: int = 0) -> NDArray[Any]:
         """The values for the new vocabulary; `axis` is the one that counts tokens.
