@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.audit.membership import Rmia
-from tacit.audit.nlu import A_GRID, choose_a
+from tacit.audit.nlu import _A_GRID, choose_a
 from tacit.audit.nlu_attack import (
     KEPT,
     RMIA,
@@ -131,7 +131,7 @@ def test_a_is_the_one_with_the_largest_auc_against_the_references():
         return np.mean(values)
 
     found = choose_a(trained, outside)
-    every = {a: mean_auc(a) for a in A_GRID}
+    every = {a: mean_auc(a) for a in _A_GRID}
     assert every[found] == max(every.values())
     assert every[found] > every[1.0] + 0.01  # the choice matters
 

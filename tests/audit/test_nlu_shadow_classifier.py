@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.audit.nlu_shadow import Classifier
+from tacit.audit.nlu_shadow import _Classifier
 from tacit.audit.roc import auc
 
 SIZE = 6
@@ -22,7 +22,7 @@ def normal(count: int, shift: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("hidden", [0, 16])
 def test_auc_is_near_that_of_the_best_classifier(hidden):
-    found = Classifier.fit(normal(800, 0.5, 1), normal(800, 0, 2), hidden=hidden)
+    found = _Classifier.fit(normal(800, 0.5, 1), normal(800, 0, 2), hidden=hidden)
     reached = auc(found.scores(normal(20_000, 0.5, 3)), found.scores(normal(20_000, 0, 4)))
     # Normal laws at a distance d: no classifier has a larger AUC than Phi(d / sqrt 2).
     best = NormalDist().cdf(0.5 * math.sqrt(2) / math.sqrt(2))
@@ -37,7 +37,7 @@ def test_a_hidden_layer_finds_what_no_line_divides():
 
     reached = {}
     for hidden in (0, 16):
-        found = Classifier.fit(ring(300, 2, 1), ring(300, 1, 2), hidden=hidden, steps=1000)
+        found = _Classifier.fit(ring(300, 2, 1), ring(300, 1, 2), hidden=hidden, steps=1000)
         reached[hidden] = auc(found.scores(ring(500, 2, 3)), found.scores(ring(500, 1, 4))).value
     assert reached[16] > 0.95
     assert reached[0] < 0.65
@@ -46,7 +46,7 @@ def test_a_hidden_layer_finds_what_no_line_divides():
 def test_nothing_is_found_where_there_is_nothing_and_the_stop_is_early():
     covered = 0
     for seed in range(20):
-        found = Classifier.fit(normal(200, 0, 4 * seed), normal(200, 0, 4 * seed + 1))
+        found = _Classifier.fit(normal(200, 0, 4 * seed), normal(200, 0, 4 * seed + 1))
         assert found.step < 100
         assert found.held_out_loss > math.log(2) - 0.05
         inside, outside = normal(300, 0, 4 * seed + 2), normal(300, 0, 4 * seed + 3)
@@ -57,17 +57,17 @@ def test_nothing_is_found_where_there_is_nothing_and_the_stop_is_early():
 
 def test_the_same_whatever_the_order_and_the_global_random_state():
     members, others = normal(60, 1, 1), normal(50, 0, 2)
-    first = Classifier.fit(members, others)
+    first = _Classifier.fit(members, others)
     torch.manual_seed(12345)
-    second = Classifier.fit(members[::-1], np.roll(others, 7, axis=0))
+    second = _Classifier.fit(members[::-1], np.roll(others, 7, axis=0))
     asked = normal(20, 0.5, 3)
     assert (first.scores(asked) == second.scores(asked)).all()
-    other = Classifier.fit(members, others, seed=1)
+    other = _Classifier.fit(members, others, seed=1)
     assert (first.scores(asked) != other.scores(asked)).any()
 
 
 def test_a_score_depends_on_its_row_alone():
-    found = Classifier.fit(normal(60, 1, 1), normal(60, 0, 2))
+    found = _Classifier.fit(normal(60, 1, 1), normal(60, 0, 2))
     asked = normal(40, 0.5, 3)
     order = np.random.default_rng(0).permutation(40)
     np.testing.assert_allclose(found.scores(asked[order]), found.scores(asked)[order], rtol=1e-9)
@@ -76,7 +76,7 @@ def test_a_score_depends_on_its_row_alone():
 def test_a_feature_that_never_varied_is_no_reason_to_fail():
     members, others = normal(60, 1, 1), normal(60, 0, 2)
     members[:, 3] = others[:, 3] = 13.815509557963774
-    found = Classifier.fit(members, others)
+    found = _Classifier.fit(members, others)
     asked = normal(10, 0, 3)
     asked[:, 3] = 13.815509557963774
     assert np.abs(found.scores(asked)).max() < 50
@@ -93,4 +93,4 @@ def test_a_feature_that_never_varied_is_no_reason_to_fail():
 )
 def test_too_little_to_learn_from_is_refused(members, others, message):
     with pytest.raises(ValueError, match=message):
-        Classifier.fit(members, others)
+        _Classifier.fit(members, others)

@@ -16,10 +16,10 @@ from tacit.audit.empirical_epsilon import (
 from tacit.audit.one_run import (
     Guesses,
     _least_guesses,
+    _p_value,
     audit_one_run,
     ceiling,
     epsilon_lower_bound,
-    p_value,
     planned_guesses,
 )
 from tacit.mechanisms.clipping import FlatClip
@@ -67,7 +67,7 @@ def literal_p_value(m, r, v, q, delta):
 def test_the_p_value_is_the_theorems(q, r, v, delta):
     epsilon = math.log(q / (1 - q))
     expected = float(literal_p_value(40, r, v, q, delta))
-    assert p_value(40, r, v, epsilon, float(delta)) == pytest.approx(expected, rel=1e-9)
+    assert _p_value(40, r, v, epsilon, float(delta)) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("guesses", "correct"), [(20, 17), (100, 60), (300, 299), (50, 50)])
@@ -328,8 +328,8 @@ def test_too_few_for_an_estimate_still_have_a_bound():
         (lambda: epsilon_lower_bound(10, 11, 3, 0.0), "no more guesses than canaries"),
         (lambda: epsilon_lower_bound(10, 8, 9, 0.0), "no more correct guesses than guesses"),
         (lambda: epsilon_lower_bound(10, 8, 3, 0.0, 1.0), "confidence must be strictly between"),
-        (lambda: p_value(10, 8, 3, 1.0, 1.0), "delta must be at least 0 and below 1, got 1"),
-        (lambda: p_value(10, 8, 3, math.nan, 0.1), "epsilon must be a finite number"),
+        (lambda: _p_value(10, 8, 3, 1.0, 1.0), "delta must be at least 0 and below 1, got 1"),
+        (lambda: _p_value(10, 8, 3, math.nan, 0.1), "epsilon must be a finite number"),
         (
             lambda: audit_one_run(
                 np.zeros(9), np.ones(9, bool), Guesses(2, 2), delta=0.0, confidence=0.95

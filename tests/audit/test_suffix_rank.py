@@ -106,7 +106,7 @@ def test_strata_draw_every_entry_alike():
 def test_strata_refuse_nothing_but_what_is_above_the_limit():
     strata = _Strata(1.0, 100, np.random.default_rng(0))
     strata.add(0, np.array([[0.5, 1.0, 1.1], [np.inf, 0.0, 2.0]]))
-    drawn = strata.everything()
+    drawn = strata.draw(1, np.ones(_Strata.COUNT))
     assert list(zip(drawn.rows.tolist(), drawn.words.tolist(), strict=True)) == [
         (0, 0),
         (0, 1),
@@ -126,7 +126,7 @@ def test_no_entry_at_all_is_an_empty_sample():
     strata = _Strata(1.0, 5, np.random.default_rng(0))
     strata.add(0, np.array([[2.0, 3.0]]))
     assert strata.total == 0
-    assert len(strata.everything().rows) == 0
+    assert len(strata.draw(1, np.ones(_Strata.COUNT)).rows) == 0
 
 
 def test_pool_that_is_cut_draws_as_fairly(monkeypatch):

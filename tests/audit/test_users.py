@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit import users as user_scores
 from tacit.audit.users import score_users, user_texts
 from tacit.corpus.source import IID, UserSource, kept
 from tacit.evaluation.baselines import Bigram
@@ -40,9 +39,7 @@ def by_hand(model, text) -> float:
 @settings(max_examples=6, deadline=None)
 def test_scores_equal_one_text_at_a_time(kind, users):
     model = tiny(kind).eval()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_scores, "_TOKENS_AT_ONCE", 10)  # several batches
-        found = score_users(model, users, bos=BOS)
+    found = score_users(model, users, bos=BOS)
     assert found.users == tuple(users)
     texts = [text for mine in users.values() for text in mine]
     assert found.log_probs == pytest.approx([by_hand(model, text) for text in texts], rel=1e-9)

@@ -13,7 +13,7 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.facts import gather
-from tacit.report.page import draw, render
+from tacit.report.page import _draw, render
 from tacit.runs.run import NluRun, Run
 from tacit.tasks.nlu.readers import load_nlu
 from tacit.train import train
@@ -157,7 +157,7 @@ def test_metrics_are_those_of_the_run(run_of):
     rows = facts["test"]["by_intent"]
     assert sum(row["utterances"] for row in rows) == facts["test"]["utterances"]
     html = render(facts)
-    assert set(draw(facts)) == {"epsilon", "errors", "successes"}
+    assert set(_draw(facts)) == {"epsilon", "errors", "successes"}
     assert rows[0]["intent"] in Page(html).text["by-intent"]
     assert f"{100 * result['intent_accuracy']:.2f}%" in Page(html).text["test-facts"]
 

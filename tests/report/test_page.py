@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from tacit.privacy.projection import Projection
-from tacit.report.figures import Axis, heat_map, histogram, level_chart, line_chart, short
-from tacit.report.page import _environment, _figure, draw, render
+from tacit.report.figures import Axis, _line_chart, heat_map, histogram, level_chart, short
+from tacit.report.page import _draw, _environment, _figure, render
 from tests.report import audits
 
 VOID = {"meta", "link", "br", "line", "rect", "circle", "polyline"}
@@ -112,7 +112,7 @@ def test_nothing_private_is_in_a_page_unless_it_is_internal(audited, facts_of):
 
 def test_every_chart_is_described_and_every_table_has_headers(audited, facts_of):
     facts = facts_of(audited, internal=True)
-    assert set(draw(facts)) == {
+    assert set(_draw(facts)) == {
         "epsilon",
         "accuracy",
         "perplexity",
@@ -125,7 +125,7 @@ def test_every_chart_is_described_and_every_table_has_headers(audited, facts_of)
     }
     html = render(facts)
     page = Page(html)
-    for name in draw(facts):
+    for name in _draw(facts):
         assert f'id="chart-{name.replace("_", "-")}"' in html
     charts = re.findall(r"<svg[^>]*>", html)
     assert len(charts) == 9
@@ -182,13 +182,13 @@ def test_all_canaries_may_lack_an_exposure(run, facts_of):
         row["exposure"] = row["rank"] = None
     audits.put(run, found)
     facts = facts_of(run)
-    assert "exposure" not in draw(facts)
+    assert "exposure" not in _draw(facts)
     assert render(facts)
 
 
 def test_a_histogram_counts_every_canary_once(audited, facts_of):
     facts = facts_of(audited)
-    said = draw(facts)["exposure"]["about"]
+    said = _draw(facts)["exposure"]["about"]
     known = [row for row in facts["audit"]["rows"] if row["exposure"] is not None]
     assert sum(int(part.split()[0]) for part in said.split(", ")) == len(known) == 23
 
@@ -233,7 +233,7 @@ def test_figures_in_tables_read_well(value, text):
 def test_charts_escape_their_words():
     words, axis = audits.HOSTILE, Axis(audits.HOSTILE, 0, 1)
     charts = (
-        line_chart(words, words, axis, axis, {words: [(0.5, 0.5)]}),
+        _line_chart(words, words, axis, axis, {words: [(0.5, 0.5)]}),
         histogram(words, (words, words), words, {words: [1.0]}),
         level_chart(words, [(words, 1.0, words)]),
         heat_map(words, (words, words), [(1.0, 1.0, 1.0, words)]),

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +54,11 @@ class CanaryResult:
     rank_standard_error: float | None = None  # 0 if the rank is exact
     rank_method: str | None = None
     exposure: float | None = None  # in bits
+
+    def figures(self) -> dict[str, Any]:
+        """The verdicts, log-perplexity and rank: plain JSON, without the words."""
+        hidden = ("tokens", "prefix_words", "beam", "rank_method")
+        return {name: value for name, value in vars(self).items() if name not in hidden}
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Figures = Mapping[str, Any]
+_Figures = Mapping[str, Any]
 
 _GATE = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
 _COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-_GATES: dict[str, Callable[[Figures], float | None]] = {
+_GATES: dict[str, Callable[[_Figures], float | None]] = {
     "memorized": lambda figures: _memorized(figures, "memorized_rs", "memorized_bs"),
     "memorized_rs": lambda figures: _memorized(figures, "memorized_rs"),
     "memorized_bs": lambda figures: _memorized(figures, "memorized_bs"),
@@ -54,7 +54,7 @@ class Gate:
         except ValueError:
             raise ValueError(f"--fail-if {text!r} ends with no number: {matched[3]!r}") from None
 
-    def fails(self, figures: Figures) -> bool:
+    def fails(self, figures: _Figures) -> bool:
         """Whether the condition holds; a figure that the audit does not have is refused."""
         value = _GATES[self.name](figures)
         if value is None:
@@ -67,12 +67,12 @@ class Gate:
         return f"{self.name}{self.comparison}{self.limit:g}"
 
 
-def _rows(figures: Figures) -> list[dict[str, Any]]:
+def _rows(figures: _Figures) -> list[dict[str, Any]]:
     """All canaries and phrases that were looked for."""
     return [*figures.get("rows", ()), *(figures.get("phrases") or ())]
 
 
-def _memorized(figures: Figures, *methods: str) -> float | None:
+def _memorized(figures: _Figures, *methods: str) -> float | None:
     """How many came out by at least one of the methods; None if nothing was looked for."""
     rows = _rows(figures)
     return float(sum(any(row[method] for method in methods) for row in rows)) if rows else None

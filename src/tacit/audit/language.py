@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tacit.audit.empirical_epsilon import AUDIT_FILE, Tell, audit_canary_clients
 from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.membership import ATTACKS, MembershipResult, attack_users, gate_figure
-from tacit.audit.users import FRESH, TEXTS, Reference, UserTexts, gather, reference_model
+from tacit.audit.users import FRESH, Reference, UserTexts, check_texts, gather, reference_model
 from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
@@ -62,8 +62,7 @@ class AuditSettings:
             checks.whole(name, getattr(self, name))
         checks.whole("max_users", self.max_users, at_least=1)
         checks.open_unit("confidence", self.confidence)
-        if self.texts not in TEXTS:
-            raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {self.texts!r}")
+        check_texts(self.texts)
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def audit_canaries(
         **_counts(results),
         "controls": controls,
         "rows": [
-            one.as_row() | _result_row(result) for one, result in zip(planted, results, strict=True)
+            one.as_row() | result.figures() for one, result in zip(planted, results, strict=True)
         ],
     }
 
@@ -240,7 +239,7 @@ def _audit_phrases(
     rng = np.random.default_rng(settings.seed)
     results = _extract(model, tokenizer, tokens, extraction, rng, "looking for phrases", tell)
     return [
-        {"text": text} | _result_row(result)
+        {"text": text} | result.figures()
         for text, result in zip(settings.phrases, results, strict=True)
     ]
 
@@ -297,17 +296,6 @@ def _counts(results: Sequence[CanaryResult]) -> dict[str, int]:
         "memorized_rs": sum(one.memorized_rs for one in results),
         "memorized_bs": sum(one.memorized_bs for one in results),
         "memorized": sum(one.memorized_rs or one.memorized_bs for one in results),
-    }
-
-
-def _result_row(result: CanaryResult) -> dict[str, Any]:
-    return {
-        "log_perplexity": result.log_perplexity,
-        "memorized_rs": result.memorized_rs,
-        "memorized_bs": result.memorized_bs,
-        "rank": result.rank,
-        "rank_standard_error": result.rank_standard_error,
-        "exposure": result.exposure,
     }
 
 

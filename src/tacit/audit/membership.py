@@ -37,19 +37,19 @@ from scipy.special import logsumexp
 from tacit.audit.roc import TprAtFpr, auc, roc_curve, tpr_at
 from tacit.audit.users import (
     FRESH,
-    TEXTS,
     Floats,
     Model,
     Reference,
     UserScores,
     UserTexts,
     check_roles,
+    check_texts,
     score_users,
 )
 from tacit.corpus.hashing import role_draw
 from tacit.privacy import checks
 
-RATES = (0.01, 0.001)  # false-positive rates at which the true-positive rate is stated
+_RATES = (0.01, 0.001)  # false-positive rates at which the true-positive rate is stated
 POPULATION_SHARE = 0.25  # of the non-members, where no population is given
 
 
@@ -166,7 +166,7 @@ class AttackResult:
     confidence: float
     auc: float
     auc_interval: tuple[float, float]
-    tpr_at: tuple[TprAtFpr, ...]  # at each of `RATES`
+    tpr_at: tuple[TprAtFpr, ...]  # at each of `_RATES`
     roc: tuple[tuple[float, float], ...]  # (false-positive rate, true-positive rate), thinned
 
 
@@ -206,7 +206,7 @@ def measure(
         confidence,
         area.value,
         (area.low, area.high),
-        tuple(tpr_at(inside, outside, rate, confidence=confidence) for rate in RATES),
+        tuple(tpr_at(inside, outside, rate, confidence=confidence) for rate in _RATES),
         roc_curve(members, non_members).thinned().as_points(),
     )
 
@@ -244,8 +244,7 @@ def attack_users(
     `texts` says which of the members' texts these are, for the record.  Without `population`, a
     quarter of the non-members, chosen by a hash of their ids, is RMIA's and is not measured by it.
     """
-    if texts not in TEXTS:
-        raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {texts!r}")
+    check_texts(texts)
     if not attacks:
         raise ValueError("there is no attack to run; give at least one")
     for attack in attacks:

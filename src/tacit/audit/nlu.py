@@ -30,56 +30,43 @@ from tacit.privacy import checks, durable
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu import predictions
 from tacit.tasks.nlu.data import Utterance
+from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import Scored
 from tacit.tasks.nlu.utterances import AttackRoles, attack_roles, whole_set
 
-A_GRID = tuple(tenths / 10 for tenths in range(10, -1, -1))  # choices of RMIA's a
+_A_GRID = tuple(tenths / 10 for tenths in range(10, -1, -1))  # choices of RMIA's a
 
 # Where a reference may differ from the attacked run: it has another part of the same set.  An
 # utterance with a label that it does not know is left out.
 _OF_A_PART = {"identity", "reference", "intents", "tags", "schema_is_counted"}
 
-Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
-Scorer = Callable[[Sequence[Utterance], str], Scored]  # utterances, and what they are
+_Tell = Callable[[str, int, int], None]  # what is being scored, utterances done, of how many
 
-ATTACK_FILE = "attack.json"  # in the private folder of a run
+_Trained = tuple[Path, int]  # a run, and the epoch after which its model is meant
+_ATTACK_FILE = "attack.json"  # in the private folder of a run
 
 
 @dataclass
 class Scoring:
-    """Scores by run, with progress.
+    """What the models of runs say of utterances, with progress; each is asked once and remembered.
 
-    Where one is used for attacks on several runs, what shadows and references say is computed once.
+    So where one is used for attacks on several runs, shadows and references are computed once.
     """
 
-    tell: Tell | None = None
-    _kept: dict[tuple[Path, tuple[Utterance, ...]], Scored] = field(default_factory=dict)
+    tell: _Tell | None = None
+    _models: dict[_Trained, NluModel] = field(default_factory=dict)
+    _kept: dict[tuple[_Trained, tuple[Utterance, ...]], Scored] = field(default_factory=dict)
 
-    def by(self, run: NluRun) -> Scorer:
-        """What the model of a run says of utterances."""
-        loaded = functools.cache(run.stored)
-
-        def score(utterances: Sequence[Utterance], what: str) -> Scored:
-            tell = self.tell
-            return predictions.score(
-                loaded(),
-                utterances,
-                progress=None if tell is None else lambda done, of: tell(what, done, of),
-            )
-
-        return score
-
-    def by_helper(self, run: NluRun) -> Scorer:
-        """What the model of a shadow or a reference says of utterances, which is kept."""
-        score = self.by(run)
-
-        def kept(utterances: Sequence[Utterance], what: str) -> Scored:
-            key = (run.path.resolve(), tuple(utterances))
-            if key not in self._kept:
-                self._kept[key] = score(utterances, what)
-            return self._kept[key]
-
-        return kept
+    def score(self, run: NluRun, utterances: Sequence[Utterance], what: str) -> Scored:
+        """The scores that the model of a run gives to utterances; `what` they are, for progress."""
+        model = (run.path.resolve(), run.leg)
+        key = (model, tuple(utterances))
+        if key not in self._kept:
+            if model not in self._models:
+                self._models[model] = run.stored()
+            progress = functools.partial(self.tell, what) if self.tell else None
+            self._kept[key] = predictions.score(self._models[model], utterances, progress=progress)
+        return self._kept[key]
 
 
 def attack_run(
@@ -104,11 +91,11 @@ def attack_run(
     data = whole_set(target.experiment)
     roles = attack_roles(data.test, len(others)) if others else None
     non_members = roles.non_members if roles else data.test
-    own, scorers = scoring.by(target), [scoring.by_helper(other) for other in others]
 
     def asked(utterances: Sequence[Utterance], what: str) -> AskedUtterances:
-        each = tuple(score(utterances, f"{what}, references") for score in scorers)
-        return AskedUtterances(tuple(utterances), own(utterances, what), each)
+        own = scoring.score(target, utterances, what)
+        each = tuple(scoring.score(run, utterances, f"{what}, references") for run in others)
+        return AskedUtterances(tuple(utterances), own, each)
 
     result = attack_utterances(
         asked(data.train, "members"),
@@ -116,19 +103,19 @@ def attack_run(
         shadows=[_shadow(Path(path), target, scoring) for path in shadows],
         population=asked(roles.population, "population") if roles else None,
         seen_by_references=roles.seen if roles else (),
-        rmia=Rmia(a=_a(scorers, roles)) if roles else None,
+        rmia=Rmia(a=_a(scoring, others, roles)) if roles else None,
         seed=seed,
         confidence=confidence,
     )
     row = {"run": str(target.path), "epoch": target.leg, **result.as_row()}
     text = json.dumps(row, indent=2, allow_nan=False) + "\n"
-    durable.write_whole(target.directory.private / ATTACK_FILE, text.encode(), mode=0o600)
+    durable.write_whole(target.directory.private / _ATTACK_FILE, text.encode(), mode=0o600)
     return result
 
 
 def kept_result(run: NluRun) -> dict[str, Any] | None:
     """The JSON of the last attack on a run, or None; internal."""
-    file = run.directory.private / ATTACK_FILE
+    file = run.directory.private / _ATTACK_FILE
     if not file.exists():
         return None
     row: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -142,11 +129,11 @@ def _shadow(path: Path, target: NluRun, scoring: Scoring) -> Shadow:
             f"the shadow {path} was trained on the attacked run's own data: a shadow is a model on"
             " another corpus (a reference, on utterances of the same, is given by --reference)"
         )
-    data, score = run.data(), scoring.by_helper(run)
+    data = run.data()
     return Shadow(
         data.name,
-        score(data.train, f"{data.name}, members"),
-        score(data.test, f"{data.name}, non-members"),
+        scoring.score(run, data.train, f"{data.name}, members"),
+        scoring.score(run, data.test, f"{data.name}, non-members"),
     )
 
 
@@ -168,13 +155,15 @@ def _check_references(target: NluRun, references: Sequence[NluRun]) -> None:
         )
 
 
-def _a(scorers: Sequence[Scorer], roles: AttackRoles) -> float:
+def _a(scoring: Scoring, references: Sequence[NluRun], roles: AttackRoles) -> float:
     """RMIA's a, chosen on the references alone; with one of them there is nothing to choose by."""
-    if len(scorers) < 2:
+    if len(references) < 2:
         return DEFAULT_A
-    trained = [[score(part, "references") for score in scorers] for part in roles.references]
-    outside = [score(roles.population, "references") for score in scorers]
-    return choose_a(trained, outside)
+
+    def scores(utterances: Sequence[Utterance]) -> list[Scored]:
+        return [scoring.score(run, utterances, "references") for run in references]
+
+    return choose_a([scores(part) for part in roles.references], scores(roles.population))
 
 
 def choose_a(trained: Sequence[Sequence[Scored]], outside: Sequence[Scored]) -> float:
@@ -201,7 +190,7 @@ def choose_a(trained: Sequence[Sequence[Scored]], outside: Sequence[Scored]) -> 
         ]
         return float(np.mean(areas))
 
-    return max(A_GRID, key=mean_auc)  # the first of equals
+    return max(_A_GRID, key=mean_auc)  # the first of equals
 
 
 def _case(

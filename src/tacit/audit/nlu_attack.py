@@ -64,7 +64,7 @@ from tacit.tasks.nlu.utterances import unit
 
 KEPT, LEFT_OUT = "kept", "left out"
 SHADOW, SHADOW_RESCALED, RMIA, LOSS = "shadow", "shadow_rescaled", "rmia", "loss"
-STATED = {"paper": (SHADOW, KEPT), "strongest": (RMIA, LEFT_OUT)}
+_STATED = {"paper": (SHADOW, KEPT), "strongest": (RMIA, LEFT_OUT)}
 # The figure that a gate looks at is the first of these that was run.
 _GATED = ((RMIA, LEFT_OUT), (SHADOW, LEFT_OUT), (LOSS, LEFT_OUT))
 
@@ -170,7 +170,7 @@ class NluAttackResult:
     def stated(self) -> dict[str, UtteranceAttack]:
         """The figures named in advance, of those whose attack was run."""
         figures = {figure.key: figure for figure in self.attacks}
-        return {name: figures[key] for name, key in STATED.items() if key in figures}
+        return {name: figures[key] for name, key in _STATED.items() if key in figures}
 
     def gate_figures(self) -> dict[str, Any]:
         """What `tacit.audit.gate` looks at: one attack, named in advance by what was given."""

@@ -37,10 +37,10 @@ speak of it.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -111,12 +111,12 @@ def _log_odds(probabilities: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
-    """x -> log-odds of being a member, up to a constant: (x - mean) / scale through the layers."""
+class _Classifier:
+    """x -> log-odds of being a member, up to a constant: (x - mean) / scale through a network."""
 
     mean: Floats
     scale: Floats
-    layers: tuple[tuple[Floats, Floats], ...]  # weights [in, out] and biases [out]
+    network: nn.Module
     step: int  # the one that was kept
     held_out_loss: float  # log 2 is that of a coin
 
@@ -129,7 +129,7 @@ class Classifier:
         hidden: int = 16,
         steps: int = 500,
         seed: int = 0,
-    ) -> Classifier:
+    ) -> _Classifier:
         """Learn from features of members and of non-members, [n, features] each.
 
         `hidden` is the number of rectified units, and 0 is logistic regression.
@@ -144,17 +144,20 @@ class Classifier:
             labels = [torch.full((len(side),), 1.0 - number) for number, side in enumerate(rows)]
             return torch.cat(rows), torch.cat(labels).double()
 
-        parameters = _initial(members.shape[1], hidden, seed)
-        with one_thread():  # products this small only wait for each other on several
-            layers, step, loss = _descend(parameters, ready(0), ready(1), steps)
-        return cls(mean, scale, layers, step, loss)
+        # From the seed alone: the global random state is neither used nor changed.
+        with torch.random.fork_rng(devices=()), one_thread():
+            torch.manual_seed(seed)
+            features = members.shape[1]
+            hidden_layer = [nn.Linear(features, hidden), nn.ReLU()] if hidden else []
+            network = nn.Sequential(*hidden_layer, nn.Linear(hidden or features, 1)).double()
+            step, loss = _descend(network, ready(0), ready(1), steps)
+        return cls(mean, scale, network, step, loss)
 
     def scores(self, features: Floats) -> Floats:
         """[n]: higher for likelier members."""
-        values = (features - self.mean) / self.scale
-        for number, (weight, bias) in enumerate(self.layers):
-            values = (np.maximum(values, 0) if number else values) @ weight + bias
-        scores: Floats = values[:, 0]
+        with torch.no_grad():
+            values = self.network(torch.from_numpy((features - self.mean) / self.scale))
+        scores: Floats = values[:, 0].numpy()
         return scores
 
 
@@ -162,7 +165,7 @@ class Classifier:
 class ShadowAttack:
     """A classifier of sorted scores, ready to be used on any model."""
 
-    classifier: Classifier
+    classifier: _Classifier
 
     @classmethod
     def train(cls, shadows: Sequence[Shadow]) -> ShadowAttack:
@@ -171,7 +174,7 @@ class ShadowAttack:
             raise ValueError("there is no shadow model to learn from; give at least one")
         drawn = [_balanced(shadow) for shadow in shadows]
         members, non_members = (np.concatenate(side) for side in zip(*drawn, strict=True))
-        return cls(Classifier.fit(members, non_members))
+        return cls(_Classifier.fit(members, non_members))
 
     def scores(self, scored: Scored) -> Floats:
         """[n]: higher for likelier members; that of an utterance depends on it alone."""
@@ -200,51 +203,32 @@ def _standardisation(rows: Floats) -> tuple[Floats, Floats]:
 
 
 def _descend(
-    parameters: list[Tensor],
-    train: tuple[Tensor, Tensor],
-    held_out: tuple[Tensor, Tensor],
-    steps: int,
-) -> tuple[tuple[tuple[Floats, Floats], ...], int, float]:
-    """The layers with the least held-out loss, at which step, and that loss."""
-    optimizer = torch.optim.AdamW(parameters, lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY)
-    best, best_step, best_loss = [each.detach().clone() for each in parameters], 0, math.inf
+    network: nn.Module, train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], steps: int
+) -> tuple[int, float]:
+    """Leave the network with the least held-out loss: at which step that was, and the loss."""
+
+    def log_loss(rows: Tensor, labels: Tensor) -> Tensor:
+        """The mean of both sides' log-losses."""
+        scores = network(rows)[:, 0]
+        each = nn.functional.binary_cross_entropy_with_logits(scores, labels, reduction="none")
+        return (each[labels > 0].mean() + each[labels == 0].mean()) / 2
+
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=_LEARNING_RATE, weight_decay=_WEIGHT_DECAY
+    )
+    best, best_step, best_loss = copy.deepcopy(network.state_dict()), 0, math.inf
     for step in range(steps + 1):
         with torch.no_grad():
-            loss = float(_loss(parameters, held_out))
+            loss = float(log_loss(*held_out))
         if loss < best_loss:
-            best = [each.detach().clone() for each in parameters]
-            best_step, best_loss = step, loss
+            best, best_step, best_loss = copy.deepcopy(network.state_dict()), step, loss
         if step - best_step >= _PATIENCE:
             break
         optimizer.zero_grad()
-        _loss(parameters, train).backward()  # type: ignore[no-untyped-call]
+        log_loss(*train).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    arrays = [each.numpy() for each in best]
-    return tuple(zip(arrays[::2], arrays[1::2], strict=True)), best_step, best_loss
-
-
-def _initial(features: int, hidden: int, seed: int) -> list[Tensor]:
-    """Weights and biases in turn; weights uniform within 1 / sqrt(inputs), biases 0."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = [features, *([hidden] if hidden else []), 1]
-    parameters: list[Tensor] = []
-    for inputs, outputs in pairwise(sizes):
-        weight = torch.empty(inputs, outputs, dtype=torch.float64)
-        bound = 1 / math.sqrt(inputs)
-        parameters += [
-            weight.uniform_(-bound, bound, generator=generator).requires_grad_(),
-            torch.zeros(outputs, dtype=torch.float64, requires_grad=True),
-        ]
-    return parameters
-
-
-def _loss(parameters: list[Tensor], rows: tuple[Tensor, Tensor]) -> Tensor:
-    """The log-loss with either side counting one half."""
-    values, labels = rows
-    for number, (weight, bias) in enumerate(zip(parameters[::2], parameters[1::2], strict=True)):
-        values = (values.relu() if number else values) @ weight + bias
-    each = nn.functional.binary_cross_entropy_with_logits(values[:, 0], labels, reduction="none")
-    return (each[labels > 0].mean() + each[labels == 0].mean()) / 2
+    network.load_state_dict(best)
+    return best_step, best_loss
 
 
 def _divided(rows: Floats, stream: np.random.Generator) -> tuple[Floats, Floats]:

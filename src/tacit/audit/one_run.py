@@ -118,7 +118,7 @@ def audit_one_run(
     return OneRun(m, r, correct, bound, most, delta, confidence)
 
 
-def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+def _p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """Upper bound on P(at least `correct` right guesses) under (epsilon, delta)-DP.
 
     Of `canaries` canary clients, `guesses` are guessed to be in or out: beta + 2 m delta alpha of
@@ -148,7 +148,7 @@ def epsilon_lower_bound(
     level = 1 - checks.open_unit("confidence", confidence)
 
     def excess(epsilon: float) -> float:
-        return p_value(canaries, guesses, correct, epsilon, delta) - level
+        return _p_value(canaries, guesses, correct, epsilon, delta) - level
 
     # With delta = 0 the end is known: q is the lower limit of Clopper and Pearson.
     limit = float(betaincinv(correct, guesses - correct + 1, level)) if correct else 0.0

@@ -36,8 +36,8 @@ from tacit.privacy import checks
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Values = Sequence[float] | npt.NDArray[np.floating[Any]]
-Users = Sequence[str] | Sequence[int] | npt.NDArray[Any]
+_Values = Sequence[float] | npt.NDArray[np.floating[Any]]
+_Users = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TprAtFpr:
     why_not: str | None = None
 
 
-def roc_curve(members: Values, non_members: Values) -> RocCurve:
+def roc_curve(members: _Values, non_members: _Values) -> RocCurve:
     """The share of members against that of non-members with a score of at least t, over all t.
 
     Equal scores are one step: a member and a non-member that are tied make a slanted line.
@@ -107,11 +107,11 @@ def roc_curve(members: Values, non_members: Values) -> RocCurve:
 
 
 def auc(
-    members: Values,
-    non_members: Values,
+    members: _Values,
+    non_members: _Values,
     *,
     confidence: float = 0.95,
-    units: tuple[Users, Users] | None = None,
+    units: tuple[_Users, _Users] | None = None,
 ) -> Auc:
     """AUC with its interval.
 
@@ -144,7 +144,7 @@ def auc(
 
 
 def tpr_at(
-    members: Values, non_members: Values, rate: float, *, confidence: float = 0.95
+    members: _Values, non_members: _Values, rate: float, *, confidence: float = 0.95
 ) -> TprAtFpr:
     """The true-positive rate where the false-positive rate is `rate`; one score per user.
 
@@ -190,7 +190,7 @@ def _allowed(non_members: int, rate: float) -> int:
     return math.floor(rate * non_members + 1e-9)
 
 
-def _checked(name: str, scores: Values) -> Floats:
+def _checked(name: str, scores: _Values) -> Floats:
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or not values.size:
         raise ValueError(f"the scores of the {name} must be a list of at least one number")
@@ -214,7 +214,7 @@ def _half_pairs(scores: Floats, others: Floats) -> Ints:
     return (below + not_above).astype(np.int64)
 
 
-def _of_one_side(shares: Floats, users: Users) -> tuple[float, int]:
+def _of_one_side(shares: Floats, users: _Users) -> tuple[float, int]:
     """This side's part of the AUC's variance, and its number of users."""
     if len(users) != len(shares):
         raise ValueError(

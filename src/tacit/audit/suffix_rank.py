@@ -138,17 +138,16 @@ class _Strata:
         if self._pool > _POOL:
             self._cut()
 
-    def everything(self) -> _Drawn:
-        """All entries, in the order they came; each stands for itself."""
-        assert self.total <= self.most
-        _, strata, rows, words, costs = self._columns()
-        return _Drawn(rows, words, costs, np.ones(len(rows)), strata, self.sizes)
-
     def draw(self, count: int, spread: FloatArray) -> _Drawn:
-        """About `count` entries: from each stratum in proportion to its size times its spread."""
-        shares = self.sizes * (spread + 1e-9)
-        counts = np.ceil(count * shares / shares.sum()).astype(np.int64)
-        counts = np.minimum(np.clip(counts, _LEAST, self.most), self.sizes)
+        """About `count` entries: from each stratum in proportion to its size times its spread.
+
+        All of them, each of which then stands for itself, where there are at most `most`.
+        """
+        counts = self.sizes
+        if self.total > self.most:
+            shares = self.sizes * (spread + 1e-9)
+            counts = np.ceil(count * shares / shares.sum()).astype(np.int64)
+            counts = np.minimum(np.clip(counts, _LEAST, self.most), self.sizes)
         numbers, strata, rows, words, costs = self._columns()
         chosen = _smallest(numbers, strata, counts)
         strata = strata[chosen]
@@ -225,10 +224,7 @@ class _Ranking:
         for first in range(0, len(level.costs), ROWS):
             strata.add(first, self._totals(level, first))
         affordable = strata.total <= self.left
-        if affordable:
-            drawn = strata.everything()
-        else:
-            drawn = strata.draw(max(1, self.left // levels_left), self._guess(levels_left))
+        drawn = strata.draw(max(1, self.left // levels_left), self._guess(levels_left))
         self.left = max(0, self.left - len(drawn.rows))
         rows, ancestors = drawn.rows, level.ancestors[drawn.rows]
         if not affordable and self.first_draw is None:

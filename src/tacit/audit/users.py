@@ -43,9 +43,7 @@ UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BO
 Model = Predictor | nn.Module
 
 FRESH, TRAINING, ALL = "fresh", "training", "all"
-TEXTS = (FRESH, TRAINING, ALL)
-
-_TOKENS_AT_ONCE = 500_000  # bounds the memory, and leaves enough texts to sort by length
+_TEXTS = (FRESH, TRAINING, ALL)
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,12 @@ class UserScores:
         return sums.astype(np.float64)
 
 
+def check_texts(which: str) -> None:
+    """`ValueError` unless it says which texts of the members are scored."""
+    if which not in _TEXTS:
+        raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
+
+
 def score_users(model: Model, texts: UserTexts, *, bos: int) -> UserScores:
     """Score every text of every user, each text from a fresh state.
 
@@ -99,17 +103,16 @@ def score_users(model: Model, texts: UserTexts, *, bos: int) -> UserScores:
     """
     if not texts:
         raise ValueError("there are no users to score; give at least one user's texts")
-    predictor = as_predictor(model)
-    log_probs, tokens = [], []
-    for batch in _batches(texts):
-        sums, counts = _score_texts(predictor, batch, bos)
-        log_probs.append(sums)
-        tokens.append(counts)
+    every = [text for own in texts.values() for text in own]
+    scored = score(as_predictor(model), every)
+    counted = scored.targets != bos
+    owners = np.repeat(np.arange(len(every)), np.diff(scored.first))[counted]
+    sums = np.bincount(owners, weights=scored.log_probs[counted], minlength=len(every))
     scores = UserScores(
         tuple(texts),
         _offsets(np.array([len(own) for own in texts.values()], dtype=np.int64)),
-        np.concatenate([np.empty(0), *log_probs]),
-        np.concatenate([np.empty(0, np.int64), *tokens]),
+        sums.astype(np.float64),
+        np.bincount(owners, minlength=len(every)),
     )
     if empty := int((scores.token_counts() == 0).sum()):
         raise ValueError(f"{empty} of {len(texts)} users have no text to score; leave them out")
@@ -137,8 +140,7 @@ def user_texts(
     told by how many texts they show.  A user's tokens are cut where training cuts them, at
     `max_tokens`, so "training" texts are those that were really trained on.
     """
-    if which not in TEXTS:
-        raise ValueError(f"texts must be one of {', '.join(TEXTS)}, got {which!r}")
+    check_texts(which)
     if max_users is not None:
         checks.whole("max_users", max_users, at_least=1)
     if max_tokens is not None:
@@ -204,7 +206,7 @@ def reference_model(
 
 
 @dataclass(frozen=True)
-class Groups:
+class _Groups:
     """The texts of all users whom an attack needs."""
 
     members: UserTexts
@@ -222,7 +224,7 @@ def gather(
     max_users: int | None = None,
     max_tokens: int | None = PAPERS_CAP,
     seed: int = 0,
-) -> Groups:
+) -> _Groups:
     """Texts of training users (of those that took part) and of test users in their roles.
 
     `which`, `max_users` of each group and `max_tokens` of each user are those of `user_texts`.
@@ -240,7 +242,7 @@ def gather(
             users, tokenizer, which, max_users=max_users, max_tokens=max_tokens, seed=seed
         )
 
-    return Groups(
+    return _Groups(
         shown(train),
         shown(non_members),
         tuple(user_texts(users, tokenizer, TRAINING, max_tokens=max_tokens) for users in trained),
@@ -298,30 +300,6 @@ def _cut(texts: list[list[int]], max_tokens: int | None) -> Iterator[list[int]]:
         if len(cut) >= 2:
             yield cut
         left = None if left is None else left - len(cut)
-
-
-def _batches(texts: UserTexts) -> Iterator[list[Tokens]]:
-    """All texts in order, many at a time."""
-    batch: list[Tokens] = []
-    size = 0
-    for own in texts.values():
-        batch += own
-        size += sum(len(text) for text in own)
-        if size >= _TOKENS_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _score_texts(predictor: Predictor, texts: list[Tokens], bos: int) -> tuple[Floats, Ints]:
-    """For each text: the sum of its targets' log-probabilities, and how many there are."""
-    scores = score(predictor, texts)
-    counted = scores.targets != bos
-    owners = np.repeat(np.arange(len(texts)), np.diff(scores.first))[counted]
-    sums = np.bincount(owners, weights=scores.log_probs[counted], minlength=len(texts))
-    counts = np.bincount(owners, minlength=len(texts))
-    return sums.astype(np.float64), counts.astype(np.int64)
 
 
 def _offsets(counts: Ints) -> Ints:

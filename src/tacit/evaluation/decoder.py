@@ -37,8 +37,8 @@ from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
 from tacit.models.transformer import Transformer, TransformerBlock, sinusoids
 
-KEPT_VALUES = 2**24  # keys and values that a Transformer may keep: 64 MB
-WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
+_KEPT_VALUES = 2**24  # keys and values that a Transformer may keep: 64 MB
+_WHOLE_TEXTS = 1_024  # tokens side by side where a model reads its texts whole at every step
 
 _LARGEST_EXPONENT = 100.0  # 2^100, times as many words as there may be, is still a float32
 _TILE = 2_000  # words at a time, so that the powers find the logits in the cache
@@ -176,8 +176,8 @@ def most_rows(model: LanguageModel, longest: int) -> int:
     """How many rows may be side by side, by what a decoder keeps or computes for each."""
     if _is_transformer(model):
         config = model.config
-        return max(1, KEPT_VALUES // (2 * config.layers * config.embedding_size * longest))
-    return sys.maxsize if model.carries_state else max(1, WHOLE_TEXTS // longest)
+        return max(1, _KEPT_VALUES // (2 * config.layers * config.embedding_size * longest))
+    return sys.maxsize if model.carries_state else max(1, _WHOLE_TEXTS // longest)
 
 
 def _is_transformer(model: LanguageModel) -> TypeGuard[Transformer]:
@@ -364,7 +364,7 @@ class _WholeTextDecoder(Decoder):
     def _after_last(self) -> Tensor:
         """What the model gives for the last token of each text, some texts at a time."""
         width = int(self._last.max()) + 1
-        some = max(1, WHOLE_TEXTS // width)
+        some = max(1, _WHOLE_TEXTS // width)
         values = [
             self._read(texts)[torch.arange(len(texts)), last]
             for texts, last in zip(

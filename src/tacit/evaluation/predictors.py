@@ -27,8 +27,8 @@ from tacit.models.base import LanguageModel, State
 IntArray = npt.NDArray[np.int64]
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 
-ROWS = 128  # logits of this many targets at a time: 5 MB at 10,000 words
-WHOLE_TEXTS = 4  # times as many where texts are given whole, or only one or two would fit
+_ROWS = 128  # logits of this many targets at a time: 5 MB at 10,000 words
+_WHOLE_TEXTS = 4  # times as many where texts are given whole, or only one or two would fit
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class NetworkPredictor:
     `rows` is how many targets' logits are computed at a time.
     """
 
-    def __init__(self, model: LanguageModel, rows: int = ROWS) -> None:
+    def __init__(self, model: LanguageModel, rows: int = _ROWS) -> None:
         if not rows >= 1:
             raise ValueError(f"rows must be at least 1, got {rows}")
         self.model = model
@@ -94,7 +94,7 @@ class NetworkPredictor:
         """How many sequences go side by side."""
         if self.model.carries_state:
             return self.rows
-        return max(1, WHOLE_TEXTS * self.rows // longest)
+        return max(1, _WHOLE_TEXTS * self.rows // longest)
 
     def _batch(self, batch: list[IntArray], first: IntArray) -> Iterator[Chunk]:
         """Logits of a batch that is sorted by falling length."""

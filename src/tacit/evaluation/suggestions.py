@@ -33,8 +33,8 @@ from tacit.models.base import LanguageModel
 from tacit.tokenizers.normalisation import WHITE_SPACE
 from tacit.tokenizers.tokenizer import Tokenizer
 
-BEAM = 64
-LONGEST_WORD = 24  # tokens
+_BEAM = 64
+_LONGEST_WORD = 24  # tokens
 _PIECE_MARK = "##"  # WordPiece: goes on with the word before it
 _ASCII_SPACE = b"\t\n\x0b\x0c\r "
 _HALF = "\ufffd"  # what decoding makes of half a character
@@ -48,10 +48,6 @@ class Suggestion:
     word: str
     probability: float
 
-    def as_row(self) -> dict[str, str | float]:
-        """Plain JSON."""
-        return {"word": self.word, "probability": self.probability}
-
 
 class Suggester:
     """A model and its tokenizer, ready for one text after the other.
@@ -59,7 +55,7 @@ class Suggester:
     `beam` is how many beginnings of words the search keeps; words of one token need no search.
     """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, beam: int = BEAM) -> None:
+    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, beam: int = _BEAM) -> None:
         if model.config.vocab_size != tokenizer.vocab_size:
             raise ValueError(
                 f"the model has a vocabulary of {model.config.vocab_size} tokens and the tokenizer"
@@ -113,13 +109,13 @@ class Suggester:
     def _search(self, before: list[int], prefix: bytes, top: int) -> dict[str, float]:
         """A beam search over tokens, in which every word that is reached adds to the result."""
         width = max(self._beam, 2 * top)
-        decoder = decoder_for(self._model, longest=len(before) + LONGEST_WORD)
+        decoder = decoder_for(self._model, longest=len(before) + _LONGEST_WORD)
         for token in before:
             decoder.advance(torch.tensor([token]))
         beam = _Beam([b""], torch.zeros(1, dtype=torch.float64), decoder)
         allowed = (self._begins | self._continues if len(before) == 1 else self._begins)[None]
         words: dict[str, float] = defaultdict(float)
-        for _ in range(LONGEST_WORD):
+        for _ in range(_LONGEST_WORD):
             allowed = allowed & self._fitting(beam.spelled, prefix)
             beam = self._extended(beam, allowed, width)
             if not beam.spelled:

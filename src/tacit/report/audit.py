@@ -24,7 +24,7 @@ from tacit.report.results import Table
 from tacit.report.warnings import Warning, note, serious
 from tacit.runs.directory import RunDirectory
 
-AUDIT_FILE = "audit.json"
+_AUDIT_FILE = "audit.json"
 
 
 class _Verdict(Table):
@@ -165,9 +165,9 @@ class AuditResult:
     @classmethod
     def read(cls, directory: RunDirectory, *, internal: bool) -> AuditResult:
         """The audit of a run, if there was one; the private folder is opened only if `internal`."""
-        private = directory.private / AUDIT_FILE
+        private = directory.private / _AUDIT_FILE
         return cls(
-            results.read(_Audit, directory.path / AUDIT_FILE),
+            results.read(_Audit, directory.path / _AUDIT_FILE),
             results.read(_PrivateAudit, private) if internal else None,
         )
 

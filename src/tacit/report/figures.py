@@ -88,7 +88,7 @@ def short(value: float) -> str:
     return re.sub(r"e\+?(-?)0*", r"e\1", f"{value:.3g}")
 
 
-def line_chart(
+def _line_chart(
     title: str, about: str, x: Axis, y: Axis, curves: Curves, *, has_markers: bool = True
 ) -> Facts:
     """Named curves over two axes; `about` describes the chart to those who do not see it."""
@@ -109,7 +109,7 @@ def fitted_chart(
         for name, points in curves.items()
     )
     y_axis = Axis.over(up, ys, is_log=is_log and min(ys) > 0)
-    return line_chart(title, f"{up} over {across}, {ends}", Axis.over(across, xs), y_axis, curves)
+    return _line_chart(title, f"{up} over {across}, {ends}", Axis.over(across, xs), y_axis, curves)
 
 
 def shares_chart(
@@ -158,7 +158,7 @@ def roc_chart(title: str, attacks: Sequence[Facts]) -> Facts | None:
     about = "; ".join(f"{attack['name']} with an AUC of {attack['auc']:.3f}" for attack in attacks)
     x = Axis("non-members taken for members (FPR)", low, 1.0, is_log=True)
     y = Axis("members found (TPR)", low, 1.0, is_log=True)
-    return line_chart(title, about, x, y, curves, has_markers=False)
+    return _line_chart(title, about, x, y, curves, has_markers=False)
 
 
 def histogram(

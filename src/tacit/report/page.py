@@ -76,10 +76,10 @@ def _is_report(path: Path) -> bool:
 def render(facts: Facts) -> str:
     """The whole page as HTML: a function of the facts alone, so that it can be made again."""
     template = _environment().get_template(TASKS[facts["task"]].template)
-    return template.render(**facts, charts=draw(facts))
+    return template.render(**facts, charts=_draw(facts))
 
 
-def draw(facts: Facts) -> dict[str, Facts]:
+def _draw(facts: Facts) -> dict[str, Facts]:
     """All charts by name; one that has nothing to show is left out."""
     task = TASKS[facts["task"]]
     charts = {"epsilon": epsilon_chart(facts["epsilon"]), **task.charts(facts)}
