@@ -194,8 +194,8 @@ def test_canaries_are_looked_for_whatever_the_experiment_says(tacit, leaky, tmp_
 @pytest.mark.parametrize("option", ["--shadow", "--reference"])
 def test_what_only_fits_intents_and_slots_is_refused(tacit, leaky, option):
     refused = tacit.refused(leaky, option, leaky)
-    assert f"{option} does not fit" in refused
-    assert "which is a language model; leave it out" in refused
+    assert f"{option} is for intent and slot models" in refused
+    assert "and this is none; leave it out" in refused
 
 
 def test_membership_is_internal(tacit, private):

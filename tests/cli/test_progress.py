@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tacit.cli.progress import Display, LegPace, Rate, bar
+from tacit.cli.progress import Display, _LegPace, _Rate, bar
 from tacit.runs.session import Progress
 
 
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
 def test_the_rate_counts_users_while_they_are_computed():
     now = 0.0
-    pace = Rate("users", lambda: now)
+    pace = _Rate("users", lambda: now)
     for seconds, round, users in (
         (0, 0, 0),
         (1, 0, 5),
@@ -57,7 +57,7 @@ def logged(monkeypatch, cohorts, *, users_per_second=10.0, every=2):
     monkeypatch.setattr("time.monotonic", lambda: now)
     err, row, rounds = io.StringIO(), {"round": 0} | ROW, len(cohorts)
     with contextlib.redirect_stderr(err), Display() as display:
-        display._pace = LegPace("round", lambda: now)
+        display._pace = _LegPace("round", lambda: now)
         for round, cohort in enumerate(cohorts):
             display.observe(Progress(round, rounds, 0, 0, row))
             for users in range(1, cohort + 1):
@@ -94,7 +94,7 @@ def test_cohorts_that_differ_by_a_few_give_the_same_log(monkeypatch):
 
 def test_what_is_told_within_a_round_does_not_move_the_time_left():
     now = 0.0
-    pace = LegPace("round", lambda: now)
+    pace = _LegPace("round", lambda: now)
     assert str(pace) == ""
     for seconds, round in ((0, 0), (3, 0), (10, 1)):
         now = float(seconds)
@@ -108,7 +108,7 @@ def test_what_is_told_within_a_round_does_not_move_the_time_left():
 
 def test_the_rate_is_told_in_two_digits():
     now = 0.0
-    pace = LegPace("round", lambda: now)
+    pace = _LegPace("round", lambda: now)
     pace.note(0, 1000)
     now = 1.2345
     pace.note(1, 1000)

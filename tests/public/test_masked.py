@@ -90,7 +90,7 @@ def test_only_text_is_chosen_and_something_always_is(lengths, seed):
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, math.nan])
 def test_a_share_that_hides_nothing_or_all_is_refused(share):
-    with pytest.raises(ValueError, match="masked_share must be above 0 and below 1"):
+    with pytest.raises(ValueError, match="masked_share must be strictly between 0 and 1"):
         Masking(VOCABULARY, share)
 
 
@@ -247,7 +247,7 @@ def test_a_training_that_diverges_says_what_to_do():
     [
         ({"optimizer": "sgd"}, "optimizer must be adam for a masked model, got 'sgd'"),
         ({"unroll": 2}, "unroll must be at least 3 for a masked model, got 2"),
-        ({"masked_share": math.nan}, "masked_share must be above 0 and below 1, got nan"),
+        ({"masked_share": math.nan}, "masked_share must be strictly between 0 and 1, got nan"),
         ({"learning_rate": math.nan}, "learning_rate must be a finite number above 0, got nan"),
     ],
 )

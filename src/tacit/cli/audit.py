@@ -16,27 +16,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, count, flag, real, text, typed_options
+from tacit.cli.options import AsJson, ModelArgument, count, flag, real, refuse_unfit, text
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
-FAILED = 1  # the exit code of a gate that does not open
+_FAILED = 1  # the exit code of a gate that does not open
 
-_LANGUAGE_ONLY = (
-    "--phrases",
-    "--samples",
-    "--ranks",
-    "--beam-width",
-    "--controls",
-    "--membership",
-    "--references",
-    "--texts",
-    "--max-users",
-)
-_NLU_ONLY = ("--shadow", "--reference")
+_EXTRACTION = ("--phrases", "--samples", "--ranks", "--beam-width", "--controls")
+_MEMBERSHIP = ("--membership", "--references", "--texts", "--max-users")
+_ONLY = {"language": (*_EXTRACTION, *_MEMBERSHIP), "nlu": ("--shadow", "--reference")}
 
-Row = dict[str, Any]
+_Row = dict[str, Any]
 
 
 def audit(
@@ -52,16 +43,8 @@ def audit(
     references: int = count(0, "N", "Reference models to train for the membership attacks."),
     texts: str = text("fresh", "NAME", "Of the members: fresh, training or all."),
     max_users: int = count(1000, "N", "On either side of a membership attack."),
-    shadow: list[Path] | None = text(
-        None,
-        "RUN",
-        "Intents and slots: a run on another corpus, which the attack learns from; repeatable.",
-    ),
-    reference: list[Path] | None = text(
-        None,
-        "RUN",
-        "Intents and slots: a run with data.reference, on utterances like these; repeatable.",
-    ),
+    shadow: list[Path] | None = text(None, "RUN", "To learn from: a run on another corpus."),
+    reference: list[Path] | None = text(None, "RUN", "A run with data.reference, like this one."),
     confidence: float = real(0.95, "X", "Of bounds and intervals."),
     seed: int = count(0, "N", "Of everything that is drawn at random."),
     fail_if: list[str] | None = text(
@@ -76,6 +59,7 @@ def audit(
     phrases, and what is computed from people's text, to RUN/private.
 
     Of a model of intents and slots: how well the training utterances can be told from others.
+    --shadow and --reference are for these, and repeatable.
 
     Examples:
 
@@ -91,18 +75,15 @@ def audit(
     from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
-    is_nlu = RunDirectory(run).task == "nlu"
-    for option in _LANGUAGE_ONLY if is_nlu else _NLU_ONLY:
-        if option in typed_options(context):
-            kind = "a model of intents and slots" if is_nlu else "a language model"
-            raise ValueError(f"{option} does not fit {run}, which is {kind}; leave it out")
-    render: Callable[[Console, Row], None]
+    task = RunDirectory(run).task
+    refuse_unfit(context, task, _ONLY)
+    render: Callable[[Console, _Row], None]
     with bar("audit") as show:
 
         def tell(what: str, done: int, of: int) -> None:
             show(what, done, of, f"{done:,} of {of:,}")
 
-        if is_nlu:
+        if task == "nlu":
             from tacit.audit.nlu import Scoring, attack_run
 
             result = attack_run(
@@ -146,10 +127,10 @@ def audit(
     emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
     if failed:
         note(f"the audit fails: {', '.join(failed)}")
-        raise typer.Exit(FAILED)
+        raise typer.Exit(_FAILED)
 
 
-def _print_findings(console: Console, figures: Row) -> None:
+def _print_findings(console: Console, figures: _Row) -> None:
     """The audit of a language model: a table of the cells, and a sentence for all else."""
     if figures["rows"]:
         console.print(_cells_table(figures["rows"]))
@@ -171,7 +152,7 @@ def _print_findings(console: Console, figures: Row) -> None:
         )
 
 
-def _print_nlu_attacks(console: Console, row: Row) -> None:
+def _print_nlu_attacks(console: Console, row: _Row) -> None:
     """The attacks on a model of intents and slots."""
     stated = {(each["attack"], each["duplicates"]): name for name, each in row["stated"].items()}
     attacks = []

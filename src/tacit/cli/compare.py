@@ -20,9 +20,7 @@ _ONE_TABLE = 120  # columns of a terminal in which everything fits side by side
 
 
 def compare(
-    runs: list[Path] = argument(
-        ..., "RUN...", "Run directories, or directories that hold several."
-    ),
+    runs: list[Path] = argument(..., "RUN...", "Run directories, or directories of them."),
     plot: Path | None = text(None, "FILE", "Draw the held-out curves: .png, .svg or .pdf."),
     as_json: AsJson = False,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, CorpusArgument, argument, check_counts, count, real, text
+from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import tracked
 from tacit.privacy.claims import format_delta, format_epsilon
@@ -33,12 +33,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+_Corpus = Annotated[
+    str, argument(..., "CORPUS", "A corpus directory, chitchat, or synthetic:users=1000,words=100.")
+]
 _Part = Annotated[str, text(..., "NAME", "Which users: all, train or test.")]
 _Texts = Annotated[str, text(..., "NAME", "Which of their texts: all, kept or held-out.")]
 
 
 @app.command("info")
-def _info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
+def _info(corpus: _Corpus, as_json: AsJson = False) -> None:
     """How many users, texts and words there are, and how they are divided.  Prints no text.
 
     Example:
@@ -59,7 +62,7 @@ def _info(corpus: CorpusArgument, as_json: AsJson = False) -> None:
 
 @app.command("head")
 def _head(
-    corpus: CorpusArgument,
+    corpus: _Corpus,
     users: int = count(3, "N", "How many users."),
     each: int = count(3, "N", "How many texts of each."),
     part: _Part = "all",
@@ -91,7 +94,7 @@ def _head(
 
 @app.command("export")
 def _export(
-    corpus: CorpusArgument,
+    corpus: _Corpus,
     out: Path = argument(..., "FILE", "Where to: .jsonl or .jsonl.gz; must not exist."),
     part: _Part = "all",
     texts: _Texts = "all",

@@ -11,9 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, ModelArgument, Round, count, flag, text
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    check_counts,
+    count,
+    flag,
+    refuse_unfit,
+    text,
+)
 from tacit.cli.output import FIGURES, emit, figures_table, percent, perplexity, table, whole
 from tacit.cli.progress import bar, tracked
 
@@ -26,19 +36,21 @@ if TYPE_CHECKING:
     from tacit.tokenizers.tokenizer import Tokenizer
 
 
-TOKENS = 75_000
+_TOKENS = 75_000
 WITHOUT_PRIVACY = (
     "fitted on the training users' text without privacy, for comparison only; not for release"
 )
+_LANGUAGE_ONLY = ("--round", "--tokens", "--head-words", "--baselines")
 _PIECES = 50  # how often the bar moves
 
 
 def evaluate(
+    context: typer.Context,
     run: ModelArgument,
     round: Round = None,
     corpus: str | None = text(None, "CORPUS", "Whose test users. [default: the run's own corpus]"),
     tokens: int | None = count(
-        None, "N", f"Tokens to measure on. [default: the run's, else {TOKENS:,}]"
+        None, "N", f"Tokens to measure on. [default: the run's, else {_TOKENS:,}]"
     ),
     head_words: bool = flag("--head-words", "How often common words are among the top 10."),
     baselines: bool = flag(
@@ -65,24 +77,18 @@ def evaluate(
     """
     from tacit.runs.directory import RunDirectory
 
-    if RunDirectory(run).task == "nlu":
-        if round is not None or tokens is not None or head_words or baselines:
-            raise ValueError(
-                f"{run} is an intent and slot model: --round, --tokens, --head-words and"
-                " --baselines are for language models"
-            )
+    task = RunDirectory(run).task
+    refuse_unfit(context, task, {"language": _LANGUAGE_ONLY, "nlu": ("--part",)})
+    if task == "nlu":
         _evaluate_nlu(run, corpus, part, as_json)
         return
-    if part != "test":
-        raise ValueError("--part is for intent and slot models; a language model has test users")
     from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
-    if tokens is not None and tokens < 1:
-        raise ValueError(f"--tokens must be at least 1, got {tokens}")
+    check_counts(tokens=tokens)
     stored = StoredModel.open(run, round)
     users, tokenizer = stored.corpus(corpus), stored.tokenizer
-    own = stored.experiment.evaluation.max_tokens if stored.experiment else TOKENS
+    own = stored.experiment.evaluation.max_tokens if stored.experiment else _TOKENS
     sequences = held_out_texts(users.test, tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")

@@ -194,9 +194,5 @@ def perplexity_curve(
         "training text": zip(millions, train, strict=True),
         "held-out text (a sample)": zip(millions, held_out, strict=True),
     }
-    label, levels = "million tokens trained on", _with_values(baselines)
-    draw(path, Panel(label, "perplexity", curves, levels, title, log_y=True))
-
-
-def _with_values(levels: Mapping[str, float]) -> dict[str, float]:
-    return {f"{name}: {value:,.0f}": value for name, value in levels.items()}
+    levels = {f"{name}: {value:,.0f}": value for name, value in baselines.items()}
+    draw(path, Panel("million tokens trained on", "perplexity", curves, levels, title, log_y=True))

@@ -21,18 +21,10 @@ from tacit.cli.progress import Show, bar
 def ingest(
     inputs: list[str] = argument(..., "INPUT", "Files, a folder, a quoted glob, or a built-in."),
     out: Path = text(..., "FOLDER", "The corpus directory to make; must not exist."),
-    user_column: str | None = text(
-        None, "NAME", "Who wrote it. [default: user, author, sender, ...]"
-    ),
-    text_column: str | None = text(
-        None, "NAME", "What was written. [default: text, body, message, ...]"
-    ),
-    order_column: str | None = text(
-        None, "NAME", "What a user's texts are ordered by, such as a time stamp."
-    ),
-    format: str | None = text(
-        None, "NAME", "csv, tsv, jsonl, parquet or text. [default: by file name]"
-    ),
+    user_column: str | None = text(None, "NAME", "Who wrote it. [default: user, author, ...]"),
+    text_column: str | None = text(None, "NAME", "What was written. [default: text, body, ...]"),
+    order_column: str | None = text(None, "NAME", "A user's texts are ordered by it."),
+    format: str | None = text(None, "NAME", "csv, tsv, jsonl, parquet, text. [default: by name]"),
     no_quotes: bool = flag("--no-quotes", "In CSV and TSV, quotes are part of the text."),
     whole_files: bool = flag("--whole-files", "A text file is one text, not one per line."),
     skip_bad_rows: bool = flag("--skip-bad-rows", "Leave out rows without a user or a text."),
@@ -43,9 +35,7 @@ def ingest(
     min_words: int = text(0, "N", "Leave out users with fewer words."),
     max_words: int | None = count(None, "N", "Keep a user's first N words."),
     salt: str | None = text(None, "HEX", "32 digits that user ids are hashed with. [random]"),
-    new_people: bool = flag(
-        "--new-people", "These are not the people whose text was ingested under their ids."
-    ),
+    new_people: bool = flag("--new-people", "Others than the earlier people with the same ids."),
     memory_limit: str = text("1GiB", "SIZE", "Memory to sort in; the rest goes to disk."),
     as_json: AsJson = False,
 ) -> None:

@@ -114,51 +114,46 @@ def _print_norms(
     """Both tables, and the --set words that put the suggestion into a recipe."""
     when = ["start" if each.round == 0 else f"after {each.round} rounds" for each in norms]
     shares = [">median" if share == 0.5 else f">{share:.0%}" for share in norms[0].quantiles()]
-    quantiles = table(
-        "model",
-        *shares,
-        title=f"norms of the updates of {users} made-up users of {', '.join(sources)}",
-    )
-    for name, each in zip(when, norms, strict=True):
-        quantiles.add_row(name, *(f"{value:.3g}" for value in each.quantiles().values()))
-    console.print(quantiles)
-    by_layer = table("layer", *(f">{name}" for name in when), title="median by layer")
+    quantiles = [
+        (name, *(f"{value:.3g}" for value in each.quantiles().values()))
+        for name, each in zip(when, norms, strict=True)
+    ]
+    title = f"norms of the updates of {users} made-up users of {', '.join(sources)}"
+    console.print(table("model", *shares, title=title, rows=quantiles))
     last = norms[-1]
-    for layer in last.layers:
-        by_layer.add_row(layer, *(f"{each.layer_medians()[layer]:.3g}" for each in norms))
-    console.print(by_layer)
+    medians = [
+        (layer, *(f"{each.layer_medians()[layer]:.3g}" for each in norms)) for layer in last.layers
+    ]
+    headings = (f">{name}" for name in when)
+    console.print(table("layer", *headings, title="median by layer", rows=medians))
     per_layer = ",".join(f"{value:g}" for value in last.suggested_by_layer)
-    together = math.sqrt(sum(value**2 for value in last.suggested_by_layer))
-    source_setting = shlex.quote(f"plan.clip_norm_from={json.dumps(sources)}")
-    for line, style in (  # one line each, to be copied
-        (f"Suggested: --set plan.clip_norm={last.suggested:g} --set {source_setting}", "bold"),
-        (
-            f"or, by layer (together {together:.3g}): --set plan.clipping=per-layer"
-            f" --set plan.layer_clip_norms=[{per_layer}] --set {source_setting}",
-            "",
-        ),
-    ):
-        console.print(line, style=style, soft_wrap=True)
+    together = math.hypot(*last.suggested_by_layer)
+    source = shlex.quote(f"plan.clip_norm_from={json.dumps(sources)}")
+    flat = f"Suggested: --set plan.clip_norm={last.suggested:g} --set {source}"
+    console.print(flat, style="bold", soft_wrap=True)  # one line each, to be copied
+    console.print(
+        f"or, by layer (together {together:.3g}): --set plan.clipping=per-layer"
+        f" --set plan.layer_clip_norms=[{per_layer}] --set {source}",
+        soft_wrap=True,
+    )
     if experiment.model.pretrain is not None:
         console.print(
             "The recipe pre-trains on public text: on text that it has seen, updates are smaller"
             " than people's will be."
         )
     plan = experiment.plan
-    flat = plan.layer_clip_norms if plan.clip_norm is None else f"{plan.clip_norm:g}"
+    norm = plan.layer_clip_norms if plan.clip_norm is None else f"{plan.clip_norm:g}"
     console.print(
         "The claim then lists the text as declared public.  People write differently from public"
         " text, so this is a starting point.  The people's corpus was not read.  The recipe says"
-        f" clip_norm = {'none' if plan.clipping == 'none' else flat}."
+        f" clip_norm = {'none' if plan.clipping == 'none' else norm}."
     )
 
 
 @app.command("personalize")
 def _personalize(
     run: ModelArgument,
-    user_text: Path = text(
-        ..., "FILE", "One person's text: a text to a line, or JSON Lines with text."
-    ),
+    user_text: Path = text(..., "FILE", "One person's text: a line each, or JSON Lines."),
     out: Path = text(..., "DIR", "The directory to make, for its owner only."),
     epochs: float = real(3.0, "X", "Passes over the text."),
     lr: float = real(1e-3, "X", "The learning rate (Adam)."),

@@ -10,13 +10,12 @@ Numbers may be written as people write them: 763_430, 1e8, 1e-9.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from tacit.privacy.projection import SmallExperiment
 
 
 def whole_number(text: str) -> int:
@@ -38,28 +37,6 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number such as 1, 0.7 or 1e-9") from None
-
-
-def experiment(text: str) -> SmallExperiment:
-    """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
-    names = ("cohort", "sigma", "clip")
-    example = "cohort=100,sigma=0.003,clip=15"
-    values: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in (*names, "population", "rounds"):
-            raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}; write {example}")
-        if name in values or name in counts:
-            raise typer.BadParameter(f"{name} is given twice; write {example}")
-        if name in names:
-            values[name] = number(value)
-        else:
-            counts[name] = whole_number(value)
-    if len(values) < len(names):
-        missing = ", ".join(name for name in names if name not in values)
-        raise typer.BadParameter(f"{missing} is missing; write {example}")
-    return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)
 
 
 def text(default: Any, metavar: str, help: str, *names: str) -> Any:
@@ -96,27 +73,16 @@ ModelArgument = Annotated[
     Path,
     argument(..., "RUN", "A run directory, an exported bundle, or another folder with a model."),
 ]
-CorpusArgument = Annotated[
-    str, argument(..., "CORPUS", "A corpus directory, chitchat, or synthetic:users=1000,words=100.")
-]
 Round = Annotated[int | None, count(..., "N", "The model after this round.  [default: last]")]
 
 # How an experiment is made from a recipe.
-Variant = Annotated[
-    str | None, text(..., "NAME", "A variant of the recipe.  [default: all, each in DIR]")
-]
 Settings = Annotated[
     list[str] | None, text(..., "KEY=VALUE", "Such as plan.clip_norm=3; repeatable.", "--set")
 ]
-TargetEpsilon = Annotated[float | None, real(..., "EPSILON", "Solve for the noise that meets it.")]
-BudgetEpsilon = Annotated[float | None, real(..., "EPSILON", "Stop before it would be exceeded.")]
 Delta = Annotated[float | None, real(..., "DELTA", "Below 1/K.  [default: K^-1.1]")]
 Seed = Annotated[int | None, count(..., "N", "Repeatable: a simulation, not for release.")]
 
 # How it is run.
-RunOption = Annotated[Path, text(..., "DIR", "The run directory.", "--run")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that is in DIR.")]
-KeepKey = Annotated[bool, typer.Option("--keep-key", help="Keep the run key; the result says so.")]
 Workers = Annotated[int | None, count(..., "N", "Processes.  [default: all cores]")]
 
 
@@ -128,16 +94,30 @@ def run_and_round(text: str) -> tuple[Path, int | None]:
     return Path(text), None
 
 
-def typed_options(context: typer.Context) -> dict[str, Any]:
-    """The options that stand on the command line, as they are written there, with their values."""
-    return {
-        option.opts[0]: context.params[option.name]
+def typed_options(context: typer.Context) -> list[str]:
+    """The options that stand on the command line, by their names such as --rounds."""
+    return [
+        option.opts[0]
         for option in context.command.params
-        if option.name in context.params
+        if option.name is not None
         and option.opts[0].startswith("--")
         and (source := context.get_parameter_source(option.name)) is not None
         and source.name == "COMMANDLINE"
-    }
+    ]
+
+
+_MODELS = {"language": "language models", "nlu": "intent and slot models"}
+
+
+def refuse_unfit(context: typer.Context, task: str, only: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options on the command line that mean nothing for models of `task`.
+
+    `only` has the options of each task that the others do not have.
+    """
+    owners = {name: owner for owner, names in only.items() for name in names}
+    for name in typed_options(context):
+        if (owner := owners.get(name, task)) != task:
+            raise ValueError(f"{name} is for {_MODELS[owner]}, and this is none; leave it out")
 
 
 def check_counts(**counts: int | None) -> None:

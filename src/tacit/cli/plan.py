@@ -13,24 +13,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, Delta, count, experiment, flag, real, text
+from tacit.cli.options import AsJson, Delta, count, flag, number, real, text, whole_number
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.privacy.projection import SmallExperiment
 
 if TYPE_CHECKING:
     from tacit.mechanisms.planning import Answer
+
+
+def _small_experiment(text: str) -> SmallExperiment:
+    """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
+    names = ("cohort", "sigma", "clip")
+    example = "cohort=100,sigma=0.003,clip=15"
+    values: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in (*names, "population", "rounds"):
+            raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}; write {example}")
+        if name in values or name in counts:
+            raise typer.BadParameter(f"{name} is given twice; write {example}")
+        if name in names:
+            values[name] = number(value)
+        else:
+            counts[name] = whole_number(value)
+    if len(values) < len(names):
+        missing = ", ".join(name for name in names if name not in values)
+        raise typer.BadParameter(f"{missing} is missing; write {example}")
+    return SmallExperiment(values["cohort"], values["sigma"], values["clip"], **counts)
 
 
 def plan(
     population: int = count(..., "K", "Users in all: a declared, public number."),
     cohort: int | None = count(None, "C", "Users per round, on average."),
     rounds: int | None = count(None, "T", "Rounds of training."),
-    noise_multiplier: float | None = real(
-        None, "Z", "z: noise over the sensitivity under add/remove-one."
-    ),
-    target_epsilon: float | None = real(
-        None, "EPSILON", "Solve for the noise, rounds or cohort that is left out."
-    ),
+    noise_multiplier: float | None = real(None, "Z", "Noise over the sensitivity (add/remove)."),
+    target_epsilon: float | None = real(None, "EPSILON", "Solve for whichever is left out."),
     delta: Delta = None,
     accountant: str | None = text(
         None, "NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"
@@ -42,7 +61,7 @@ def plan(
     from_experiment: Annotated[
         Any,
         typer.Option(
-            parser=experiment,
+            parser=_small_experiment,
             metavar="cohort=C,sigma=SIGMA,clip=S",
             help="Project from a small experiment: its noise on the average, at another cohort.",
         ),

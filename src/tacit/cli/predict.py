@@ -14,9 +14,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.table import Table
 
-from tacit.cli.options import AsJson, ModelArgument, Round, argument, check_counts, count
+from tacit.cli.options import (
+    AsJson,
+    ModelArgument,
+    Round,
+    argument,
+    check_counts,
+    count,
+    refuse_unfit,
+)
 from tacit.cli.output import emit, percent, table
 
 
@@ -30,9 +39,10 @@ class _Answer:
 
 
 def predict(
+    context: typer.Context,
     run: ModelArgument,
     text: str | None = argument(None, "[TEXT]", "What was typed. Without it: lines of the input."),
-    top: int | None = count(None, "N", "How many words to suggest.  [default: 3]"),
+    top: int = count(3, "N", "How many words to suggest."),
     round: Round = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,12 +64,9 @@ def predict(
     from tacit.runs.directory import RunDirectory
 
     check_counts(top=top)
-    if RunDirectory(run).task == "nlu":
-        if top is not None:
-            raise ValueError(f"--top is for language models, and {run} is of intents and slots")
-        answer = _understanding(run, round)
-    else:
-        answer = _suggestions(run, round, top or 3)
+    task = RunDirectory(run).task
+    refuse_unfit(context, task, {"language": ("--top",)})
+    answer = _understanding(run, round) if task == "nlu" else _suggestions(run, round, top)
     if text is not None:
         said = answer(text)
         emit(said.row, as_json, lambda console: console.print(said.shown))

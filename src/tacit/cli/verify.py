@@ -18,7 +18,7 @@ from tacit.cli.output import emit, table
 if TYPE_CHECKING:
     from tacit.verification.verifying import Findings
 
-DIFFERS = 1  # the exit code
+_DIFFERS = 1  # the exit code
 
 
 def verify(
@@ -41,7 +41,7 @@ def verify(
     findings = check(path)
     emit(findings, as_json, lambda console: _print(console, findings))
     if findings.differences:
-        raise typer.Exit(DIFFERS)
+        raise typer.Exit(_DIFFERS)
 
 
 def _print(console: Console, findings: Findings) -> None:

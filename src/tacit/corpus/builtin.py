@@ -39,7 +39,7 @@ from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.privacy import checks
 
-BUILTIN = ("chitchat", "synthetic")
+_BUILTIN = ("chitchat", "synthetic")
 
 
 def load_corpus(name_or_path: str | Path) -> UserCorpus:
@@ -52,14 +52,14 @@ def load_corpus(name_or_path: str | Path) -> UserCorpus:
     if not Path(name).exists():
         raise ValueError(
             f"there is no corpus {name!r}: name a directory that tacit ingest made, or one of"
-            f" {', '.join(BUILTIN)}"
+            f" {', '.join(_BUILTIN)}"
         )
     return Corpus.open(name)
 
 
 def is_builtin(name: str) -> bool:
     """Whether a name stands for a built-in corpus."""
-    return name.partition(":")[0] in BUILTIN
+    return name.partition(":")[0] in _BUILTIN
 
 
 def is_synthetic(name: str) -> bool:

@@ -8,6 +8,7 @@ changes the order of a user's texts.  Caps are applied to one user at a time for
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
@@ -118,7 +119,7 @@ class Spool:
         self._writer = pq.ParquetWriter(
             self._path, _SCHEMA, compression="lz4", use_dictionary=False, write_statistics=False
         )
-        self._users: dict[str, tuple[bytes, int, int, bytes]] = {}
+        self._hashes = functools.lru_cache(_REMEMBERED_USERS)(self._hash_user)
         self._chunk: list[tuple[Any, ...]] = []
         self._chunk_bytes = 0
         self.rows = self.bytes = 0
@@ -144,17 +145,11 @@ class Spool:
         self._flush()
         self._writer.close()
 
-    def _hashes(self, user: str) -> tuple[bytes, int, int, bytes]:
+    def _hash_user(self, user: str) -> tuple[bytes, int, int, bytes]:
         """The user's key, its two halves as numbers, and the hashed and folded id."""
-        hashes = self._users.get(user)
-        if hashes is None:
-            if len(self._users) >= _REMEMBERED_USERS:
-                self._users.clear()
-            key = hashing.user_key(user)
-            head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-            hashed = hashing.hashed_id(self._salt, user) + _folded_id(user)
-            hashes = self._users[user] = (key, head, tail, hashed)
-        return hashes
+        key = hashing.user_key(user)
+        head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
+        return key, head, tail, hashing.hashed_id(self._salt, user) + _folded_id(user)
 
     def _flush(self) -> None:
         """Write the records collected so far as one row group."""
@@ -178,7 +173,7 @@ class Spool:
         for batch in self._sorted_rows():
             if not len(batch):
                 continue
-            if waiting and _key(batch, -1) == _key(waiting[-1], -1):
+            if waiting and _last_key(batch) == _last_key(waiting[-1]):
                 waiting.append(batch)  # nothing but more of the same user
                 continue
             table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
@@ -277,10 +272,9 @@ def _record_draw(key: bytes, texts: Sequence[bytes]) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-def _key(batch: Any, row: int) -> tuple[int, int]:
-    """The user's key in a row, as two numbers."""
-    row %= len(batch)
-    return batch.column(0)[row].as_py(), batch.column(1)[row].as_py()
+def _last_key(batch: Any) -> tuple[int, int]:
+    """The user's key in the last row, as two numbers."""
+    return batch.column(0)[-1].as_py(), batch.column(1)[-1].as_py()
 
 
 def _starts(table: pa.Table) -> npt.NDArray[np.int64]:

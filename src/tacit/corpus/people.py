@@ -34,7 +34,7 @@ from tacit.corpus.sketches import LineSketch, Sketch
 from tacit.privacy import durable
 
 SAME = 0.5  # of the smaller set: the same people
-SOME = 0.01  # fewer than that in common is not worth a word
+_SOME = 0.01  # fewer than that in common is not worth a word
 FILE = "people.json"
 _SECRET_BYTES = 32
 _MERGED_BYTES = 256  # the file of a group that was merged is smaller than this
@@ -118,7 +118,7 @@ def recognise(
         overlaps = tuple(
             (group.id, shares[group.id])
             for group in groups
-            if shares[group.id] >= SOME and group not in same
+            if shares[group.id] >= _SOME and group not in same
         )
         if same and not new_people:
             kept, *others = same

@@ -55,7 +55,7 @@ from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
-FORK = "~"  # between a run's id and the last hash of a copy of it that went another way
+_FORK = "~"  # between a run's id and the last hash of a copy of it that went another way
 
 
 @dataclass
@@ -148,7 +148,7 @@ class PeopleLedger:
         if known is None or known.hashes == own.hashes[: len(known.hashes)]:
             runs[run_id] = own
         elif own.hashes != known.hashes[: len(own.hashes)]:  # another copy of it went on here
-            runs[f"{run_id}{FORK}"] = own
+            runs[f"{run_id}{_FORK}"] = own
         return Joint.of(run_id, runs, ledger.header.delta) if len(runs) > 1 else None
 
     def account(self) -> Account:
@@ -249,7 +249,7 @@ class PeopleLedger:
         known = self._record.runs.get(run)
         if known is None:
             header, line_hash = read_header(canonical_json(line).encode(), self.path)
-            if run.partition(FORK)[0] != header.run_id:
+            if run.partition(_FORK)[0] != header.run_id:
                 raise ValueError(f"it is a line of the run {header.run_id}, not of {run}")
             self._record.runs[run] = KnownRun(header, [line_hash])
             return
@@ -496,7 +496,7 @@ class PeopleLedger:
         if own[: len(hashes)] == hashes:
             return
         if hashes[: len(own)] != own:
-            return self._absorb_run(fd, f"{run.partition(FORK)[0]}{FORK}{hashes[-1][:16]}", lines)
+            return self._absorb_run(fd, f"{run.partition(_FORK)[0]}{_FORK}{hashes[-1][:16]}", lines)
         self._append(fd, [{"run": run, "line": line} for line in lines[len(own) :]])
 
 

@@ -33,10 +33,10 @@ import numpy.typing as npt
 from tacit.corpus.hashing import mixed
 
 # Large enough that a hundredth of the people known is still recognised.
-SKETCH_SIZE = 8192
+_SKETCH_SIZE = 8192
 LINES_KEPT = 4096
-LEAST_WORDS = 5
-_LEAST_BYTES = 2 * LEAST_WORDS - 1
+_LEAST_WORDS = 5
+_LEAST_BYTES = 2 * _LEAST_WORDS - 1
 _PENDING = 1 << 16
 _BATCH = 1 << 16
 _NEWLINE = 10
@@ -53,10 +53,10 @@ class Sketch:
 
     values: Hashes
     count: int
-    size: int = SKETCH_SIZE
+    size: int = _SKETCH_SIZE
 
     @classmethod
-    def of(cls, members: Iterable[bytes], key: bytes, size: int = SKETCH_SIZE) -> Sketch:
+    def of(cls, members: Iterable[bytes], key: bytes, size: int = _SKETCH_SIZE) -> Sketch:
         """The sketch of a set; a member that comes twice counts once."""
         maker = SketchMaker(key, size)
         maker.add(members)
@@ -96,7 +96,7 @@ class Sketch:
 class SketchMaker:
     """Makes a sketch of members that come bit by bit; 8 bytes of memory for each of them."""
 
-    def __init__(self, key: bytes, size: int = SKETCH_SIZE) -> None:
+    def __init__(self, key: bytes, size: int = _SKETCH_SIZE) -> None:
         self._key, self._size = key, size
         self._parts: list[Hashes] = [np.zeros(0, np.uint64)]
 
@@ -152,7 +152,7 @@ class _Lines:
         chosen = chosen[np.argsort(ranks[chosen], kind="stable")]
         for index in chosen.tolist():
             line = self.octets[self.starts[index] : self.ends[index]].tobytes()
-            if len(line.split()) >= LEAST_WORDS:
+            if len(line.split()) >= _LEAST_WORDS:
                 yield int(ranks[index]), line
 
     def _ranks(self, key: bytes) -> Hashes:
@@ -199,17 +199,13 @@ class LineSketch:
         """From what `as_json` gave; anything else is refused."""
         try:
             size = int(data["size"])
-            ranks, hashes = bytes.fromhex(data["places"]), bytes.fromhex(data["hashes"])
-            count = len(ranks) // 8
-            if len(ranks) != 8 * count or len(hashes) != 16 * count or count > size:
+            ranks = np.frombuffer(bytes.fromhex(data["places"]), ">u8").tolist()
+            hashes = np.frombuffer(bytes.fromhex(data["hashes"]), "V16").tolist()
+            if not len(ranks) == len(hashes) <= size:
                 raise ValueError
         except (KeyError, TypeError, ValueError):
             raise ValueError("a sketch of lines is damaged") from None
-        rows = (
-            (hashes[16 * i : 16 * i + 16], int.from_bytes(ranks[8 * i : 8 * i + 8], "big"))
-            for i in range(count)
-        )
-        return cls(dict(rows), size)
+        return cls(dict(zip(hashes, ranks, strict=True)), size)
 
 
 class LineSketchMaker:

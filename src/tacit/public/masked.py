@@ -29,6 +29,8 @@ from transformers import BertForMaskedLM, BertTokenizer
 
 from tacit.corpus.files import sha256_of
 from tacit.models.bert import BertSizes, states
+from tacit.privacy import checks
+from tacit.privacy.guarantee import finite
 from tacit.public.masking import MaskedBatch, Masking, Sequences
 from tacit.public.steps import Outcome, Settings, Watching, own_randomness, run_steps
 from tacit.tokenizers import provenance as origins
@@ -57,8 +59,7 @@ class MaskedSettings(Settings):
             raise ValueError(f"optimizer must be adam for a masked model, got {self.optimizer!r}")
         if not self.unroll >= 3:
             raise ValueError(f"unroll must be at least 3 for a masked model, got {self.unroll}")
-        if not 0 < self.masked_share < 1:
-            raise ValueError(f"masked_share must be above 0 and below 1, got {self.masked_share}")
+        checks.open_unit("masked_share", self.masked_share)
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ class MaskedScore:
 
     def as_row(self) -> dict[str, Any]:
         """As JSON, which has no infinity."""
-        finite = self.perplexity if math.isfinite(self.perplexity) else None
-        return {"perplexity": finite, "accuracy": self.accuracy, "targets": self.targets}
+        return {**vars(self), "perplexity": finite(self.perplexity)}
 
 
 @dataclass(frozen=True)

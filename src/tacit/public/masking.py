@@ -27,6 +27,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from tacit.privacy import checks
 from tacit.public.steps import batches_by_length, own_randomness
 from tacit.tokenizers.wordpiece import CLS, MASK, PAD, SEP, SPECIAL, PieceVocabulary
 
@@ -52,8 +53,7 @@ class Masking:
     share: float = 0.15
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ValueError(f"masked_share must be above 0 and below 1, got {self.share}")
+        checks.open_unit("masked_share", self.share)
 
     def hide(self, pieces: Tensor) -> MaskedBatch:
         """Hide some of sequences [CLS] ... [SEP] [PAD], each with a piece of text in it.
@@ -105,11 +105,7 @@ class Sequences:
         cls, texts: Sequence[Sequence[int]], length: int, vocabulary: PieceVocabulary
     ) -> Sequences:
         """The sequences of texts; no sequence has pieces of two texts."""
-        if not length >= 3:
-            raise ValueError(
-                f"length must be at least 3, for one piece and its frame, got {length}"
-            )
-        room = length - 2
+        room = checks.whole("length", length, at_least=3) - 2  # but for [CLS] and [SEP]
         cut = [text[at : at + room] for text in texts for at in range(0, len(text), room)]
         ids = np.full((len(cut), length), vocabulary.id(PAD), dtype=np.int32)
         ids[:, 0] = vocabulary.id(CLS)

@@ -44,7 +44,7 @@ _HEADER = 128  # bytes of the .npy header of any array of numbers with one dimen
 
 
 @dataclass(frozen=True)
-class Description:
+class _Description:
     """What a cache is of, as cache.json says it; the key is all but the number of tokens."""
 
     tokenizer: str
@@ -62,8 +62,8 @@ class Description:
         return f"tokens-{self.tokenizer[:16]}-{self.source[:16]}-{cap}"
 
     @classmethod
-    def read(cls, folder: Path) -> Description:
-        """What cache.json says; `ValueError` if it is missing or not as `write_cache` writes it."""
+    def read(cls, folder: Path) -> _Description:
+        """What cache.json says; `ValueError` if it is missing or damaged."""
         try:
             description = cls(**json.loads((folder / "cache.json").read_bytes()))
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class Description:
 class TokenCache:
     """The tokens of every user of a source, each as a view of the file."""
 
-    def __init__(self, path: Path, description: Description) -> None:
+    def __init__(self, path: Path, description: _Description) -> None:
         self.path = path
         self.description = description
         users, total = description.users, description.total_tokens
@@ -111,7 +111,7 @@ class TokenCache:
             raise ValueError(
                 f"a source's fingerprint must be letters and digits, got {source.fingerprint!r}"
             )
-        key = Description(
+        key = _Description(
             tokenizer=tokenizer.fingerprint,
             source=source.fingerprint,
             max_tokens_per_user=max_tokens_per_user,
@@ -126,7 +126,7 @@ class TokenCache:
             if (cache := cls._open_if_sound(path, key)) is not None:  # built meanwhile
                 return cache
             with durable.whole_folder(path, mode=0o700, replace=True) as partial:
-                write_cache(partial, key, _encode_users(key, source, tokenizer, progress))
+                _write_cache(partial, key, _encode_users(key, source, tokenizer, progress))
             return cls.open(path)
 
     @classmethod
@@ -134,14 +134,14 @@ class TokenCache:
         """A cache that exists; `ValueError` says what is wrong with it."""
         path = Path(path)
         try:
-            return cls(path, Description.read(path))
+            return cls(path, _Description.read(path))
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"the token cache {path} cannot be used: {error}; delete it to have it built again"
             ) from error
 
     @classmethod
-    def _open_if_sound(cls, path: Path, key: Description) -> TokenCache | None:
+    def _open_if_sound(cls, path: Path, key: _Description) -> TokenCache | None:
         try:
             cache = cls.open(path)
         except ValueError:
@@ -184,7 +184,7 @@ def user_tokens(
     return [id for ids in encoded for id in ids][:max_tokens_per_user]
 
 
-def write_cache(folder: Path, key: Description, users: Iterable[npt.NDArray[Any]]) -> None:
+def _write_cache(folder: Path, key: _Description, users: Iterable[npt.NDArray[Any]]) -> None:
     """Fill a folder with the cache of these users' tokens, in their order."""
     offsets = np.zeros(key.users + 1, np.int64)
     sums = np.zeros(key.users, np.uint32)
@@ -216,7 +216,7 @@ def _within_cap(texts: list[str], cap: int | None) -> list[str]:
 
 
 def _encode_users(
-    key: Description, source: UserSource, tokenizer: Tokenizer, progress: Progress | None
+    key: _Description, source: UserSource, tokenizer: Tokenizer, progress: Progress | None
 ) -> Iterator[npt.NDArray[Any]]:
     """Each user's tokens in turn; many users' texts go through the tokenizer at once."""
     cap = key.max_tokens_per_user

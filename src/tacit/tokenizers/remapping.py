@@ -99,7 +99,7 @@ class Remapping:
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
         """Which new rows have one source, and are copies of it."""
-        return _fixed(self._lengths == 1)
+        return np.equal(self._lengths, 1)
 
     def apply(self, values: NDArray[Any], axis: int = 0) -> NDArray[Any]:
         """The values for the new vocabulary; `axis` is the one that counts tokens.
@@ -112,7 +112,8 @@ class Remapping:
                 f" {list(values.shape)}"
             )
         rows = np.moveaxis(values, axis, 0)
-        result = rows[self._flat[self._starts]]  # bit for bit
+        first_sources = self._flat[np.cumsum(self._lengths) - self._lengths]
+        result = rows[first_sources]  # bit for bit
         averaged = np.flatnonzero(~self.copied)
         if averaged.size:
             flat = rows.reshape(self.old_size, math.prod(rows.shape[1:])).astype(np.float64)
@@ -124,33 +125,23 @@ class Remapping:
 
     @cached_property
     def _lengths(self) -> NDArray[np.int64]:
-        return _fixed(np.fromiter(map(len, self.sources), np.int64, len(self.sources)))
+        return np.fromiter(map(len, self.sources), np.int64, len(self.sources))
 
     @cached_property
     def _flat(self) -> NDArray[np.int64]:
         """All sources, one new token after the other."""
-        return _fixed(np.fromiter(chain.from_iterable(self.sources), np.int64))
-
-    @cached_property
-    def _starts(self) -> NDArray[np.int64]:
-        """The index in `_flat` at which each new token's sources begin."""
-        return _fixed(np.cumsum(self._lengths) - self._lengths)
+        return np.fromiter(chain.from_iterable(self.sources), np.int64)
 
     @cached_property
     def _occurrences(self) -> scipy.sparse.csr_array:
         """How often each old token is among the sources of each new one."""
-        ends = np.append(self._starts, len(self._flat))
+        ends = np.append(0, np.cumsum(self._lengths))
         counts = scipy.sparse.csr_array(
             (np.ones(len(self._flat)), self._flat.copy(), ends),
             shape=(self.new_size, self.old_size),
         )
         counts.sum_duplicates()
         return counts
-
-
-def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
 
 
 def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
