@@ -15,9 +15,6 @@ from tacit.kernels.local_sgd import local_sgd_for
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
-from tacit.runs.directory import RunDirectory
-from tacit.runs.proofs import Proofs
-from tacit.runs.session import Session
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tasks.nlu.utterances import data_of
 from tacit.train import train
@@ -43,34 +40,6 @@ def dies(monkeypatch, owner, name, *, call, after):
         raise Died
 
     monkeypatch.setattr(owner, name, wrapper)
-
-
-POINTS = {
-    "before the HMAC": (Proofs, "record", 3, False),
-    "between HMAC and ledger": (Proofs, "record", 3, True),
-    "between ledger and noise": (Ledger, "charge", 3, True),
-    "before the server's step": (LanguageTrainer, "run", 3, False),
-    "before the checkpoint": (Checkpoints, "write", 4, False),
-    "between the checkpoint's two files": (durable, "write_whole", 12, True),
-    "after the checkpoint": (Checkpoints, "write", 4, True),
-    "before old checkpoints go": (Checkpoints, "prune", 4, False),
-    "before the diagnostics": (LanguageTrainer, "diagnostics", 4, False),
-    "before a round is evaluated": (Session, "evaluate_if_due", 5, False),
-    "before the result": (RunDirectory, "finish", 1, False),
-}
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_run_that_dies_at_any_point_ends_with_the_same_bits(
-    point, folder, finished, tmp_path, monkeypatch
-):
-    owner, name, call, after = POINTS[point]
-    with monkeypatch.context() as patch:
-        dies(patch, owner, name, call=call, after=after)
-        with pytest.raises(Died):
-            train(experiment(folder), tmp_path / "run")
-    train(None, tmp_path / "run", resume=True)
-    assert files_of(tmp_path / "run") == finished[1]
 
 
 def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path, monkeypatch):

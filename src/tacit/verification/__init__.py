@@ -5,8 +5,10 @@
     findings = verify("runs/first")
     print(findings.differences)
 
-It reads, and changes nothing.  What training computes is derived here a second time on purpose: a
-verification that trusted the same files or shortcuts would find nothing.
+It reads, and changes nothing.  Nothing is trusted because a file says so: events are made again
+from the experiment, epsilons from the ledger, and the words of header, card and report from both,
+by the functions that training uses.  It finds what was changed after the fact, in any file; a
+mistake in those functions themselves is for the tests to find.
 
 Guarantee: without a difference the hash chain is whole; what is charged is what the experiment's
 file configures; and every epsilon and every word of the claim that stands in result.json, in the
