@@ -161,7 +161,9 @@ def paper_figures(
     conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
     epsilon = accountant_named("pld").epsilon(conditional, delta)
     actual = (
-        PaperFigure(epsilon, delta, _ACTUAL) if scaling_is_public else PaperFigure(math.inf, delta, _INFINITE)
+        PaperFigure(epsilon, delta, _ACTUAL)
+        if scaling_is_public
+        else PaperFigure(math.inf, delta, _INFINITE)
     )
     return PaperFigures(
         actual,
