@@ -34,10 +34,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import logsumexp
 
-from tacit.audit.roc import TprAtFpr, auc, roc_curve, tpr_at
+from tacit.audit.roc import Floats, TprAtFpr, auc, roc_curve, tpr_at
 from tacit.audit.users import (
     FRESH,
-    Floats,
     Model,
     Reference,
     UserScores,

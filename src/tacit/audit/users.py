@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from tacit.audit.roc import Floats, Ints
 from tacit.corpus.hashing import role_draw
 from tacit.corpus.source import Subset, UserSource, held_out, kept
 from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
@@ -37,8 +38,6 @@ from tacit.public.steps import Progress, Settings
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BOS to EOS
 Model = Predictor | nn.Module
 

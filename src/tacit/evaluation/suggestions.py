@@ -85,29 +85,28 @@ class Suggester:
         ids, owners = self._tokenizer.word_ids(typed)
         ids, owners = ids[:-1], owners[:-1]  # EOS is not typed
         words = self._tokenizer.words(typed)
-        if words and typed == text:
-            last = len(words) - 1
-            before = [id for id, owner in zip(ids, owners, strict=True) if owner != last]
-            if completions := self._completions(before, words[last], top):
-                return completions
-        return _best(self._words(ids, "", top), top)
+        with evaluating(self._model), torch.no_grad():
+            if words and typed == text:
+                last = len(words) - 1
+                before = [id for id, owner in zip(ids, owners, strict=True) if owner != last]
+                if completions := self._completions(before, words[last], top):
+                    return completions
+            return _best(self._words(ids, b"", top), top)
 
     def _completions(self, before: list[int], typed: str, top: int) -> list[Suggestion]:
         """Words that begin with what was typed; none if that is complete itself."""
         is_dictionary = self._tokenizer.kind == "word"
         if is_dictionary and self._tokenizer.token_id(typed) is not None:
             return []
-        words = self._words(before, typed, top + 1)
+        words = self._words(before, typed.encode(), top + 1)
         own = words.pop(typed, 0.0)
         return [] if own >= max(words.values(), default=0.0) else _best(words, top)
 
-    def _words(self, before: list[int], prefix: str, top: int) -> dict[str, float]:
-        """Probabilities of whole words after some tokens; those that begin with the prefix."""
-        with evaluating(self._model), torch.no_grad():
-            return self._search(before, prefix.encode(), top)
+    def _words(self, before: list[int], prefix: bytes, top: int) -> dict[str, float]:
+        """Probabilities of whole words after some tokens; those that begin with the prefix.
 
-    def _search(self, before: list[int], prefix: bytes, top: int) -> dict[str, float]:
-        """A beam search over tokens, in which every word that is reached adds to the result."""
+        A beam search over tokens, in which every word that is reached adds to the result.
+        """
         width = max(self._beam, 2 * top)
         decoder = decoder_for(self._model, longest=len(before) + _LONGEST_WORD)
         for token in before:
@@ -120,7 +119,8 @@ class Suggester:
             beam = self._extended(beam, allowed, width)
             if not beam.spelled:
                 break
-            ended = beam.log_prob + _log_sum(beam.next_log_probs, self._ends)
+            ends = beam.next_log_probs.masked_fill(~self._ends, -torch.inf)
+            ended = beam.log_prob + torch.logsumexp(ends, dim=1)
             for row, spelled in enumerate(beam.spelled):
                 word = spelled.decode(errors="replace")
                 if spelled.startswith(prefix) and self._is_word(word):
@@ -239,10 +239,6 @@ def _is_inside(character: str) -> bool:
     Half of a character's bytes may be any of these.
     """
     return unicodedata.category(character)[0] in "LNM" or character in _INSIDE
-
-
-def _log_sum(log_probs: Tensor, chosen: Tensor) -> Tensor:
-    return torch.logsumexp(log_probs.masked_fill(~chosen, -torch.inf), dim=1)
 
 
 def _best(words: dict[str, float], top: int) -> list[Suggestion]:

@@ -126,7 +126,7 @@ def effective_multiplier(
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """An epsilon and what it is."""
 
     epsilon: float
@@ -138,9 +138,9 @@ class Figure:
 class PaperFigures:
     """The three figures for `edp-sgd-paper`; only the first is its guarantee."""
 
-    actual: Figure
-    given_public_scaling: Figure
-    as_published: Figure
+    actual: PaperFigure
+    given_public_scaling: PaperFigure
+    as_published: PaperFigure
 
 
 def paper_figures(
@@ -161,12 +161,14 @@ def paper_figures(
     conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
     epsilon = accountant_named("pld").epsilon(conditional, delta)
     actual = (
-        Figure(epsilon, delta, _ACTUAL) if scaling_is_public else Figure(math.inf, delta, _INFINITE)
+        PaperFigure(epsilon, delta, _ACTUAL)
+        if scaling_is_public
+        else PaperFigure(math.inf, delta, _INFINITE)
     )
     return PaperFigures(
         actual,
-        Figure(epsilon, delta, _CONDITIONAL),
-        Figure(_published_epsilon(multipliers, delta), delta, _PUBLISHED),
+        PaperFigure(epsilon, delta, _CONDITIONAL),
+        PaperFigure(_published_epsilon(multipliers, delta), delta, _PUBLISHED),
     )
 
 

@@ -157,7 +157,11 @@ class _PrivateAudit(Table):
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What the last audit of a run found; the private part is None unless a report is internal."""
+    """What the last audit of a run found.
+
+    `public` is None if the run was never audited.  `private` is None if that audit kept nothing
+    private, and in every report that is not internal, for which the private folder stays closed.
+    """
 
     public: _Audit | None
     private: _PrivateAudit | None
@@ -279,7 +283,10 @@ def audit_charts(facts: Facts) -> dict[str, Facts | None]:
 
 
 def _heat(cells: Sequence[Facts], name: str, attack: str) -> Facts:
-    """The share of the canaries of each cell that an attack draws out."""
+    """The share of the canaries of each cell that an attack draws out.
+
+    `name` is the count of a cell that it is taken from, and `attack` names it in the title.
+    """
     shares = [
         (
             cell["expected_sharers"],
@@ -303,7 +310,11 @@ def _exposures(rows: Sequence[Facts]) -> Facts | None:
 
 
 def _levels(shown: Facts, accounted: float | None) -> Facts:
-    """What the audit showed of epsilon beside what is accounted, which it must not exceed."""
+    """What the audit showed of epsilon beside what is accounted.
+
+    The accounted epsilon is an upper bound, so a lower bound above it refutes the claim; an
+    estimate may lie on either side.
+    """
     names = {
         "lower_bound": f"lower bound, with {100 * shown['confidence']:g}% confidence",
         "estimate": "estimate",

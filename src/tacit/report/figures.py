@@ -99,7 +99,11 @@ def _line_chart(
 def fitted_chart(
     title: str, up: str, across: str, curves: Curves, *, is_log: bool = False
 ) -> Facts | None:
-    """Curves over what was done or spent, on axes that fit; None if no curve has a point."""
+    """Curves over what was done or spent, on axes that fit; None if no curve has a point.
+
+    `up` and `across` label the axes.  With `is_log` the vertical one is logarithmic, unless a value
+    is 0.
+    """
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         return None
@@ -145,7 +149,10 @@ def epsilon_chart(facts: Facts | None) -> Facts | None:
 
 
 def roc_chart(title: str, attacks: Sequence[Facts]) -> Facts | None:
-    """ROC curves on logarithmic axes, which show how many are found when few may be wronged."""
+    """ROC curves on logarithmic axes, which show how many are found when few may be wronged.
+
+    Points with a rate of 0 have no place on such axes and are left out; None if none are left.
+    """
     curves = {
         attack["name"]: [(fpr, tpr) for fpr, tpr in attack["roc"] if fpr > 0 and tpr > 0]
         for attack in attacks
