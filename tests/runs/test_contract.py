@@ -242,6 +242,7 @@ def test_every_command_on_runs_takes_it(command, case, folder, finished, tmp_pat
         run_command("verify", str(tmp_path / "bundle"))
         bundle = open_release(tmp_path / "bundle")
         assert bundle.guarantee().claim == finished.guarantee().claim == shown["claim"]
+        run_command("predict", str(tmp_path / "bundle"), "see you", "--json")
 
 
 @pytest.mark.slow

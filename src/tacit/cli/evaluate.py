@@ -234,21 +234,23 @@ def _print(
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:
     """Semantic error rate, intent accuracy and slot F1, in all and by intent."""
     from tacit.runs.run import NluRun
+    from tacit.runs.stored_model import open_nlu_model
     from tacit.tasks.nlu.metrics import by_intent, total
     from tacit.tasks.nlu.predictions import predict
     from tacit.tasks.nlu.readers import load_nlu
 
     if part not in ("test", "valid"):
         raise ValueError(f"--part must be test or valid, got {part!r}")
-    opened = NluRun.open(run)
+    stored = open_nlu_model(run)
     if data is None:
-        utterances = getattr(opened.data(), part)
+        if not (run / "checkpoints").is_dir():
+            raise ValueError(f"{run} is no run, so say on which utterances: add --corpus FILE")
+        utterances = getattr(NluRun.open(run).data(), part)
     else:
         other = load_nlu(data, unseen_intents="keep")
         utterances = (*other.train, *other.valid, *other.test)
     if not utterances:
-        raise ValueError(f"{data or opened.experiment.data.source} has no utterance in {part}")
-    stored = opened.stored()
+        raise ValueError(f"{data or run} has no utterance in {part}")
     with bar("evaluating") as show:
         answers = predict(
             stored,

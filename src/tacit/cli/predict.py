@@ -98,19 +98,10 @@ def _suggestions(run: Path, round: int | None, top: int) -> Callable[[str], _Ans
 
 def _understanding(run: Path, epoch: int | None) -> Callable[[str], _Answer]:
     """The intent and the slots that the model of a run or a bundle reads in an utterance."""
-    from tacit.runs.bundle import Bundle
-    from tacit.runs.run import NluRun
-    from tacit.runs.stored_model import MODEL_FILE
-    from tacit.tasks.nlu.models import NluModel
+    from tacit.runs.stored_model import open_nlu_model
     from tacit.tasks.nlu.predictions import understand
 
-    if (run / "checkpoints").is_dir():
-        stored = NluRun.open(run).stored(epoch)
-    elif epoch is not None:
-        raise ValueError(f"{run} holds one model only, so leave out --round {epoch}")
-    else:
-        Bundle.open(run)  # its ledger says which weights it is of
-        stored = NluModel.load(run / MODEL_FILE)
+    stored = open_nlu_model(run, epoch)
 
     def answer(text: str) -> _Answer:
         said = understand(stored, text)

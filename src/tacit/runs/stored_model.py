@@ -15,12 +15,24 @@ from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.runs.bundle import Bundle, is_bundle
-from tacit.runs.run import LanguageRun
+from tacit.runs.run import LanguageRun, NluRun
+from tacit.tasks.nlu.models import NluModel
 from tacit.tokenizers.tokenizer import Tokenizer
 
 MODEL_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
 PRIVATE_MARKER = "PRIVATE"  # a file of this name says that the model is one person's own
+
+
+def open_nlu_model(path: str | Path, epoch: int | None = None) -> NluModel:
+    """The intent and slot model of a run after an epoch (by default the last), or of a bundle."""
+    path = Path(path)
+    if (path / "checkpoints").is_dir():
+        return NluRun.open(path).stored(epoch)
+    if epoch is not None:
+        raise ValueError(f"{path} holds one model only, so leave out --round {epoch}")
+    Bundle.open(path)  # its ledger says which weights it is of
+    return NluModel.load(path / MODEL_FILE)
 
 
 @dataclass(frozen=True)
