@@ -92,7 +92,7 @@ def test_the_table_has_the_model_and_the_baseline_and_a_seed_writes_the_same_wei
         ("--optimizer sgd", "--mlm does not go with --optimizer: it is trained with Adam"),
         ("--model-option cells=3", "--model-option of --mlm must be one of width, layers, heads"),
         ("--model-option width=9", "width must be a multiple of heads, 2, got 9"),
-        ("--model-option masked_share=2", "masked_share must be above 0 and below 1, got 2"),
+        ("--model-option masked_share=2", "masked_share must be strictly between 0 and 1, got 2"),
         ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
         ("--minutes 0", "minutes must be a finite number above 0"),
         ("--unroll 21", "unroll must be at most positions, 20, got 21"),

@@ -34,7 +34,7 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger import Ledger, _no_witness
 from tacit.privacy.ledger_lines import Charge, Head, Header, LedgerError, PriorCost, seal
 
 ADD_REMOVE, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE
@@ -320,7 +320,7 @@ def test_a_run_directory_restored_from_a_backup_is_refused_and_forgets_nothing(
             " restored from a backup, or copied, so it cannot go on; branch from it with --from"
             f" {ledger.path.parent}@ROUND --run OTHER"
         )
-        assert restored.witness is None
+        assert restored.witness is _no_witness
     assert (group / FILE_NAME).read_bytes() == before
     assert spent(group) == figure
 
@@ -351,7 +351,7 @@ def test_two_copies_of_a_run_cannot_both_go_on(group: Path) -> None:
         ):
             charge(other, 1)
         assert path.read_bytes() == before
-        other.witness = None  # somebody who goes on all the same
+        other.witness = _no_witness  # somebody who goes on all the same
         other.charge([release(2, PoissonGaussian(0.05, 9.0))])
         with pytest.raises(LedgerError, match="has other charges than the ledger of its people"):
             PeopleLedger(group).witness(other)
