@@ -227,6 +227,7 @@ def test_every_model_agrees(name, overrides, update):
     assert_agree(model, UPDATES[update], ("fixed", "flat", "by-examples"))
 
 
+@pytest.mark.slow
 def test_the_choices_can_be_told_apart():
     """Each choice matters by far more than the tolerance, so a mix-up would be found."""
     choices = itertools.product(UPDATES, ESTIMATORS, CLIPPERS, WEIGHTINGS)

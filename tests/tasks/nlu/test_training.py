@@ -338,6 +338,7 @@ def test_a_finished_run_is_not_begun_again(finished):
         train(small(), finished["sgd"].path)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_the_training_with_a_sentence(tmp_path):
     """A process of two, whose child is killed in the middle of an epoch."""
     script = tmp_path / "script.py"
