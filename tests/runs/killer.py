@@ -37,9 +37,7 @@ def child(kind: str, folder: Path, run: Path) -> None:
     # The same key for both runs that are compared, and yet not marked as a simulation's; and the
     # same name for the people of the utterances, whom each installation would name by chance.
     RunKey.generate = classmethod(lambda cls: cls(bytes(range(32)), is_simulation=False))
-    people.secrets = SimpleNamespace(
-        token_hex=lambda size: "5e" * size, token_bytes=lambda size: bytes(size)
-    )
+    people.secrets = SimpleNamespace(token_hex=lambda size: "5e" * size, token_bytes=bytes)
     resume = run.exists()
     if kind == "nlu":
         data = {"source": str(folder / "spoken.jsonl")}
