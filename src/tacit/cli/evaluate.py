@@ -24,8 +24,9 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import FIGURES, emit, figures_table, percent, perplexity, table, whole
+from tacit.cli.output import emit, figures_table, table
 from tacit.cli.progress import bar, tracked
+from tacit.runs.figures import FIGURES, percent, perplexity, whole
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus

@@ -25,7 +25,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from tacit.cli.output import epsilon, percent, perplexity
+from tacit.cli.output import epsilon
+from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.runs.session import Progress as TrainingProgress
