@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_epsilon
-from tacit.runs.figures import written_figures
+from tacit.runs.figures import FIGURES, written_figures
 
 
 class Interrupted(Exception):
@@ -76,6 +76,16 @@ def epsilon(value: float | None) -> str:
 def figures_table(task: str, measured: Mapping[str, Any], heading: str) -> Table:
     """All figures of one model, a line each; `heading` says on which text they were measured."""
     return table(heading, ">", rows=written_figures(task, measured))
+
+
+def figure_headings(task: str) -> list[str]:
+    """The headings of a table with a model per line; `figure_cells` makes its lines."""
+    return [f">{figure.heading}" for figure in FIGURES[task] if figure.heading]
+
+
+def figure_cells(task: str, measured: Mapping[str, Any]) -> list[str]:
+    """The figures of one model under `figure_headings`."""
+    return [f.show(measured.get(f.key)) for f in FIGURES[task] if f.heading]
 
 
 @contextmanager
