@@ -33,8 +33,7 @@ from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
 from tacit.evaluation.scores import score
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Progress, Settings
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 

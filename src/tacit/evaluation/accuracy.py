@@ -13,11 +13,6 @@ What counts, here and in every other metric of tacit:
   dictionary, which is why the share of unknown targets stands beside them.
 - Of equally probable tokens, the one with the smaller id is predicted first.
 
-The paper's Table 3 asks another question: does a model fall back on common words?  At each target
-the model's top 10 predictions are intersected with the n most frequent words of the dictionary,
-n = 10, 50, 100; a histogram says how often the intersection had 0, 1, ..., 10 elements.  Models
-that predict head words more often have more mass to the right.
-
 Words.  Figures that compare across tokenizers count words (Bagdasaryan et al. 2022, section 3.2):
 
 - Word-level accuracy: "repeatedly generate the best tokens within each word's bounds and only
@@ -39,21 +34,15 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import nn
 
 from tacit.evaluation.predictors import (
-    IntArray,
     Predictor,
     Tokens,
-    all_targets,
-    as_arrays,
     as_predictor,
 )
-from tacit.evaluation.scores import Scores, score, top_k
+from tacit.evaluation.scores import Scores, score
 from tacit.tokenizers.tokenizer import Tokenizer
-
-HEADS = (10, 50, 100)
 
 
 class _Additive:
@@ -145,43 +134,6 @@ def evaluate(
     """Score the sequences, each from a fresh state, and count."""
     scores = score(as_predictor(predictor), sequences, never=unk)
     return metrics(scores, bos=bos, unk=unk)
-
-
-def head_word_histograms(
-    predictor: Predictor | nn.Module,
-    sequences: Sequence[Tokens],
-    frequent: Sequence[int],
-    *,
-    bos: int,
-    heads: Sequence[int] = HEADS,
-    top: int = 10,
-) -> dict[int, IntArray]:
-    """For each n in `heads`: how many targets have 0, 1, ..., `top` of the n words on top.
-
-    `frequent` lists token ids by falling frequency, without BOS, EOS and UNK, which are no words.
-    """
-    if len(set(frequent)) != len(frequent):
-        raise ValueError("frequent lists a token twice")
-    if not heads or not 1 <= min(heads) <= max(heads) <= len(frequent):
-        raise ValueError(
-            f"heads must be between 1 and the {len(frequent)} frequent words given, got"
-            f" {list(heads)}"
-        )
-    predictor = as_predictor(predictor)
-    vocab_size = predictor.vocab_size
-    if not 1 <= top <= vocab_size:
-        raise ValueError(f"top must be between 1 and {vocab_size}, got {top}")
-    arrays = as_arrays([*sequences, frequent], vocab_size)[:-1]
-    counted = all_targets(arrays) != bos
-    frequency_rank = torch.full((vocab_size,), vocab_size)
-    frequency_rank[torch.tensor(list(frequent))] = torch.arange(len(frequent))
-    histograms = {n: np.zeros(top + 1, np.int64) for n in heads}
-    for chunk in predictor.chunks(arrays):
-        first_choices = top_k(chunk.logits, top)[torch.from_numpy(counted[chunk.positions])]
-        for n, histogram in histograms.items():
-            sizes = (frequency_rank[first_choices] < n).sum(1)
-            np.add(histogram, np.bincount(sizes.numpy(), minlength=top + 1), out=histogram)
-    return histograms
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.accuracy import head_word_histograms
 from tacit.evaluation.baselines import Bigram
+from tacit_papers.mcmahan2018.head_words import head_word_histograms
 from tests.evaluation.tiny import Table, tiny
 from tests.oracles import scoring
 
