@@ -66,7 +66,8 @@ class Scored:
                 f"intents and log_likelihood must have a row for each of the {len(tokens)}"
                 f" utterances, got the shapes {self.intents.shape} and {self.log_likelihood.shape}"
             )
-        is_valid = _are_probabilities(self.intents) & [_are_probabilities(each) for each in tokens]
+        is_valid = np.array([_are_probabilities(each) for each in tokens], bool)
+        is_valid &= _are_probabilities(self.intents)
         is_valid &= np.abs(self.intents.sum(axis=1) - 1) <= _ROUNDING
         is_valid &= ~(np.isinf(self.log_likelihood) | (self.log_likelihood > _ROUNDING))
         if not is_valid.all():  # the message must not quote scores, which are private
@@ -214,4 +215,5 @@ def _answering(model: UnderstandingModel) -> Iterator[None]:
 def _are_probabilities(values: _Floats) -> NDArray[np.bool_]:
     """Whether there are some values along the last dimension, and all of them are probabilities."""
     in_range = (values >= 0) & (values <= 1 + _ROUNDING)
-    return in_range.all(axis=-1) & (values.shape[-1] > 0)
+    all_in_range: NDArray[np.bool_] = in_range.all(axis=-1) & (values.shape[-1] > 0)
+    return all_in_range
