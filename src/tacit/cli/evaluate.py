@@ -30,8 +30,7 @@ from tacit.cli.progress import bar, tracked
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
-    from tacit.models.base import LanguageModel
+    from tacit.evaluation.scoring import Predictor
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -40,7 +39,7 @@ _TOKENS = 75_000
 WITHOUT_PRIVACY = (
     "fitted on the training users' text without privacy, for comparison only; not for release"
 )
-_LANGUAGE_ONLY = ("--round", "--tokens", "--head-words", "--baselines")
+_LANGUAGE_ONLY = ("--round", "--tokens", "--baselines")
 _PIECES = 50  # how often the bar moves
 
 
@@ -52,7 +51,6 @@ def evaluate(
     tokens: int | None = count(
         None, "N", f"Tokens to measure on. [default: the run's, else {_TOKENS:,}]"
     ),
-    head_words: bool = flag("--head-words", "How often common words are among the top 10."),
     baselines: bool = flag(
         "--baselines", "Unigram and bigram models of the training users, without privacy."
     ),
@@ -96,18 +94,19 @@ def evaluate(
     if baselines:
         for name, predictor in fit_baselines(stored, users, is_own=corpus is None).items():
             results[name] = measure(predictor, sequences, tokenizer, f"the {name}")
-    histograms = _head_words(stored, sequences) if head_words else None
-    row = _as_row(stored, corpus, results, histograms)
-    emit(row, as_json, lambda console: _print(console, row, results, histograms))
+    row = _as_row(stored, corpus, results)
+    emit(row, as_json, lambda console: _print(console, row, results))
 
 
 def measure(
-    predictor: LanguageModel | Predictor,
+    predictor: Predictor,
     sequences: Sequence[Sequence[int]],
     tokenizer: Tokenizer,
     name: str,
 ) -> Metrics:
     """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar.
+
+    What is measured is a sum over texts, and the bar moves in between.
 
     Args:
         predictor: a model, or a baseline such as a unigram.
@@ -118,8 +117,10 @@ def measure(
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
+    size = max(200, -(-len(sequences) // _PIECES))
     total = Metrics()
-    for part in tracked(_pieces(sequences), f"measuring {name}"):
+    for start in tracked(range(0, len(sequences), size), f"measuring {name}"):
+        part = sequences[start : start + size]
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
     return total
 
@@ -146,37 +147,7 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     return {"unigram": bigram.unigram, "bigram": bigram}
 
 
-def _pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
-    """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
-    size = max(200, -(-len(sequences) // _PIECES))
-    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
-
-
-def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
-    """McMahan et al. 2018, Table 3; a dictionary lists the most frequent words first."""
-    from tacit.evaluation.accuracy import HEADS, head_word_histograms
-
-    words = stored.tokenizer
-    if words.kind != "word":
-        raise ValueError(f"--head-words needs a dictionary of words, and this is {words.kind}")
-    frequent = [id for id in range(words.vocab_size) if id not in (words.bos, words.eos, words.unk)]
-    heads = [head for head in HEADS if head <= len(frequent)]
-    if not heads:
-        raise ValueError(f"--head-words needs 10 words at least, and there are {len(frequent)}")
-    total = {head: [0] * 11 for head in heads}
-    for part in tracked(_pieces(sequences), "counting head words"):
-        more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
-        for head, counts in more.items():
-            total[head] = [a + int(b) for a, b in zip(total[head], counts, strict=True)]
-    return total
-
-
-def _as_row(
-    stored: StoredModel,
-    corpus: str | None,
-    results: dict[str, Metrics],
-    histograms: dict[int, list[int]] | None,
-) -> dict[str, Any]:
+def _as_row(stored: StoredModel, corpus: str | None, results: dict[str, Metrics]) -> dict[str, Any]:
     """The result under the names that scripts rely on."""
     own = stored.run.experiment.corpus.source if stored.run else None
     row: dict[str, Any] = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
@@ -186,18 +157,11 @@ def _as_row(
     row |= rows.pop("model")
     if rows:
         row["baselines"] = {"fitted": WITHOUT_PRIVACY, **rows}
-    if histograms is not None:
-        row["head_words"] = {str(head): counts for head, counts in histograms.items()}
     return row
 
 
-def _print(
-    console: Console,
-    row: dict[str, Any],
-    results: dict[str, Metrics],
-    histograms: dict[int, list[int]] | None,
-) -> None:
-    """A line for the model and each baseline; the histograms of McMahan et al. 2018, Table 3."""
+def _print(console: Console, row: dict[str, Any], results: dict[str, Metrics]) -> None:
+    """A line for the model and each baseline."""
     after = f" after round {row['round']}" if row["round"] is not None else ""
     model = results["model"]
     shown = table(
@@ -216,19 +180,6 @@ def _print(
     console.print(shown)
     if len(results) > 1:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
-    if histograms is not None:
-        shares_of = {n: [count / max(sum(c), 1) for count in c] for n, c in histograms.items()}
-        console.print(
-            table(
-                *(">n", *(f">{count}" for count in range(11))),
-                title="How many of the model's top 10 are among the n most frequent words: percent",
-                compact=True,
-                rows=[
-                    (str(n), *(f"{100 * share:.1f}" for share in shares))
-                    for n, shares in shares_of.items()
-                ],
-            )
-        )
 
 
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:

@@ -1,14 +1,17 @@
 """The head-word histogram equals counting by sets."""
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.accuracy import head_word_histograms
-from tacit.evaluation.baselines import Bigram
+from tacit.train import train
+from tacit_papers.mcmahan2018.head_words import head_word_histograms, head_words
 from tests.evaluation.tiny import Table, tiny
 from tests.oracles import scoring
+from tests.runs.small import experiment
 
 BOS, SIZE = 0, 9
 SEQUENCES = st.lists(st.lists(st.integers(0, SIZE - 1), max_size=7), max_size=5)
@@ -31,17 +34,6 @@ def test_histograms_equal_counting_by_sets(sequences, frequent, top):
     found = head_word_histograms(model, sequences, frequent, bos=BOS, heads=(1, 3, 8), top=top)
     expected = by_sets(scoring.logits_of(model), sequences, frequent, (1, 3, 8), top)
     assert {n: histogram.tolist() for n, histogram in found.items()} == expected
-
-
-@given(SEQUENCES)
-def test_baselines_have_histograms_too(sequences):
-    bigram = Bigram.fit(sequences, SIZE, bos=BOS)
-    frequent = list(range(1, SIZE))
-    found = head_word_histograms(bigram, sequences, frequent, bos=BOS, heads=(2,), top=3)
-    expected = by_sets(
-        lambda prefix: bigram.log_probs_after(prefix[-1]).tolist(), sequences, frequent, (2,), 3
-    )
-    assert found[2].tolist() == expected[2]
 
 
 def test_a_model_that_only_knows_head_words_has_all_mass_to_the_right():
@@ -68,3 +60,14 @@ def test_what_makes_no_histogram_is_refused(frequent, heads, top, message):
         head_word_histograms(
             Table(torch.zeros(3, 3)), [[0, 1]], frequent, bos=0, heads=heads, top=top
         )
+
+
+def test_the_command_counts_every_target_once(folder, tmp_path, capsys):
+    train(experiment(folder), tmp_path / "run")
+    head_words(tmp_path / "run", corpus=None, tokens=100, as_json=True)
+    [counts] = json.loads(capsys.readouterr().out)["head_words"].items()
+    assert counts[0] == "10"  # the dictionary has 17 words
+    assert len(counts[1]) == 11
+    assert sum(counts[1]) == 100
+    head_words(tmp_path / "run", corpus=None, tokens=100)
+    assert "percent" in capsys.readouterr().out
