@@ -242,8 +242,8 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
-    from tacit.public.masked import MaskedModel
     from tacit.tokenizers.wordpiece import PieceVocabulary
+    from tacit_papers.dupuy2021.masked import MaskedModel
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")

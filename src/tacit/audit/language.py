@@ -27,7 +27,7 @@ from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
 from tacit.privacy.guarantee import finite
-from tacit.public.steps import Settings
+from tacit.public.pretrain import Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens

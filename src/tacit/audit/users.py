@@ -31,8 +31,7 @@ from tacit.corpus.source import Subset, UserSource, held_out, kept
 from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Progress, Settings
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 

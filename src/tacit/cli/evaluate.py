@@ -24,8 +24,9 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import FIGURES, emit, figures_table, percent, perplexity, table, whole
+from tacit.cli.output import emit, figure_cells, figure_headings, figures_table, table
 from tacit.cli.progress import bar, tracked
+from tacit.runs.figures import whole
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
@@ -80,22 +81,39 @@ def evaluate(
     if task == "nlu":
         _evaluate_nlu(run, corpus, part, as_json)
         return
-    from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
-    check_counts(tokens=tokens)
     stored = StoredModel.open(run, round)
-    users, tokenizer = stored.corpus(corpus), stored.tokenizer
+    users = stored.corpus(corpus)
+    sequences = held_out_of(stored, users, tokens)
+    predictors: dict[str, Predictor] = {"model": stored.model}
+    if baselines:
+        predictors |= fit_baselines(stored, users, is_own=corpus is None)
+    rows = {
+        name: measure(predictor, sequences, stored.tokenizer, f"the {name}").as_row()
+        for name, predictor in predictors.items()
+    }
+    for each in rows.values():
+        each["tokens"] = each.pop("targets")
+    own = stored.run.experiment.corpus.source if stored.run else None
+    about = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
+    others = {name: row for name, row in rows.items() if name != "model"}
+    fitted = {"baselines": {"fitted": WITHOUT_PRIVACY, **others}} if others else {}
+    emit(
+        {**about, **rows["model"], **fitted}, as_json, lambda console: _print(console, about, rows)
+    )
+
+
+def held_out_of(stored: StoredModel, users: UserCorpus, tokens: int | None) -> list[list[int]]:
+    """The test users' texts as tokens: the first `tokens` of them, by default as in training."""
+    from tacit.evaluation.held_out import held_out_texts
+
+    check_counts(tokens=tokens)
     own = stored.experiment.evaluation.max_tokens if stored.experiment else _TOKENS
-    sequences = held_out_texts(users.test, tokenizer, tokens or own).sequences
+    sequences = held_out_texts(users.test, stored.tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")
-    results = {"model": measure(stored.model, sequences, tokenizer, "the model")}
-    if baselines:
-        for name, predictor in fit_baselines(stored, users, is_own=corpus is None).items():
-            results[name] = measure(predictor, sequences, tokenizer, f"the {name}")
-    row = _as_row(stored, corpus, results)
-    emit(row, as_json, lambda console: _print(console, row, results))
+    return sequences
 
 
 def measure(
@@ -106,8 +124,6 @@ def measure(
 ) -> Metrics:
     """Accuracy and perplexity of a model or another predictor on held-out texts, with a bar.
 
-    What is measured is a sum over texts, and the bar moves in between.
-
     Args:
         predictor: a model, or a baseline such as a unigram.
         sequences: tokens of each text, without the token at its beginning.
@@ -117,10 +133,8 @@ def measure(
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
-    size = max(200, -(-len(sequences) // _PIECES))
     total = Metrics()
-    for start in tracked(range(0, len(sequences), size), f"measuring {name}"):
-        part = sequences[start : start + size]
+    for part in tracked(pieces(sequences), f"measuring {name}"):
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
     return total
 
@@ -147,38 +161,28 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     return {"unigram": bigram.unigram, "bigram": bigram}
 
 
-def _as_row(stored: StoredModel, corpus: str | None, results: dict[str, Metrics]) -> dict[str, Any]:
-    """The result under the names that scripts rely on."""
-    own = stored.run.experiment.corpus.source if stored.run else None
-    row: dict[str, Any] = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
-    rows = {name: metrics.as_row() for name, metrics in results.items()}
-    for each in rows.values():
-        each["tokens"] = each.pop("targets")
-    row |= rows.pop("model")
-    if rows:
-        row["baselines"] = {"fitted": WITHOUT_PRIVACY, **rows}
-    return row
+def pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
+    """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
+    size = max(200, -(-len(sequences) // _PIECES))
+    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
-def _print(console: Console, row: dict[str, Any], results: dict[str, Metrics]) -> None:
+def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
     """A line for the model and each baseline."""
-    after = f" after round {row['round']}" if row["round"] is not None else ""
-    model = results["model"]
+    after = f" after round {about['round']}" if about["round"] is not None else ""
+    model = rows["model"]
     shown = table(
-        *("predictor", ">perplexity", ">top 1", ">top 3", ">top 5"),
-        title=f"{row['run']}{after}: {model.targets:,} tokens of test users of {row['corpus']},"
-        f" {model.unknown_rate:.1%} unknown",
+        *("predictor", *figure_headings("language")),
+        title=f"{about['run']}{after}: {model['tokens']:,} tokens of test users of"
+        f" {about['corpus']}, {model['unknown_rate']:.1%} unknown",
     )
-    for name, metrics in results.items():
-        shares = (metrics.accuracy_top1, metrics.accuracy_top3, metrics.accuracy_top5)
-        shown.add_row(
-            name if name == "model" else f"{name} (not private)",
-            perplexity(metrics.perplexity),
-            *map(percent, shares),
-            style="bold" if name == "model" else None,
-        )
+    for name, row in rows.items():
+        is_model = name == "model"
+        label = name if is_model else f"{name} (not private)"
+        style = "bold" if is_model else None
+        shown.add_row(label, *figure_cells("language", row), style=style)
     console.print(shown)
-    if len(results) > 1:
+    if len(rows) > 1:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
 
 
@@ -215,12 +219,11 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
 
     def render(console: Console) -> None:
         console.print(figures_table("nlu", total_row, what))
-        columns = [figure for figure in FIGURES["nlu"] if figure.heading]
         rows = [
-            (name, *(figure.show(row[figure.key]) for figure in columns), whole(row["utterances"]))
+            (name, *figure_cells("nlu", row), whole(row["utterances"]))
             for name, row in intents.items()
         ]
-        headings = (f">{figure.heading}" for figure in columns)
+        headings = figure_headings("nlu")
         console.print(table("intent", *headings, ">utterances", rows=rows))
 
     emit({"run": str(run), "part": what, **total_row, "by_intent": intents}, as_json, render)

@@ -1,17 +1,13 @@
 """The head-word histogram equals counting by sets."""
 
-import json
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.train import train
-from tacit_papers.mcmahan2018.head_words import head_word_histograms, head_words
+from tacit_papers.mcmahan2018.head_words import head_word_histograms
 from tests.evaluation.tiny import Table, tiny
 from tests.oracles import scoring
-from tests.runs.small import experiment
 
 BOS, SIZE = 0, 9
 SEQUENCES = st.lists(st.lists(st.integers(0, SIZE - 1), max_size=7), max_size=5)
@@ -60,14 +56,3 @@ def test_what_makes_no_histogram_is_refused(frequent, heads, top, message):
         head_word_histograms(
             Table(torch.zeros(3, 3)), [[0, 1]], frequent, bos=0, heads=heads, top=top
         )
-
-
-def test_the_command_counts_every_target_once(folder, tmp_path, capsys):
-    train(experiment(folder), tmp_path / "run")
-    head_words(tmp_path / "run", corpus=None, tokens=100, as_json=True)
-    [counts] = json.loads(capsys.readouterr().out)["head_words"].items()
-    assert counts[0] == "10"  # the dictionary has 17 words
-    assert len(counts[1]) == 11
-    assert sum(counts[1]) == 100
-    head_words(tmp_path / "run", corpus=None, tokens=100)
-    assert "percent" in capsys.readouterr().out

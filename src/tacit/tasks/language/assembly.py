@@ -27,8 +27,7 @@ from tacit.models import registry, weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Progress, Settings
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.public.text import read_public_text
 from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates

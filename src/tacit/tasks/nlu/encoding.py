@@ -260,9 +260,9 @@ class PieceEncoder:
         `provenance` declares where the vocabulary is from, for a folder that does not say so.
         """
         from tacit.models.bert import pretrained_sizes
-        from tacit.public.masked import load_vocabulary
 
-        return cls(load_vocabulary(folder, provenance), pretrained_sizes(folder).positions)
+        vocabulary = PieceVocabulary.load(folder, provenance=provenance)
+        return cls(vocabulary, pretrained_sizes(folder).positions)
 
     @property
     def provenance(self) -> str:
