@@ -247,7 +247,7 @@ def interrupted(*_, **__):
 def test_ctrl_c_while_sampling_leaves_nothing(tacit, bpe_run, out, monkeypatch, name):
     from tacit.evaluation import sampling
 
-    monkeypatch.setattr(sampling, "_in_parallel", interrupted)
+    monkeypatch.setattr(sampling, "in_threads", interrupted)
     words = [out, "--from", bpe_run] if name == "train" else [bpe_run, "--out", out]
     code, printed, err = tacit(name, *words, *FEW)
     assert (code, printed, err) == (130, "", "tacit: interrupted\n")
@@ -347,7 +347,7 @@ def test_a_swap_that_was_interrupted_says_how_to_go_on(tacit, bpe_run, tmp_path,
 
     new = tmp_path / "new"
     with monkeypatch.context() as patched:
-        patched.setattr(sampling, "_in_parallel", interrupted)
+        patched.setattr(sampling, "in_threads", interrupted)
         code, out, err = tacit("swap", bpe_run, "--run", new, *SWAP, "--quiet")
     assert (code, out) == (130, "")
     assert err == (

@@ -18,8 +18,9 @@ from rich.console import Console
 
 from tacit.cli import pretrain
 from tacit.cli.options import AsJson, ModelArgument, Round, Settings, argument, count, real, text
-from tacit.cli.output import check_new_directory, emit, percent, perplexity, table
+from tacit.cli.output import check_new_directory, emit, table
 from tacit.cli.progress import bar
+from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
-from tacit.cli.output import append_rows, emit, new_directory, percent, perplexity, table
+from tacit.cli.output import append_rows, emit, new_directory, table
 from tacit.cli.progress import Show, bar
+from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics

@@ -30,9 +30,10 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import FIGURES, Interrupted, emit, epsilon, figures_table, table
+from tacit.cli.output import Interrupted, emit, epsilon, figures_table, table
 from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
+from tacit.runs.figures import FIGURES
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request

@@ -33,7 +33,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import LanguageRun
-from tacit.runs.session import Progress
+from tacit.runs.session import TrainingProgress
 from tacit.tasks.language import assembly
 from tacit.tasks.language.people import People, public_frequencies
 from tacit.tasks.language.planting import Planted, read_planted, record_planted
@@ -55,7 +55,7 @@ class Watcher(Protocol):
 
     def tell(self, what: str, done: int, of: int) -> None: ...
 
-    def observe(self, now: Progress) -> None: ...
+    def observe(self, now: TrainingProgress) -> None: ...
 
 
 Watch = Callable[[str], AbstractContextManager[Watcher]]  # makes one for each arm, by its title
