@@ -25,7 +25,7 @@ from tacit.cli.progress import bar, tracked
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
+    from tacit.evaluation.scoring import Predictor
     from tacit.models.base import LanguageModel
     from tacit.runs.run import LanguageRun as Run
     from tacit.runs.stored_model import StoredModel

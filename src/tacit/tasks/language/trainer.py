@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import metrics, word_metrics
-from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
-from tacit.evaluation.predictors import as_predictor
-from tacit.evaluation.scores import score
+from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
@@ -65,22 +63,6 @@ SMOOTHED = (
 )
 
 
-@dataclass(frozen=True)
-class _HeldOut:
-    """Test users' texts as tokens, and which tokens are special."""
-
-    texts: HeldOutTexts
-    bos: int
-    unk: int | None
-
-    def row(self, model: LanguageModel) -> Row:
-        """Metrics of tokens, and those of words, which compare across tokenizers."""
-        scores = score(as_predictor(model), self.texts.sequences, never=self.unk)
-        words = word_metrics(scores, self.texts.owners, unk=self.unk).as_row()
-        compared = {name: words[name] for name in ("word_accuracy", "perplexity_per_word")}
-        return metrics(scores, bos=self.bos, unk=self.unk).as_row() | compared
-
-
 class LanguageTrainer:
     """All rounds in one tokenizer; a switch to another makes a new trainer.
 
@@ -115,7 +97,13 @@ class LanguageTrainer:
         ]
         self._server = assembly.server_optimizer(experiment)
         self.engine = _engine(opened.engine, model)
-        self._held_out = _HeldOut(texts, tokenizer.bos, tokenizer.unk)
+        self._evaluate = partial(
+            evaluate,
+            sequences=texts.sequences,
+            owners=texts.owners,
+            bos=tokenizer.bos,
+            unk=tokenizer.unk,
+        )
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
         self.model = model
@@ -233,10 +221,10 @@ class LanguageTrainer:
             return None
         from_vector_(self.model, self.weights)
         mark = {"switched": True} if switched else {}
-        row: Row = {"round": leg, **mark, **self._held_out.row(self.model)}
+        row: Row = {"round": leg, **mark, **self._evaluate(self.model).as_row()}
         recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
         for name in SMOOTHED:
-            values = [past[name] for past in recent if past[name] is not None]
+            values = [past[name] for past in recent if past.get(name) is not None]
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
         clip_norm = self.clip_state.total_norm
         row["epsilon"] = epsilon()
