@@ -5,7 +5,7 @@ One record can turn such a mean around, from a vector of norm C to its opposite:
 workers moves by up to 2C whatever the size of the micro-batch, under add/remove-one and under
 replace-one alike.
 
-Guarantee of `DecayingReleases`: let every record join a step independently with probability q and
+Guarantee of `decaying_events`: let every record join a step independently with probability q and
 pick its worker independently and uniformly, and let Gaussian noise of standard deviation 2C m be
 added to the sum of the clipped vectors.  Then the step is dominated, under add/remove-one, by the
 Poisson-sampled Gaussian of multiplier m.  Proof: condition on where all other records are.  Without
@@ -59,27 +59,18 @@ _PUBLISHED = (
 )
 
 
-@dataclass(frozen=True)
-class DecayingReleases:
-    """Steps of calibrated eDP-SGD; each multiplier is that step's noise stddev / sensitivity."""
+def decaying_events(
+    sampler: PoissonSampler, multipliers: Sequence[float], groups: int = GROUPS
+) -> list[Event]:
+    """The events of steps of calibrated eDP-SGD, of at most `groups` kinds in all.
 
-    sampler: PoissonSampler
-    multipliers: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for step, multiplier in enumerate(self.multipliers):
-            checks.non_negative(f"multipliers[{step}]", multiplier)
-
-    def events(self, groups: int = GROUPS) -> list[Event]:
-        """The event of each step, of at most `groups` kinds in all: see `_rounded_down`."""
-        return [self._event(m) for m in _rounded_down(self.multipliers, groups).tolist()]
-
-    def composition(self, groups: int = GROUPS) -> Composition:
-        """All steps together."""
-        return Composition.of(self.events(groups))
-
-    def _event(self, multiplier: float) -> Event:
-        return self.sampler.event(multiplier) if multiplier > 0 else _NO_NOISE
+    Each multiplier is that step's noise stddev / sensitivity; see `_rounded_down` for the groups,
+    and the module for the guarantee.
+    """
+    for step, multiplier in enumerate(multipliers):
+        checks.non_negative(f"multipliers[{step}]", multiplier)
+    rounded = _rounded_down(multipliers, groups).tolist()
+    return [sampler.event(m) if m > 0 else _NO_NOISE for m in rounded]
 
 
 def _rounded_down(multipliers: Sequence[float], groups: int) -> NDArray[np.float64]:
@@ -134,15 +125,6 @@ class PaperFigure:
     meaning: str
 
 
-@dataclass(frozen=True)
-class PaperFigures:
-    """The three figures for `edp-sgd-paper`; only the first is its guarantee."""
-
-    actual: PaperFigure
-    given_public_scaling: PaperFigure
-    as_published: PaperFigure
-
-
 def paper_figures(
     multipliers: Sequence[float],
     *,
@@ -150,35 +132,26 @@ def paper_figures(
     largest_scale: float,
     scaling_is_public: bool,
     delta: float,
-) -> PaperFigures:
-    """The figures of Algorithm 1 as printed, run for one epoch per z_t in `multipliers`.
+) -> tuple[PaperFigure, PaperFigure, PaperFigure]:
+    """Three figures of Algorithm 1 as printed, run for one epoch per z_t in `multipliers`.
+
+    They are the actual one, the one if alpha_k were public (one Gaussian per epoch, replace-one),
+    and the one that the paper would print.  Only the first is a guarantee.
 
     Given alpha_k: epochs are reshuffled independently of the records, so that a record is in at
     most one step of each, and replacing it changes one worker's clipped vector there and nothing
     else but through what was released.  Removing it instead would shift the split of the others, a
     far larger move, so the figure is stated for replace-one.
     """
-    conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
-    epsilon = accountant_named("pld").epsilon(conditional, delta)
-    actual = (
-        PaperFigure(epsilon, delta, _ACTUAL)
-        if scaling_is_public
-        else PaperFigure(math.inf, delta, _INFINITE)
-    )
-    return PaperFigures(
-        actual,
-        PaperFigure(epsilon, delta, _CONDITIONAL),
-        PaperFigure(_published_epsilon(multipliers, delta), delta, _PUBLISHED),
-    )
-
-
-def given_public_scaling(
-    multipliers: Sequence[float], *, workers: int, largest_scale: float
-) -> Composition:
-    """The events behind the figure for public alpha_k: one Gaussian per epoch, replace-one."""
     effective = [effective_multiplier(z, workers, largest_scale) for z in multipliers]
-    return Composition.of(
-        [Gaussian(m, Adjacency.REPLACE) if m > 0 else _NO_NOISE for m in effective]
+    releases = [Gaussian(m, Adjacency.REPLACE) if m > 0 else _NO_NOISE for m in effective]
+    epsilon = accountant_named("pld").epsilon(Composition.of(releases), delta)
+    actual = (epsilon, _ACTUAL) if scaling_is_public else (math.inf, _INFINITE)
+    published = _published_epsilon(multipliers, delta)
+    return (
+        PaperFigure(actual[0], delta, actual[1]),
+        PaperFigure(epsilon, delta, _CONDITIONAL),
+        PaperFigure(published, delta, _PUBLISHED),
     )
 
 

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 from tacit.mechanisms.clipping import FlatClip, clip_, norm_bound, square_of
 from tacit.mechanisms.edp_accounting import (
-    DecayingReleases,
-    PaperFigures,
+    PaperFigure,
+    decaying_events,
     effective_multiplier,
     paper_figures,
 )
@@ -193,12 +193,9 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
             grid.quantise(values, out=units[piece])
         return units
 
-    def releases(self, steps: int) -> DecayingReleases:
-        """What the first `steps` steps cost."""
-        stddevs = [self.noise_stddev(step) for step in range(steps)]
-        return DecayingReleases(
-            self.sampler, tuple(stddev / self.sensitivity for stddev in stddevs)
-        )
+    def multipliers(self, steps: int) -> list[float]:
+        """Noise stddev / sensitivity of each of the first `steps` steps."""
+        return [self.noise_stddev(step) / self.sensitivity for step in range(steps)]
 
     def share(self, work: Work) -> Vector:
         """The sum of the clipped vectors of this worker's micro-batches: every `workers`-th."""
@@ -236,7 +233,7 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
 
     @cached_property
     def _events(self) -> list[Event]:
-        return self.releases(self.steps).events()
+        return decaying_events(self.sampler, self.multipliers(self.steps))
 
     def _multiplier(self, step: int) -> float:
         """z_t at a step; an epoch of decay is 1/q steps."""
@@ -314,7 +311,7 @@ class PaperEdpSgd(_EdpSgd):
         m = effective_multiplier(z, self.workers, self.scaling.largest)
         return [(steps.start, Gaussian(m, Adjacency.REPLACE))]
 
-    def figures(self, epochs: int, delta: float) -> PaperFigures:
+    def figures(self, epochs: int, delta: float) -> tuple[PaperFigure, PaperFigure, PaperFigure]:
         """The actual epsilon, and beside it two others, each labelled with what it is."""
         return paper_figures(
             [self.noise_multiplier_at(epoch) for epoch in range(epochs)],

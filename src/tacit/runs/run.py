@@ -215,7 +215,6 @@ class NluRun(Run):
             scaling.read(self.path),
             noise.noise_decay(),
         )
-        figures = algorithm.figures(self.leg, self.ledger.header.delta)
         return [
             {
                 "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
@@ -223,7 +222,7 @@ class NluRun(Run):
                 "delta": figure.delta,
                 "meaning": figure.meaning,
             }
-            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
+            for figure in algorithm.figures(self.leg, self.ledger.header.delta)
         ]
 
     def results(self) -> dict[str, Any]:

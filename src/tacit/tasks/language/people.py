@@ -17,7 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
-from tacit.corpus.source import IID, Subset, UserCorpus, UserSource, kept, part
+from tacit.corpus.source import IID, Subset, UserCorpus, UserSource
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header
@@ -57,7 +57,7 @@ class People:
             members = Subset(members, range(limit))
         if experiment.corpus.part:
             number, of = map(int, experiment.corpus.part.split("/"))
-            members = part(members, number, of)
+            members = members.part(number, of)
         if len(corpus.test) == 0:
             raise ValueError(
                 f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it"
@@ -126,7 +126,7 @@ class People:
     @property
     def users(self) -> UserSource:
         """The same people without their held-out texts."""
-        return kept(self.members)
+        return self.members.kept()
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
         """The canaries that the experiment plants; None if it plants none.
