@@ -37,7 +37,6 @@ from scipy.special import logsumexp
 from tacit.audit.roc import Floats, TprAtFpr, auc, roc_curve, tpr_at
 from tacit.audit.users import (
     FRESH,
-    Model,
     Reference,
     UserScores,
     UserTexts,
@@ -46,6 +45,7 @@ from tacit.audit.users import (
     score_users,
 )
 from tacit.corpus.hashing import role_draw
+from tacit.evaluation.scoring import Predictor
 from tacit.privacy import checks
 
 _RATES = (0.01, 0.001)  # false-positive rates at which the true-positive rate is stated
@@ -227,7 +227,7 @@ class MembershipResult:
 
 
 def attack_users(
-    target: Model,
+    target: Predictor,
     members: UserTexts,
     non_members: UserTexts,
     references: Sequence[Reference] = (),

@@ -24,13 +24,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from tacit.audit.roc import Floats, Ints
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.source import Subset, UserSource, held_out, kept
-from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
-from tacit.evaluation.scores import score
+from tacit.corpus.source import Subset, UserSource
+from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
 from tacit.public.pretrain import Progress, Settings, pretrain
@@ -38,7 +36,6 @@ from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 
 UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BOS to EOS
-Model = Predictor | nn.Module
 
 FRESH, TRAINING, ALL = "fresh", "training", "all"
 _TEXTS = (FRESH, TRAINING, ALL)
@@ -93,7 +90,7 @@ def check_texts(which: str) -> None:
         raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
 
 
-def score_users(model: Model, texts: UserTexts, *, bos: int) -> UserScores:
+def score_users(model: Predictor, texts: UserTexts, *, bos: int) -> UserScores:
     """Score every text of every user, each text from a fresh state.
 
     Refused: a user with nothing to score, and a model that gives some text no probability at all
@@ -102,7 +99,7 @@ def score_users(model: Model, texts: UserTexts, *, bos: int) -> UserScores:
     if not texts:
         raise ValueError("there are no users to score; give at least one user's texts")
     every = [text for own in texts.values() for text in own]
-    scored = score(as_predictor(model), every)
+    scored = score(model, every)
     counted = scored.targets != bos
     owners = np.repeat(np.arange(len(every)), np.diff(scored.first))[counted]
     sums = np.bincount(owners, weights=scored.log_probs[counted], minlength=len(every))
@@ -148,7 +145,7 @@ def user_texts(
             "users of the IID view stand for nobody, so none can be a member; attack the users of"
             " the corpus itself"
         )
-    views = {FRESH: held_out, TRAINING: kept}
+    views = {FRESH: UserSource.held_out, TRAINING: UserSource.kept}
     source = views[which](users) if which in views else users
     chosen: dict[str, list[list[int]]] = {}
     for index in np.random.default_rng(seed).permutation(len(source)).tolist():
@@ -171,12 +168,12 @@ def user_texts(
 class Reference:
     """A reference model, and the users it was trained on, who must not be among those attacked."""
 
-    model: Model
+    model: Predictor
     users: frozenset[str] = frozenset()
 
-    def check_fits(self, target: Model) -> None:
+    def check_fits(self, target: Predictor) -> None:
         """`ValueError` unless it has as many tokens as the attacked model."""
-        own, attacked = (as_predictor(each).vocab_size for each in (self.model, target))
+        own, attacked = (vocab_size_of(each) for each in (self.model, target))
         if own != attacked:
             raise ValueError(
                 f"a reference model has a vocabulary of {own} tokens and the attacked model one of"

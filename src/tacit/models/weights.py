@@ -22,7 +22,6 @@ from torch import Tensor
 from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
 from tacit.models.registry import NAMES, OwnConfig, build, make_config
 
-# One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit"
 
 
@@ -38,11 +37,21 @@ def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
         for name, value in _tensors(model).items()
     }
     for name, tensor in tensors.items():
-        if problem := _not_finite(tensor):
-            raise ValueError(f"{name} has {problem}")
         if not is_own and tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype}, not float32")
-    return safetensors.torch.save(tensors, {_KEY: _to_json(model.config, trained_on)})
+    return pack(tensors, _KEY, _to_json(model.config, trained_on))
+
+
+def pack(tensors: dict[str, Tensor], key: str, metadata: str) -> bytes:
+    """A safetensors file; `ValueError` if a tensor is not finite.
+
+    There is one key of metadata only: safetensors writes several in an order that changes from run
+    to run.
+    """
+    for name, tensor in tensors.items():
+        if problem := _not_finite(tensor):
+            raise ValueError(f"{name} has {problem}")
+    return safetensors.torch.save(tensors, {key: metadata})
 
 
 def load(
@@ -57,7 +66,7 @@ def load(
     model, or holds numbers that are not finite.  No memory is set aside before sizes are compared.
     """
     path = Path(path)
-    metadata, tensors = _read(path)
+    metadata, tensors = unpack(path)
     config = _from_json(path, metadata, own_factory)
     if vocab_size is not None and config.vocab_size != vocab_size:
         raise ValueError(
@@ -69,7 +78,7 @@ def load(
     is_own = isinstance(config, OwnConfig)
     with torch.device("cpu" if is_own else "meta"):
         model = build(config)
-    _check(path, _tensors(model), tensors)
+    check_tensors(path, _tensors(model), tensors)
     with torch.no_grad():
         if is_own:
             for name, tensor in _tensors(model).items():
@@ -82,13 +91,13 @@ def load(
 def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelConfig:
     """The configuration of a file, without its weights."""
     path = Path(path)
-    metadata, _ = _read(path, with_tensors=False)
+    metadata, _ = unpack(path, with_tensors=False)
     return _from_json(path, metadata, own_factory)
 
 
 def trained_on(path: str | Path) -> tuple[str, ...]:
     """The identities of the corpora of people's text that a file's weights were trained on."""
-    metadata, _ = _read(Path(path), with_tensors=False)
+    metadata, _ = unpack(Path(path), with_tensors=False)
     try:
         return tuple(map(str, json.loads(metadata).get("trained_on", ())))
     except (ValueError, AttributeError, TypeError) as mistake:
@@ -100,26 +109,28 @@ def _tensors(model: LanguageModel) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in lasting_tensors(model).items()}
 
 
-def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tensor]]:
+def unpack(
+    path: Path, key: str = _KEY, what: str = "a tacit model", *, with_tensors: bool = True
+) -> tuple[str, dict[str, Tensor]]:
     """The metadata of a file, and its tensors unless `with_tensors` is False.
 
-    Raises `ValueError` for a file that is cut off or is not of a tacit model.
+    Raises `ValueError` for a file that is cut off, or without metadata of this key.
     """
     if not path.is_file():
         raise ValueError(f"{path} is not a file; expected a model's weights (*.safetensors)")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = (file.metadata() or {}).get(_KEY)
+            metadata = (file.metadata() or {}).get(key)
             names = file.keys() if with_tensors else []
             tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as mistake:
         raise ValueError(f"{path} is truncated, or no safetensors file: {mistake}") from mistake
     if metadata is None:
-        raise ValueError(f"{path} is a safetensors file, but not of a tacit model")
+        raise ValueError(f"{path} is a safetensors file, but not of {what}")
     return metadata, tensors
 
 
-def _check(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
+def check_tensors(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
     """The file has what the model has: names, shapes, types; and numbers that are numbers."""
     missing = sorted(expected.keys() - stored.keys())
     extra = sorted(stored.keys() - expected.keys())

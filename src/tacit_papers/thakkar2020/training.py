@@ -35,8 +35,8 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import TrainingProgress
 from tacit.tasks.language import assembly
+from tacit.tasks.language.canaries import Planted, read_planted, record_planted
 from tacit.tasks.language.people import People, public_frequencies
-from tacit.tasks.language.planting import Planted, read_planted, record_planted
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
