@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from tacit.audit.roc import Floats, Ints
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.source import Subset, UserSource, held_out, kept
+from tacit.corpus.source import Subset, UserSource
 from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
@@ -145,7 +145,7 @@ def user_texts(
             "users of the IID view stand for nobody, so none can be a member; attack the users of"
             " the corpus itself"
         )
-    views = {FRESH: held_out, TRAINING: kept}
+    views = {FRESH: UserSource.held_out, TRAINING: UserSource.kept}
     source = views[which](users) if which in views else users
     chosen: dict[str, list[list[int]]] = {}
     for index in np.random.default_rng(seed).permutation(len(source)).tolist():

@@ -9,15 +9,38 @@ writer; in return, each path has one writer at a time, and concurrent writers ne
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
+import functools
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+
+def user_folder(kind: str) -> Path:
+    """The user's folder of tacit for a `cache` or for `state`; nothing is made.
+
+    It is `$TACIT_CACHE` or `$TACIT_STATE`, or else `tacit` in the folder that `$XDG_CACHE_HOME` or
+    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.
+    """
+    if own := os.environ.get(f"TACIT_{kind.upper()}"):
+        return Path(own)
+    usual = {"cache": ".cache", "state": ".local/state"}
+    return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]) / "tacit"
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """A folder of this process alone, for when the cache cannot be written to."""
+    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def partial_path(path: Path) -> Path:

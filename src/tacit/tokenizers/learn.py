@@ -29,8 +29,7 @@ from typing import Any
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
-from tacit.corpus.source import UserCorpus, UserSource, kept
-from tacit.corpus.source import part as part_of
+from tacit.corpus.source import UserCorpus, UserSource
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.guarantee import default_delta
@@ -82,8 +81,8 @@ class Users:
             number, _, of = part.partition("/")
             if not (number.isdecimal() and of.isdecimal()):
                 raise ValueError(f"part must be such as 1/2, got {part!r}")
-            members = part_of(members, int(number), int(of))
-        source = kept(members)
+            members = members.part(int(number), int(of))
+        source = members.kept()
         declared = population or len(source)
         delta = delta or default_delta(declared)
         return cls(opened, part, source, declared, population is None, delta)
