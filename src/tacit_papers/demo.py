@@ -186,7 +186,7 @@ def _audit_all(
     """What each trained model gives away; findings about runs are kept with the runs."""
     from tacit.audit.extraction import Extraction
     from tacit.audit.language import AuditSettings, audit_canaries, audit_run, save
-    from tacit.tasks.language.planting import read_planted
+    from tacit.tasks.language.canaries import read_planted
 
     settings = AuditSettings()
     if quick:

@@ -19,7 +19,7 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
-from tacit.tasks.language import planting
+from tacit.tasks.language import canaries
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
@@ -276,7 +276,7 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     ),
     "killed after a switch": dying(Checkpoints, "write", 3, after=True, rounds=3, phases=SWITCHED),
     "killed before its canaries are bound": dying(
-        planting, "_digest_of", 1, after=False, audit={"canaries": GRID}
+        canaries, "_digest_of", 1, after=False, audit={"canaries": GRID}
     ),
     "killed before its result": dying(RunDirectory, "finish", 1, after=False),
     **{kind: nlu(kind) for kind in NLU},

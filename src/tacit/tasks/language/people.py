@@ -23,8 +23,7 @@ from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import plans
-from tacit.tasks.language.canaries import Cell, Frequencies, Grid, draw_canaries
-from tacit.tasks.language.planting import Planting
+from tacit.tasks.language.canaries import Frequencies, Planting
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -137,21 +136,12 @@ class People:
         settings = experiment.audit.canaries
         if settings is None:
             return None
-        grid = Grid(
-            settings.sharers,
-            settings.example_probs,
-            settings.per_cell,
-            settings.words,
-            settings.max_share,
-            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in settings.also),
-        )
         frequencies = None
         if settings.draw == "unigram":
             frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
         # A public constant, so that nobody's coming or going changes what others share.
         population = experiment.plan.population or len(self.members)
-        canaries = draw_canaries(grid, population, tokenizer, settings.seed, frequencies)
-        return Planting(tuple(canaries), population, settings.seed)
+        return Planting.of(settings, population, tokenizer, frequencies)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
         """What is trained on: texts with canaries among them, under the experiment's view.

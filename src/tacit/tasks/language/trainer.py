@@ -33,17 +33,15 @@ from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
-from tacit.tasks.language.canary_clients import COMMITTED, WithCanaryClients, coins_key, commitment
+from tacit.tasks.language.canaries import record_planted
+from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.people import People
-from tacit.tasks.language.planting import bind_planted, record_planted
 from tacit.tasks.language.tokenizer_switch import switch_tokenizer
 from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
 from tacit.tokenizers.cache import TokenCache
@@ -261,34 +259,15 @@ def _users(
         progress=_announcing(opened.announce, "tokenizing"),
     )
     if planting := people.planting(experiment, tokenizer):
-        record_planted(folder, planting, (cache.tokens(user) for user in range(len(cache))))
-        bind_planted(folder, opened.ledger)
+        tokens = (cache.tokens(user) for user in range(len(cache)))
+        record_planted(folder, planting, tokens, opened.ledger)
     users: CohortUsers = CachedUsers(cache, source)
     if experiment.audit.canary_clients is not None:
-        coins = coins_key(folder, opened.key)
-        _commit_to(coins, opened.ledger)
-        clients = assembly.canary_clients(experiment, model, coins)
+        coins = keep_coins(folder, opened.key, opened.ledger)
+        clients = CanaryClients.of(experiment, model, coins)
         assert clients is not None
         users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
     return users
-
-
-def _commit_to(coins: bytes, ledger: Ledger) -> None:
-    """The audit's coins in the ledger before training, so that they cannot be tossed again."""
-    branch = ledger.header.branch
-    if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
-        return
-    ledger.charge(
-        [
-            Charge(
-                kind=COMMITTED,
-                round=ledger.header.first_round,
-                attempt=0,
-                event=PostProcessing("a commitment to which canary clients take part"),
-                plan_hash=commitment(coins),
-            )
-        ]
-    )
 
 
 def _cache_folder(corpus: UserCorpus, private: Path) -> Path:
