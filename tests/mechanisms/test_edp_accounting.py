@@ -12,9 +12,8 @@ from tacit.mechanisms.edp_accounting import (
     _rounded_down,
     decaying_events,
     effective_multiplier,
-    paper_figures,
 )
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import _RENYI_ORDERS, _rdp_curve, accountant_named
@@ -89,9 +88,7 @@ def test_zcdp_of_decaying_gaussians_adds_up(decay, square):
     best = optimize.minimize_scalar(epsilon, bounds=(1.0001, 200), method="bounded").fun
     found = ZCDP.epsilon(gaussians(decay), DELTA)
     assert found == pytest.approx(best, rel=1e-5)
-    z_t = [Z0 * decay.factor(epoch) for epoch in range(EPOCHS)]
-    published = edp_accounting._published_epsilon(z_t, DELTA)
-    assert published == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1 / DELTA)), rel=1e-12)
+    published = rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
     assert PLD.epsilon(gaussians(decay), DELTA) < found < published
 
 
@@ -315,80 +312,14 @@ def test_effective_multipliers(workers, rounded):
     )
 
 
-def figures(source="private gradients", z=1.0, decay=None, epochs=5):
-    scaling = LayerScaling((0.5, 2.0), (1, 1), source)
-    return PaperEdpSgd(8, 0.5, z, scaling, decay or NoiseDecay()).figures(epochs, DELTA)
-
-
-def test_printed_algorithm_has_no_finite_epsilon_and_says_why():
-    actual, conditional, published = figures()
-    assert actual.epsilon == math.inf
-    assert "infinite, because the scaling factors alpha_k are taken from" in actual.meaning
-    assert "if the scaling factors alpha_k were public" in conditional.meaning
-    assert "no guarantee" in published.meaning
-    assert actual.delta == conditional.delta == DELTA
-
-
-def test_printed_algorithm_with_public_factors_has_the_conditional_figure():
-    actual, conditional, _ = figures(source="public batch")
-    assert actual.epsilon == conditional.epsilon == figures()[1].epsilon
-    assert "alpha_k are public, and" in actual.meaning
-
-
-@pytest.mark.parametrize(
-    "decay", [NoiseDecay(), NoiseDecay("linear", 0.3), NoiseDecay("exponential", 0.1)]
-)
-def test_conditional_figure_is_one_gaussian_per_epoch_of_the_effective_multiplier(decay):
-    """Of all epochs together, by the closed form; without amplification."""
-    _, conditional, _ = figures(z=20.0, decay=decay)
-    z_t = np.array([20.0 * decay.factor(epoch) for epoch in range(5)])
-    m = 1 / math.sqrt(np.sum((2 * math.sqrt(8) * 2.0 / z_t) ** 2))
-    epsilon = conditional.epsilon
-    below = stats.norm.cdf(-epsilon * m - 1 / (2 * m))
-    delta = stats.norm.cdf(1 / (2 * m) - epsilon * m) - math.exp(epsilon) * below
-    assert delta == pytest.approx(DELTA, rel=1e-6)
-
-
-def test_conditional_figure_is_stated_for_replace_one():
-    _, conditional, _ = paper_figures(
-        [1.0, 1.0], workers=4, largest_scale=1.0, scaling_is_public=True, delta=DELTA
-    )
-    events = Composition(((Gaussian(0.25, Adjacency.REPLACE), 2),))
-    assert conditional.epsilon == PLD.epsilon(events, DELTA)
-    assert "under replace-one adjacency" in conditional.meaning
-
-
-def test_published_figure_is_far_below_the_conditional_one():
-    # rho = 5/2, and log(1/delta) = 7.6009.
-    _, conditional, published = figures()
-    assert published.epsilon == pytest.approx(2.5 + 2 * math.sqrt(2.5 * 7.60090246))
-    assert published.epsilon < conditional.epsilon / 20
-
-
-def test_figures_of_the_papers_smallest_noise_are_finite_numbers_of_its_order():
-    """Its Table 1 has log10(epsilon) up to 24.4."""
-    _, conditional, published = figures(z=1e-6, decay=NoiseDecay("exponential", 0.5), epochs=40)
-    assert 20 < math.log10(published.epsilon) < 32
-    ratio = conditional.epsilon / published.epsilon
-    assert ratio == pytest.approx(4 * 8 * 2.0**2, rel=1e-3)  # rho grows by 4 N max alpha_k^2
-
-
-def test_without_noise_all_figures_are_infinite():
-    assert all(each.epsilon == math.inf for each in figures(source="public batch", z=0.0))
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"largest_scale": 0.0}, "largest_scale must be a finite number above 0, got 0.0"),
-        ({"delta": 0.0}, "delta must be strictly between 0 and 1, got 0.0"),
-        ({"multipliers": [-1.0]}, "noise_multiplier must be a finite number of at least 0"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier must be a finite number of at least 0"),
     ],
 )
-def test_settings_without_a_figure_are_refused(fields, message):
-    good = {"multipliers": [1.0], "workers": 2, "largest_scale": 1.0, "delta": DELTA}
-    given_fields = good | fields
-    multipliers = given_fields.pop("multipliers")
+def test_settings_without_a_multiplier_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        paper_figures(multipliers, scaling_is_public=False, **given_fields)
+        effective_multiplier(**({"noise_multiplier": 1.0, "workers": 2} | fields))

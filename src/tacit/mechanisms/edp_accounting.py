@@ -1,4 +1,4 @@
-"""What eDP-SGD costs: the events of the calibrated variant, and three figures for the printed one.
+"""What eDP-SGD costs: the events of the calibrated variant, and the noise of the printed one.
 
 eDP-SGD (Dupuy et al. 2021, Algorithm 1) clips the mean gradient of each of N micro-batches to C.
 One record can turn such a mean around, from a vector of norm C to its opposite: the sum over the
@@ -23,40 +23,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
-from tacit.privacy.accountants import accountant_named
-from tacit.privacy.events import Adjacency, Composition, Event, Gaussian, NonPrivate
+from tacit.privacy.events import Event, NonPrivate
 
 # Different events in one composition: enough to lose no more than about 1% of epsilon, and few
 # enough for a few seconds of accounting.
 GROUPS = 100
 
 _NO_NOISE = NonPrivate("eDP-SGD without noise")
-
-# What each figure for the printed algorithm is.
-_INFINITE = (
-    "the actual epsilon: infinite, because the scaling factors alpha_k are taken from the gradients"
-    " of private records and used without noise"
-)
-_ACTUAL = (
-    "the actual epsilon, under replace-one adjacency: the scaling factors alpha_k are public, and"
-    " reshuffled epochs bring no amplification"
-)
-_CONDITIONAL = (
-    "what epsilon would be if the scaling factors alpha_k were public: reshuffled epochs without"
-    " amplification, one Gaussian release per epoch of the effective multiplier"
-    " z_t / (2 sqrt(N) max alpha_k), under replace-one adjacency"
-)
-_PUBLISHED = (
-    "what the paper would print, and no guarantee: zCDP with rho = 1 / (2 z_t^2) per epoch and"
-    " epsilon = rho + 2 sqrt(rho log(1/delta))"
-)
 
 
 def decaying_events(
@@ -114,52 +93,3 @@ def effective_multiplier(
     checks.whole("workers", workers, at_least=1)
     checks.positive("largest_scale", largest_scale)
     return noise_multiplier / (2 * math.sqrt(workers) * largest_scale)
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """An epsilon and what it is."""
-
-    epsilon: float
-    delta: float
-    meaning: str
-
-
-def paper_figures(
-    multipliers: Sequence[float],
-    *,
-    workers: int,
-    largest_scale: float,
-    scaling_is_public: bool,
-    delta: float,
-) -> tuple[PaperFigure, PaperFigure, PaperFigure]:
-    """Three figures of Algorithm 1 as printed, run for one epoch per z_t in `multipliers`.
-
-    They are the actual one, the one if alpha_k were public (one Gaussian per epoch, replace-one),
-    and the one that the paper would print.  Only the first is a guarantee.
-
-    Given alpha_k: epochs are reshuffled independently of the records, so that a record is in at
-    most one step of each, and replacing it changes one worker's clipped vector there and nothing
-    else but through what was released.  Removing it instead would shift the split of the others, a
-    far larger move, so the figure is stated for replace-one.
-    """
-    effective = [effective_multiplier(z, workers, largest_scale) for z in multipliers]
-    releases = [Gaussian(m, Adjacency.REPLACE) if m > 0 else _NO_NOISE for m in effective]
-    epsilon = accountant_named("pld").epsilon(Composition.of(releases), delta)
-    actual = (epsilon, _ACTUAL) if scaling_is_public else (math.inf, _INFINITE)
-    published = _published_epsilon(multipliers, delta)
-    return (
-        PaperFigure(actual[0], delta, actual[1]),
-        PaperFigure(epsilon, delta, _CONDITIONAL),
-        PaperFigure(published, delta, _PUBLISHED),
-    )
-
-
-def _published_epsilon(multipliers: Sequence[float], delta: float) -> float:
-    """rho + 2 sqrt(rho log(1/delta)), rho the sum of 1 / (2 z_t^2) over the epochs."""
-    checks.open_unit("delta", delta)
-    squares = [checks.non_negative("noise_multiplier", z) ** 2 for z in multipliers]
-    if not all(squares):  # no noise, or so little that its square is no number any more
-        return math.inf
-    rho = math.fsum(1 / (2 * square) for square in squares)
-    return rho + 2 * math.sqrt(rho * math.log(1 / delta))

@@ -32,12 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.clipping import FlatClip, clip_, norm_bound, square_of
-from tacit.mechanisms.edp_accounting import (
-    PaperFigure,
-    decaying_events,
-    effective_multiplier,
-    paper_figures,
-)
+from tacit.mechanisms.edp_accounting import decaying_events, effective_multiplier
 from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import (
@@ -244,7 +239,7 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
 class PaperEdpSgd(_EdpSgd):
     """`edp-sgd-paper`: Algorithm 1 as printed, over reshuffled epochs of `units` units.
 
-    Not for privacy: see `figures`, which need neither `batch_size` nor `units`.  An epoch's last
+    Not for privacy: its factors alpha_k are usually taken from people's records.  An epoch's last
     batch is left out if it has fewer records than there are workers.
     """
 
@@ -310,16 +305,6 @@ class PaperEdpSgd(_EdpSgd):
             return [(steps.start, NonPrivate("eDP-SGD without noise"))]
         m = effective_multiplier(z, self.workers, self.scaling.largest)
         return [(steps.start, Gaussian(m, Adjacency.REPLACE))]
-
-    def figures(self, epochs: int, delta: float) -> tuple[PaperFigure, PaperFigure, PaperFigure]:
-        """The actual epsilon, and beside it two others, each labelled with what it is."""
-        return paper_figures(
-            [self.noise_multiplier_at(epoch) for epoch in range(epochs)],
-            workers=self.workers,
-            largest_scale=self.scaling.largest,
-            scaling_is_public=self.scaling.is_public,
-            delta=delta,
-        )
 
     def _epoch(self, step: int) -> int:
         """t, which the printed algorithm counts in epochs."""

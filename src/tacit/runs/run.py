@@ -7,7 +7,6 @@ here needs its key: what may be claimed follows from the ledger alone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,18 +15,15 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
-from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
-from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.nlu import scaling
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
@@ -159,7 +155,7 @@ class LanguageRun(Run):
     def tokenizer_at(self, round: int) -> Tokenizer:
         """The tokenizer of the model after a round, which is not the last one's after a switch."""
         facts = self.directory.checkpoints.read(round).facts
-        return run_tokenizers.by_fingerprint(self.path, facts["tokenizer"])
+        return RunTokenizers(self.path).by_fingerprint(facts["tokenizer"])
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
@@ -202,28 +198,6 @@ class NluRun(Run):
         """Metrics on the utterances of test."""
         return evaluate(self.stored(), self.data().test)
 
-    def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
-        training, noise = self.experiment.training, self.experiment.noise
-        if training.method != "edp-sgd-paper":
-            return None
-        algorithm = PaperEdpSgd(
-            training.workers,
-            noise.clip_norm,
-            noise.noise_multiplier or 0.0,
-            scaling.read(self.path),
-            noise.noise_decay(),
-        )
-        return [
-            {
-                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
-                "shown": format_epsilon(figure.epsilon),
-                "delta": figure.delta,
-                "meaning": figure.meaning,
-            }
-            for figure in algorithm.figures(self.leg, self.ledger.header.delta)
-        ]
-
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""
         return {
@@ -231,5 +205,4 @@ class NluRun(Run):
             "model": self.experiment.model.name,
             "data": self.experiment.data.source,
             "test": self.test_metrics().as_row(),
-            "as_printed": self.as_printed(),
         }

@@ -67,9 +67,9 @@ def test_words_outside_of_ascii_are_found(write):
         ),
         ("1 2\nthe 1 nan\n", "line 2 of .*words.vec': the vector of 'the' is not finite"),
         ("1 2\nthe 1 1e99\n", "line 2 of .*words.vec': the vector of 'the' is not finite"),
-        ("3 2\nthe 1 2\na 1 2\n", "line 3 of .*words.vec': the file ends after 2 words, .* says 3"),
-        ("1 2\nthe 1 2\na 1 2\n", "line 3 of .*words.vec': the file ends after 2 words, .* says 1"),
-        (b"1 2\nth\xff 1 2\n", "line 2 of .*words.vec': the word is not UTF-8"),
+        ("3 2\nthe 1 2\na 1 2\n", "words.vec' ends after 2 words, .* says 3"),
+        ("1 2\nthe 1 2\na 1 2\n", "words.vec' ends after 2 words, .* says 1"),
+        (b"1 2\nth\xff 1 2\n", "line 2 of .*words.vec' is not UTF-8"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_file_and_line(write, text, message):

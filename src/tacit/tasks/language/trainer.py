@@ -33,11 +33,10 @@ from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vecto
 from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
 from tacit.tasks.language import assembly, plans
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.people import People
-from tacit.tasks.language.tokenizer_switch import switch_tokenizer
+from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
 from tacit.tasks.task import Advance, Opened, Pending, Row, State
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -64,7 +63,7 @@ class LanguageTrainer:
         experiment: Experiment = opened.experiment
         people: People = opened.data
         last, folder = opened.last, opened.folder
-        tokenizer = run_tokenizers.by_fingerprint(folder, last.facts["tokenizer"])
+        tokenizer = RunTokenizers(folder).by_fingerprint(last.facts["tokenizer"])
         model = model_files.load(
             last.model_file,
             vocab_size=tokenizer.vocab_size,
