@@ -24,8 +24,7 @@ from tacit.audit.suffixes import SuffixScorer
 from tacit.corpus.builtin import chitchat_records
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Settings
+from tacit.public.pretrain import Settings, pretrain
 from tacit.tokenizers.build import learn
 
 WORDS = 10_000

@@ -29,14 +29,20 @@ from tacit.tasks.nlu.encoding import (
     encode,
 )
 from tacit.tasks.nlu.generated import generate
-from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel
+from tacit.tasks.nlu.ghost_clipping import GhostClipping
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.models import build
 from tacit.tokenizers.wordpiece import PieceVocabulary
+from tacit_papers.dupuy2021.opacus_gradients import OpacusGradients
 
 INTENTS, TAGS = 26, 127  # of ATIS
 WORDS, PIECES = 10_000, 30_522
 LEAST_ROUNDS = 3
-WAYS = ("ghost", "vectorised", "one-by-one")
+WAYS: dict[str, Callable[[FlatModel], GhostClipping]] = {
+    "ghost": GhostClipping,
+    "Opacus": OpacusGradients,
+    "one by one": lambda flat: GhostClipping(flat, 1),
+}
 
 
 def filled(names: set[str], count: int) -> tuple[str, ...]:
@@ -82,7 +88,10 @@ def main() -> None:
     torch.manual_seed(0)
     for kind, (model, utterances) in models(batch).items():
         flat, units = FlatModel(model), np.arange(batch)
-        ways = {way: ExampleGradients(flat, utterances, way) for way in WAYS}
+        ways = {
+            way: UtteranceGradients(flat, utterances, clipping=clipping(flat))
+            for way, clipping in WAYS.items()
+        }
         actions: dict[str, Callable[[], object]] = {
             "mean gradient": partial(ways["ghost"].mean, units)
         }

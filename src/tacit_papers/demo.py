@@ -26,7 +26,7 @@ from tacit.cli.progress import bar, tracked
 if TYPE_CHECKING:
     from tacit.audit.results import PublicAudit
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
+    from tacit.evaluation.scoring import Predictor
     from tacit.models.base import LanguageModel
     from tacit.runs.run import LanguageRun as Run
     from tacit.runs.stored_model import StoredModel
@@ -187,7 +187,7 @@ def _audit_all(
     """What each trained model gives away; findings about runs are kept with the runs."""
     from tacit.audit.extraction import Extraction
     from tacit.audit.language import AuditSettings, audit_canaries, audit_run, save
-    from tacit.tasks.language.planting import read_planted
+    from tacit.tasks.language.canaries import read_planted
 
     settings = AuditSettings()
     if quick:

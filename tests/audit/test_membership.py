@@ -27,7 +27,7 @@ from tacit.audit.users import (
 from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import role_draw
 from tacit.models.registry import build
-from tacit.public.steps import Settings
+from tacit.public.pretrain import Settings
 from tests.evaluation.tiny import Table
 from tests.tokenizers.fakes import tokenizer
 

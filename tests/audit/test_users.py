@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.audit.users import score_users, user_texts
-from tacit.corpus.source import IID, UserSource, kept
+from tacit.corpus.source import IID, UserSource
 from tacit.evaluation.baselines import Bigram
 from tacit.tokenizers.cache import user_tokens
 from tests.evaluation.tiny import SIZES, Table, tiny
@@ -153,7 +153,7 @@ def test_fresh_texts_are_those_held_out_and_training_texts_the_others():
 def test_training_texts_are_cut_where_training_cuts_them(cap):
     found = user_texts(PEOPLE, tokenizer(), "training", max_tokens=cap)
     for index in range(3):
-        trained_on = user_tokens(kept(PEOPLE).texts(index), tokenizer(), cap)
+        trained_on = user_tokens(PEOPLE.kept().texts(index), tokenizer(), cap)
         mine = [token for text in found[PEOPLE.user_id(index)] for token in text]
         # A lone BOS at the end is never scored, so it is left out.
         assert trained_on in (mine, [*mine, tokenizer().bos])

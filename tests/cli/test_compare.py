@@ -13,7 +13,7 @@ from tacit.cli.main import main
 from tacit.config import recipes
 from tacit.corpus.builtin import SyntheticCorpus
 from tacit.runs.run import Run
-from tacit.runs.session import Progress
+from tacit.runs.session import TrainingProgress
 from tacit.tokenizers import build, provenance
 from tacit.train import train
 
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     def settings(corpus, *more):
         return [*common, f'corpus.source="{corpus}"', *more]
 
-    def stop(now: Progress) -> None:
+    def stop(now: TrainingProgress) -> None:
         if now.leg == 2 and now.done == 1:
             raise RuntimeError
 

@@ -71,14 +71,6 @@ def test_baselines_are_fitted_on_the_training_users_and_labelled(tacit, private_
     assert "without privacy, for comparison only" in printed
 
 
-def test_head_words_count_every_target_once(tacit, private_run):
-    found = tacit.json(private_run, "--head-words")
-    assert list(found["head_words"]) == ["10"]  # the dictionary has 17 words
-    assert len(found["head_words"]["10"]) == 11
-    assert sum(found["head_words"]["10"]) == found["tokens"]
-    assert "percent" in tacit.says(private_run, "--head-words")
-
-
 def test_a_folder_with_a_model_needs_a_corpus(tacit, private_run, tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()

@@ -73,8 +73,6 @@ def test_options_and_settings_reach_the_experiment(tacit, recipe, tmp_path):
     experiment = NluRun.open(tmp_path / "run").experiment
     assert (experiment.noise.clip_norm, experiment.training.epochs) == (2.0, 1)
     assert "No differential privacy" in said
-    for row in NluRun.open(tmp_path / "run").as_printed():
-        assert f"- epsilon {row['shown']}: {row['meaning']}" in said
     assert "The run key was kept" in said
     assert (tmp_path / "run" / "private" / "key").exists()
 
@@ -242,8 +240,8 @@ def test_every_mistake_is_one_sentence_and_leaves_nothing(tacit, recipe, tmp_pat
 def test_a_pretrained_folder_of_another_shape_is_refused(tacit, tmp_path):
     pytest.importorskip("transformers")
     from tacit.models.bert import BertSizes
-    from tacit.public.masked import MaskedModel
     from tacit.tokenizers.wordpiece import PieceVocabulary
+    from tacit_papers.dupuy2021.masked import MaskedModel
 
     texts = ["play the blue moon", "wake me at 7:30"] * 3
     pieces = PieceVocabulary.learn(texts, 60, provenance="public: made up")

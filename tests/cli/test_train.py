@@ -13,7 +13,7 @@ import torch
 
 from tacit.cli import requests
 from tacit.runs.run import Run
-from tacit.runs.session import Progress
+from tacit.runs.session import TrainingProgress
 from tests.cli.training import (
     CORPUS,
     ROUNDS,
@@ -60,7 +60,7 @@ def interrupted(folder):
         "mcmahan2018", path, requests.all_settings([with_tokenizer(s) for s in SETTINGS], options)
     )
 
-    def stop(now: Progress) -> None:
+    def stop(now: TrainingProgress) -> None:
         if now.leg == 2 and now.done == 1:
             raise RuntimeError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.sketches import Sketch, SketchMaker
+from tacit.corpus.sketches import Sketch
 
 KEY = bytes(range(32))
 SIZE = 1024
@@ -61,10 +61,7 @@ def test_the_estimate_is_within_five_standard_errors_and_not_elsewhere(share):
 
 
 def test_a_member_that_comes_twice_counts_once():
-    maker = SketchMaker(KEY, 16)
-    maker.add(members(0, 100))
-    maker.add(members(50, 150))
-    found = maker.finish()
+    found = Sketch.of([*members(0, 100), *members(50, 150)], KEY, 16)
     assert found.count == 150
     assert found == Sketch(found.values, 150, 16)
     assert found.values.tolist() == sketch(0, 150, 16).values.tolist()

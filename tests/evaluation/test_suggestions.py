@@ -128,8 +128,7 @@ def test_an_incomplete_word_is_completed(kind):
 
 
 def trained(tokenizer, texts=TEXTS):
-    from tacit.public.pretrain import pretrain
-    from tacit.public.steps import Settings
+    from tacit.public.pretrain import Settings, pretrain
 
     model = registry.build("lstm", tokenizer.vocab_size, seed=0, embedding_size=16, cells=32)
     settings = Settings(learning_rate=0.02, epochs=60, warmup_steps=5, batch=12)

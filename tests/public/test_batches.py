@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tacit.models.registry import build
 from tacit.public import pretrain as pretraining
-from tacit.public.steps import Settings
+from tacit.public.pretrain import Settings
 
 BOS = 0
 TEXTS = st.lists(

@@ -12,8 +12,7 @@ import torch
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.baselines import Bigram
 from tacit.models.registry import build
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Settings, _learning_rate
+from tacit.public.pretrain import Settings, _learning_rate, pretrain
 
 BOS, EOS, SIZE = 0, 1, 12
 SMALL = {

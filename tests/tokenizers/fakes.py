@@ -46,6 +46,16 @@ class FakeSource(UserSource):
         return hashlib.sha256(json.dumps(self.users).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Named(FakeSource):
+    """A source whose users carry names of their own."""
+
+    names: tuple[str, ...] = ()
+
+    def user_id(self, index: int) -> str:
+        return self.names[index]
+
+
 @cache
 def tokenizer(kind: Kind = "word", normalisation: str = "papers", size: int = 300) -> Tokenizer:
     """A tokenizer learnt from `PUBLIC`."""

@@ -16,8 +16,7 @@ from tacit.privacy.accountants import NAMES, accountant_named
 from tacit.privacy.events import Composition, Gaussian, Lapse
 from tacit.privacy.pld import _gaussian_delta
 from tacit.tokenizers.partition_selection import PartitionSelection, _noise
-from tests.tokenizers.fakes import FakeSource
-from tests.tokenizers.test_heavy_hitters import Named
+from tests.tokenizers.fakes import FakeSource, Named
 
 KEY = b"s" * 32
 

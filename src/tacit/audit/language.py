@@ -43,12 +43,18 @@ from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
 from tacit.privacy.guarantee import finite
-from tacit.public.steps import Settings
+from tacit.public.pretrain import Settings
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language.canaries import Frequencies, draw_phrases, parse_phrase, word_tokens
+from tacit.tasks.language.canaries import (
+    Frequencies,
+    Planted,
+    draw_phrases,
+    parse_phrase,
+    read_planted,
+    word_tokens,
+)
 from tacit.tasks.language.people import People, public_frequencies
-from tacit.tasks.language.planting import Planted, read_planted
 from tacit.tokenizers.tokenizer import Tokenizer
 
 _LONGEST_PHRASE = 20  # tokens: millions of random suffixes of that length are held in memory

@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import nn
 
 from tacit.audit.membership import (
     ATTACKS,
@@ -36,18 +35,15 @@ from tacit.audit.membership import (
     measure_attacks,
 )
 from tacit.corpus.hashing import role_draw
-from tacit.corpus.source import Subset, UserSource, held_out, kept
-from tacit.evaluation.predictors import Predictor, Tokens, as_predictor
-from tacit.evaluation.scores import score
+from tacit.corpus.source import Subset, UserSource
+from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Progress, Settings
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 
 UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BOS to EOS
-Model = Predictor | nn.Module
 
 FRESH, TRAINING, ALL = "fresh", "training", "all"
 _TEXTS = (FRESH, TRAINING, ALL)
@@ -60,7 +56,7 @@ def check_texts(which: str) -> None:
         raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
 
 
-def score_users(models: Sequence[Model], texts: UserTexts, *, bos: int) -> Likelihoods:
+def score_users(models: Sequence[Predictor], texts: UserTexts, *, bos: int) -> Likelihoods:
     """log p of all of each user's texts, each from a fresh state; the first model is the target.
 
     Refused: a user with nothing to score, and a model that gives some text no probability at all
@@ -72,7 +68,7 @@ def score_users(models: Sequence[Model], texts: UserTexts, *, bos: int) -> Likel
     counts = np.array([len(own) for own in texts.values()], dtype=np.int64)
     log_probs, tokens = [], np.zeros(len(texts), np.int64)
     for model in models:
-        scored = score(as_predictor(model), every)
+        scored = score(model, every)
         counted = scored.targets != bos
         users = np.repeat(np.arange(len(texts)), counts)
         owners = np.repeat(users, np.diff(scored.first))[counted]
@@ -116,7 +112,7 @@ def user_texts(
             "users of the IID view stand for nobody, so none can be a member; attack the users of"
             " the corpus itself"
         )
-    views = {FRESH: held_out, TRAINING: kept}
+    views = {FRESH: UserSource.held_out, TRAINING: UserSource.kept}
     source = views[which](users) if which in views else users
     chosen: dict[str, list[list[int]]] = {}
     for index in np.random.default_rng(seed).permutation(len(source)).tolist():
@@ -139,7 +135,7 @@ def user_texts(
 class Reference:
     """A reference model, and the users it was trained on, who must not be among those attacked."""
 
-    model: Model
+    model: Predictor
     users: frozenset[str] = frozenset()
 
 
@@ -228,7 +224,7 @@ def _split_test_users(
 
 
 def attack_users(
-    target: Model,
+    target: Predictor,
     members: UserTexts,
     non_members: UserTexts,
     references: Sequence[Reference] = (),
@@ -285,7 +281,7 @@ def _set_aside(users: Sequence[str]) -> Mask:
 
 
 def _check_roles(
-    target: Model, groups: Mapping[str, Collection[str]], references: Sequence[Reference]
+    target: Predictor, groups: Mapping[str, Collection[str]], references: Sequence[Reference]
 ) -> None:
     """Refuse groups that are empty or overlap, and references that do not fit or met a user."""
     check_disjoint({role: set(users) for role, users in groups.items()})
@@ -298,9 +294,9 @@ def _check_roles(
                     f"a reference model was trained on {shared} of the {len(users)} {role};"
                     " train it on users disjoint from all that are attacked"
                 )
-    attacked = as_predictor(target).vocab_size
+    attacked = vocab_size_of(target)
     for reference in references:
-        if (own := as_predictor(reference.model).vocab_size) != attacked:
+        if (own := vocab_size_of(reference.model)) != attacked:
             raise ValueError(
                 f"a reference model has a vocabulary of {own} tokens and the attacked model one of"
                 f" {attacked}; references must share its tokenizer"

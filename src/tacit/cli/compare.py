@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, text
-from tacit.cli.output import FIGURES, Figure, emit, epsilon, percent, table
+from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta
+from tacit.runs.figures import FIGURES, Figure, percent
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run

@@ -24,14 +24,14 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import FIGURES, emit, figures_table, percent, perplexity, table, whole
+from tacit.cli.output import emit, figure_cells, figure_headings, figures_table, table
 from tacit.cli.progress import bar, tracked
+from tacit.runs.figures import whole
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
-    from tacit.models.base import LanguageModel
+    from tacit.evaluation.scoring import Predictor
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ _TOKENS = 75_000
 WITHOUT_PRIVACY = (
     "fitted on the training users' text without privacy, for comparison only; not for release"
 )
-_LANGUAGE_ONLY = ("--round", "--tokens", "--head-words", "--baselines")
+_LANGUAGE_ONLY = ("--round", "--tokens", "--baselines")
 _PIECES = 50  # how often the bar moves
 
 
@@ -52,7 +52,6 @@ def evaluate(
     tokens: int | None = count(
         None, "N", f"Tokens to measure on. [default: the run's, else {_TOKENS:,}]"
     ),
-    head_words: bool = flag("--head-words", "How often common words are among the top 10."),
     baselines: bool = flag(
         "--baselines", "Unigram and bigram models of the training users, without privacy."
     ),
@@ -82,27 +81,43 @@ def evaluate(
     if task == "nlu":
         _evaluate_nlu(run, corpus, part, as_json)
         return
-    from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.stored_model import StoredModel
 
-    check_counts(tokens=tokens)
     stored = StoredModel.open(run, round)
-    users, tokenizer = stored.corpus(corpus), stored.tokenizer
+    users = stored.corpus(corpus)
+    sequences = held_out_of(stored, users, tokens)
+    predictors: dict[str, Predictor] = {"model": stored.model}
+    if baselines:
+        predictors |= fit_baselines(stored, users, is_own=corpus is None)
+    rows = {
+        name: measure(predictor, sequences, stored.tokenizer, f"the {name}").as_row()
+        for name, predictor in predictors.items()
+    }
+    for each in rows.values():
+        each["tokens"] = each.pop("targets")
+    own = stored.run.experiment.corpus.source if stored.run else None
+    about = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
+    others = {name: row for name, row in rows.items() if name != "model"}
+    fitted = {"baselines": {"fitted": WITHOUT_PRIVACY, **others}} if others else {}
+    emit(
+        {**about, **rows["model"], **fitted}, as_json, lambda console: _print(console, about, rows)
+    )
+
+
+def held_out_of(stored: StoredModel, users: UserCorpus, tokens: int | None) -> list[list[int]]:
+    """The test users' texts as tokens: the first `tokens` of them, by default as in training."""
+    from tacit.evaluation.held_out import held_out_texts
+
+    check_counts(tokens=tokens)
     own = stored.experiment.evaluation.max_tokens if stored.experiment else _TOKENS
-    sequences = held_out_texts(users.test, tokenizer, tokens or own).sequences
+    sequences = held_out_texts(users.test, stored.tokenizer, tokens or own).sequences
     if not sequences:
         raise ValueError("the test users have no text to measure on")
-    results = {"model": measure(stored.model, sequences, tokenizer, "the model")}
-    if baselines:
-        for name, predictor in fit_baselines(stored, users, is_own=corpus is None).items():
-            results[name] = measure(predictor, sequences, tokenizer, f"the {name}")
-    histograms = _head_words(stored, sequences) if head_words else None
-    row = _as_row(stored, corpus, results, histograms)
-    emit(row, as_json, lambda console: _print(console, row, results, histograms))
+    return sequences
 
 
 def measure(
-    predictor: LanguageModel | Predictor,
+    predictor: Predictor,
     sequences: Sequence[Sequence[int]],
     tokenizer: Tokenizer,
     name: str,
@@ -119,7 +134,7 @@ def measure(
     from tacit.evaluation.accuracy import evaluate as evaluated
 
     total = Metrics()
-    for part in tracked(_pieces(sequences), f"measuring {name}"):
+    for part in tracked(pieces(sequences), f"measuring {name}"):
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
     return total
 
@@ -146,89 +161,29 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     return {"unigram": bigram.unigram, "bigram": bigram}
 
 
-def _pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
+def pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
     """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
     size = max(200, -(-len(sequences) // _PIECES))
     return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
-def _head_words(stored: StoredModel, sequences: Sequence[Sequence[int]]) -> dict[int, list[int]]:
-    """McMahan et al. 2018, Table 3; a dictionary lists the most frequent words first."""
-    from tacit.evaluation.accuracy import HEADS, head_word_histograms
-
-    words = stored.tokenizer
-    if words.kind != "word":
-        raise ValueError(f"--head-words needs a dictionary of words, and this is {words.kind}")
-    frequent = [id for id in range(words.vocab_size) if id not in (words.bos, words.eos, words.unk)]
-    heads = [head for head in HEADS if head <= len(frequent)]
-    if not heads:
-        raise ValueError(f"--head-words needs 10 words at least, and there are {len(frequent)}")
-    total = {head: [0] * 11 for head in heads}
-    for part in tracked(_pieces(sequences), "counting head words"):
-        more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
-        for head, counts in more.items():
-            total[head] = [a + int(b) for a, b in zip(total[head], counts, strict=True)]
-    return total
-
-
-def _as_row(
-    stored: StoredModel,
-    corpus: str | None,
-    results: dict[str, Metrics],
-    histograms: dict[int, list[int]] | None,
-) -> dict[str, Any]:
-    """The result under the names that scripts rely on."""
-    own = stored.run.experiment.corpus.source if stored.run else None
-    row: dict[str, Any] = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
-    rows = {name: metrics.as_row() for name, metrics in results.items()}
-    for each in rows.values():
-        each["tokens"] = each.pop("targets")
-    row |= rows.pop("model")
-    if rows:
-        row["baselines"] = {"fitted": WITHOUT_PRIVACY, **rows}
-    if histograms is not None:
-        row["head_words"] = {str(head): counts for head, counts in histograms.items()}
-    return row
-
-
-def _print(
-    console: Console,
-    row: dict[str, Any],
-    results: dict[str, Metrics],
-    histograms: dict[int, list[int]] | None,
-) -> None:
-    """A line for the model and each baseline; the histograms of McMahan et al. 2018, Table 3."""
-    after = f" after round {row['round']}" if row["round"] is not None else ""
-    model = results["model"]
+def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+    """A line for the model and each baseline."""
+    after = f" after round {about['round']}" if about["round"] is not None else ""
+    model = rows["model"]
     shown = table(
-        *("predictor", ">perplexity", ">top 1", ">top 3", ">top 5"),
-        title=f"{row['run']}{after}: {model.targets:,} tokens of test users of {row['corpus']},"
-        f" {model.unknown_rate:.1%} unknown",
+        *("predictor", *figure_headings("language")),
+        title=f"{about['run']}{after}: {model['tokens']:,} tokens of test users of"
+        f" {about['corpus']}, {model['unknown_rate']:.1%} unknown",
     )
-    for name, metrics in results.items():
-        shares = (metrics.accuracy_top1, metrics.accuracy_top3, metrics.accuracy_top5)
-        shown.add_row(
-            name if name == "model" else f"{name} (not private)",
-            perplexity(metrics.perplexity),
-            *map(percent, shares),
-            style="bold" if name == "model" else None,
-        )
+    for name, row in rows.items():
+        is_model = name == "model"
+        label = name if is_model else f"{name} (not private)"
+        style = "bold" if is_model else None
+        shown.add_row(label, *figure_cells("language", row), style=style)
     console.print(shown)
-    if len(results) > 1:
+    if len(rows) > 1:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
-    if histograms is not None:
-        shares_of = {n: [count / max(sum(c), 1) for count in c] for n, c in histograms.items()}
-        console.print(
-            table(
-                *(">n", *(f">{count}" for count in range(11))),
-                title="How many of the model's top 10 are among the n most frequent words: percent",
-                compact=True,
-                rows=[
-                    (str(n), *(f"{100 * share:.1f}" for share in shares))
-                    for n, shares in shares_of.items()
-                ],
-            )
-        )
 
 
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:
@@ -264,12 +219,11 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
 
     def render(console: Console) -> None:
         console.print(figures_table("nlu", total_row, what))
-        columns = [figure for figure in FIGURES["nlu"] if figure.heading]
         rows = [
-            (name, *(figure.show(row[figure.key]) for figure in columns), whole(row["utterances"]))
+            (name, *figure_cells("nlu", row), whole(row["utterances"]))
             for name, row in intents.items()
         ]
-        headings = (f">{figure.heading}" for figure in columns)
+        headings = figure_headings("nlu")
         console.print(table("intent", *headings, ">utterances", rows=rows))
 
     emit({"run": str(run), "part": what, **total_row, "by_intent": intents}, as_json, render)

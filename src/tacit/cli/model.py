@@ -18,13 +18,14 @@ from rich.console import Console
 
 from tacit.cli import pretrain
 from tacit.cli.options import AsJson, ModelArgument, Round, Settings, argument, count, real, text
-from tacit.cli.output import check_new_directory, emit, percent, perplexity, table
+from tacit.cli.output import check_new_directory, emit, table
 from tacit.cli.progress import bar
+from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
     from tacit.federated.clip_norms import Norms
-    from tacit.public.steps import Progress
+    from tacit.public.pretrain import Progress
     from tacit.runs.personalization import Personalized
 
 DEFAULT_TEXT = "sotu+chatterbot"

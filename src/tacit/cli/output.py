@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_epsilon
+from tacit.runs.figures import FIGURES, written_figures
 
 
 class Interrupted(Exception):
@@ -68,65 +68,24 @@ def note(message: str) -> None:
     print(f"tacit: {message}", file=sys.stderr)
 
 
-def percent(share: float | None) -> str:
-    """A share such as 0.1234 as 12.34%, or a dash where nothing was measured."""
-    return "-" if share is None else f"{100 * share:.2f}%"
-
-
-def perplexity(value: float | None) -> str:
-    """A perplexity in few characters at any size, or a dash where nothing was measured."""
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if value < 1e7 else f"{value:.2e}"
-
-
-def whole(value: int | None) -> str:
-    """A count such as 12,345, or a dash where nothing was counted."""
-    return "-" if value is None else f"{value:,}"
-
-
 def epsilon(value: float | None) -> str:
     """An epsilon as results hold it, where None stands for infinity."""
     return "infinity" if value is None else format_epsilon(value)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure that models of a task are measured by."""
-
-    key: str  # its name in result.json
-    name: str
-    heading: str = ""  # of its column where several runs are shown; without one it has none
-    show: Callable[[Any], str] = percent
-    compared: bool = False  # `tacit compare` shows its difference to the first run
-
-
-FIGURES = {
-    "language": (
-        Figure("accuracy_top1", "top-1 accuracy", "top-1", compared=True),
-        Figure("accuracy_top3", "top-3 accuracy", "top-3"),
-        Figure("accuracy_top5", "top-5 accuracy", "top-5"),
-        Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),
-        Figure("perplexity_per_word", "perplexity per word", show=perplexity),
-        Figure("tokens", "tokens measured on", show=whole),
-    ),
-    "nlu": (
-        Figure("semantic_error_rate", "semantic error rate", "SER", compared=True),
-        Figure("intent_accuracy", "intent accuracy", "intents", compared=True),
-        Figure("slot_f1", "slot F1", "slot F1", compared=True),
-        Figure("slot_precision", "slot precision"),
-        Figure("slot_recall", "slot recall"),
-        Figure("exact_match", "all of it right"),
-        Figure("utterances", "utterances measured on", show=whole),
-    ),
-}
-"""What is shown of the models of each task, in this order."""
-
-
 def figures_table(task: str, measured: Mapping[str, Any], heading: str) -> Table:
     """All figures of one model, a line each; `heading` says on which text they were measured."""
-    rows = [(each.name, each.show(measured.get(each.key))) for each in FIGURES[task]]
-    return table(heading, ">", rows=rows)
+    return table(heading, ">", rows=written_figures(task, measured))
+
+
+def figure_headings(task: str) -> list[str]:
+    """The headings of a table with a model per line; `figure_cells` makes its lines."""
+    return [f">{figure.heading}" for figure in FIGURES[task] if figure.heading]
+
+
+def figure_cells(task: str, measured: Mapping[str, Any]) -> list[str]:
+    """The figures of one model under `figure_headings`."""
+    return [f.show(measured.get(f.key)) for f in FIGURES[task] if f.heading]
 
 
 @contextmanager

@@ -26,7 +26,8 @@ from tacit.cli.options import (
     count,
     refuse_unfit,
 )
-from tacit.cli.output import emit, percent, table
+from tacit.cli.output import emit, table
+from tacit.runs.figures import percent
 
 
 @dataclass(frozen=True)

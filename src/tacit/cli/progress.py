@@ -4,8 +4,8 @@ On a terminal that is a bar.  Elsewhere it is a line every few seconds, because 
 ends in a log.
 
 Logs are kept and shared, and how many users take part in a round is private.  A terminal is for
-the operator's eyes only and shows users per second.  A log tells of whole legs alone (rounds of a
-language model, epochs of intents and slots), and of time in two digits: how long a single round
+the operator's eyes only: its bar moves with every user.  A log tells of whole legs alone (rounds of
+a language model, epochs of intents and slots), and of time in two digits: how long a single round
 took would tell how many took part in it.  Which rounds get a line follows from the figures in the
 lines before, so that the choice of rounds tells nothing more.
 """
@@ -25,10 +25,11 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from tacit.cli.output import epsilon, percent, perplexity
+from tacit.cli.output import epsilon
+from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
-    from tacit.runs.session import Progress as TrainingProgress
+    from tacit.runs.session import TrainingProgress
 
 Item = TypeVar("Item")
 
@@ -48,13 +49,13 @@ def bar(title: str, *, quiet: bool = False) -> Iterator[Show]:
 
     Nothing is left on a terminal when the work is done, and nothing is shown at all if `quiet`.
     """
-    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    if quiet or not _is_terminal(console):
-        yield _lines(console, title) if not quiet else lambda *_: None
+    console = _stderr(quiet=quiet)
+    if not _is_terminal(console):
+        yield _lines(console, title)
         return
-    text, line_below = "{task.description}", Text()
+    line_below = Text()
     bars = Progress(
-        TextColumn(text),
+        TextColumn("{task.description}"),
         BarColumn(20),
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[state]}", markup=False),
@@ -84,9 +85,13 @@ def tracked(items: Sequence[Item], title: str) -> Iterator[Item]:
             yield item
 
 
+def _stderr(*, quiet: bool) -> Console:
+    return Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=True)
+
+
 def _is_terminal(console: Console) -> bool:
     """Many CI systems make a console take a file for a terminal (FORCE_COLOR): ask the file too."""
-    return console.is_terminal and console.file.isatty()
+    return console.is_terminal and console.file.isatty() and not console.quiet
 
 
 def _lines(console: Console, title: str) -> Show:
@@ -111,65 +116,35 @@ def _lines(console: Console, title: str) -> Show:
     return show
 
 
-class _Rate:
-    """Users, or steps, per second, without the time for noise, checkpoints and evaluation."""
-
-    def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._unit = unit
-        self._before: float | None = None
-        self._counted = 0  # of the present leg
-        self._total = 0
-        self._busy = 0.0  # seconds
-
-    def note(self, now: TrainingProgress) -> None:
-        moment = self._clock()
-        if self._before is not None and now.done:
-            self._busy += moment - self._before
-        more = now.done - self._counted
-        self._total += more if more > 0 else now.done
-        self._counted, self._before = now.done, moment
-
-    def __str__(self) -> str:
-        """Such as "35.2 users/s"; empty before anything is known."""
-        if self._busy <= 0:
-            return ""
-        rate = self._total / self._busy
-        return f"{rate:,.3g} {self._unit}/s" if rate < 1000 else f"{rate:,.0f} {self._unit}/s"
-
-
 class _LegPace:
-    """How fast legs go by, for logs: whole legs, such as rounds, are all that it looks at."""
+    """How fast legs (rounds or epochs) go by, and how long those that are left will take."""
 
-    def __init__(self, leg: str = "round", clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, leg: str) -> None:
         self._name = leg
-        self._began: tuple[float, int] | None = None  # when, and after how many legs
-        self._seconds = 0.0
-        self._left = 0
-        self.done = 0  # legs since it began
+        self._began: tuple[float, float] | None = None  # when, and after how many legs
+        self._left = 0.0
+        self.done = 0.0  # legs since it began
+        self.seconds_each = 0.0  # 0 before anything is done
 
-    def note(self, leg: int, legs: int) -> None:
-        """Take in that `leg` of `legs` are done; between two legs nothing changes."""
-        if self._began is None:
-            self._began = self._clock(), leg
-        elif leg - self._began[1] != self.done:
-            self._seconds = self._clock() - self._began[0]
-            self.done = leg - self._began[1]
+    def note(self, leg: float, legs: int) -> None:
+        """Take in that `leg` of `legs` are done; while that is the same, nothing changes."""
+        now = time.monotonic()
+        start, first = self._began = self._began or (now, leg)
+        if leg - first > self.done:
+            self.done = leg - first
+            self.seconds_each = (now - start) / self.done
         self._left = legs - leg
 
     @property
-    def seconds_each(self) -> float:
-        """In two digits; 0 before the first leg is done."""
-        return _two_digits(self._seconds / self.done) if self.done > 0 else 0.0
+    def rate(self) -> str:
+        """Such as "12 rounds/min"; empty before anything is done."""
+        if self.seconds_each <= 0:
+            return ""
+        return f"{_two_digits(60 / self.seconds_each):,g} {self._name}s/min"
 
     def __str__(self) -> str:
-        """Such as "12 rounds/min, about 0:03:20 left"; empty before the first leg is done."""
-        if self.done <= 0 or self._seconds <= 0:
-            return ""
-        each = self._seconds / self.done
-        rate = f"{_two_digits(60 / each):,g} {self._name}s/min"
-        return ", ".join(filter(None, (rate, _time_left(each * self._left))))
+        """Such as "12 rounds/min, about 0:03:20 left"; empty before anything is done."""
+        return ", ".join(filter(None, (self.rate, _time_left(self.seconds_each * self._left))))
 
 
 class Display:
@@ -187,22 +162,21 @@ class Display:
         quiet: bool = False,
         board: TensorBoard | None = None,
     ) -> None:
-        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        self._console = _stderr(quiet=quiet)
         self._title = f"{title}: " if title else ""
-        self._quiet = quiet
         self._leg = leg
-        self._rate, self._pace = _Rate("users" if leg == "round" else "steps"), _LegPace(leg)
+        self._pace = _LegPace(leg)
         self._prepared: set[str] = set()
-        self._next_line = 0  # the leg after which a log gets a line, evaluated or not
+        self._next_line = 0.0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1
         self._stack = ExitStack()
         self._board = board
-        if board is not None:
-            self._stack.callback(board.close)
         self._show: Show | None = None  # moves the bar; without a terminal there is none
 
     def __enter__(self) -> Display:
-        if not self._quiet and _is_terminal(self._console):
+        if self._board is not None:
+            self._stack.callback(self._board.close)
+        if _is_terminal(self._console):
             self._show = self._stack.enter_context(bar(f"{self._title}opening"))
         return self
 
@@ -214,40 +188,38 @@ class Display:
         if self._show is not None:
             self._show(f"{self._title}{what}", done, of, "")
         elif what not in self._prepared:
-            self._say(what)
+            self._console.print(f"{self._title}{what}")
         self._prepared.add(what)
 
     def observe(self, now: TrainingProgress) -> None:
         """Training: which leg it is at, and the last figures."""
-        self._pace.note(now.leg, now.legs)
         if self._board is not None:
             self._board.observe(now)
+        if self._show is None:
+            self._log(now)
+            return
+        done = now.leg + (now.done / now.of if now.of else 0.0)
+        self._pace.note(done, now.legs)
+        state = f"{self._leg} {now.leg:,} of {now.legs:,}, {self._pace.rate}".rstrip(", ")
+        if (row := now.metrics) is not None:
+            state += f"\nheld out, after {self._leg} {row[self._leg]:,}: {_figures(row)}"
+        self._show(f"{self._title}training", done, now.legs, state)
+
+    def _log(self, now: TrainingProgress) -> None:
+        """Print a line after an evaluation, and every few seconds.  It tells of whole legs only."""
+        self._pace.note(now.leg, now.legs)
         row = now.metrics
-        if self._show is not None:
-            self._rate.note(now)
-            share = now.done / now.of if now.of else 0.0
-            state = f"{self._leg} {now.leg:,} of {now.legs:,}, {self._rate}".rstrip(", ")
-            if row is not None:
-                state += f"\nheld out, after {self._leg} {row[self._leg]:,}: {_figures(row)}"
-            self._show(f"{self._title}training", now.leg + share, now.legs, state)
-        elif now.leg != self._last_line:
-            evaluated = row is not None and row[self._leg] == now.leg
-            if evaluated or self._is_due(now.leg):
-                self._line(now, row if evaluated else None)
-
-    def _is_due(self, leg: int) -> bool:
-        return self._pace.done >= FEWEST_LEGS and leg >= self._next_line
-
-    def _line(self, now: TrainingProgress, row: dict[str, Any] | None) -> None:
-        parts = filter(None, (_figures(row) if row is not None else "", str(self._pace)))
-        self._say(f"{self._leg} {now.leg:,} of {now.legs:,}: {'; '.join(parts)}")
+        is_evaluated = row is not None and row[self._leg] == now.leg
+        is_due = self._pace.done >= FEWEST_LEGS and now.leg >= self._next_line
+        if now.leg == self._last_line or not (is_evaluated or is_due):
+            return
+        parts = [_figures(row)] if row is not None and is_evaluated else []
+        parts += [str(self._pace)] if self._pace.done else []
+        line = f"{self._leg} {now.leg:,} of {now.legs:,}: {'; '.join(parts)}"
+        self._console.print(f"{self._title}{line}")
         self._last_line = now.leg
-        each = self._pace.seconds_each
+        each = _two_digits(self._pace.seconds_each)
         self._next_line = now.leg + (max(1, math.ceil(SECONDS / each)) if each > 0 else 1)
-
-    def _say(self, line: str) -> None:
-        if not self._quiet:
-            self._console.print(f"{self._title}{line}")
 
 
 class TensorBoard:

@@ -23,7 +23,7 @@ from tacit.corpus import hashing, people
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
 from tacit.corpus.readers import Reader, Record
-from tacit.corpus.sketches import LineSketch, LineSketchMaker, SketchMaker
+from tacit.corpus.sketches import LineSketch, Sketch, add_lines
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
 
@@ -248,27 +248,24 @@ class _Census:
     """Who is in a corpus that is being made, sketched in passing while its users are written."""
 
     def __init__(self, salt: bytes, about_people: bool) -> None:
-        self._about_people = about_people
         self._folded: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+        self._keys: list[bytes] = []
+        self._ids: list[bytes] = []
         # Generated users need no installation to remember them.
-        secret = people.secret() if about_people else b""
-        self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
-        self._lines = LineSketchMaker(salt, secret) if about_people else LineSketchMaker(salt)
+        self._secret = people.secret() if about_people else None
+        self._lines = {key: LineSketch({}) for key in (salt, self._secret) if key is not None}
 
     def add(self, block: Block) -> None:
         """Take a block."""
         self._folded.append(block.folded)
-        self._lines.add(block.text, block.text_ends)
-        if self._about_people:
-            keys, size = block.keys.astype(">u8").tobytes(), hashing.KEY_BYTES
-            self._ids.add(keys[i : i + size] for i in range(0, len(keys), size))
-            # An export names users by their hashed ids: ingested again, they are known by those.
-            ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
-            self._exported.add(map(hashing.user_key, ids))
+        add_lines(self._lines, block.text, block.text_ends)
+        if self._secret is not None:
+            self._keys.append(block.keys.astype(">u8").tobytes())
+            self._ids.append(block.ids)
 
     def lines(self) -> LineSketch:
         """A sample of lines for the corpus to keep, under its salt."""
-        return self._lines.finish()[0]
+        return next(iter(self._lines.values()))
 
     def lookalikes(self) -> int:
         """The number of ids that differ from another one in case or blanks only."""
@@ -279,11 +276,18 @@ class _Census:
         self, inputs: Sequence[str], new_people: bool, fingerprint: str
     ) -> people.Recognition:
         """Find out who the people are, and remember them; generated users are only named."""
-        if not self._about_people:
+        if self._secret is None:
             return people.Recognition(hashing.derived("nobody", fingerprint)[:16], False, 0.0)
+        # An export names users by their hashed ids: ingested again, they are known by those.
+        exported = (hashing.user_key(user.hex()) for user in _sixteens(self._ids))
         return people.recognise(
-            [self._ids.finish(), self._exported.finish()],
+            [Sketch.of(ids, self._secret) for ids in (_sixteens(self._keys), exported)],
             inputs=inputs,
-            lines=self._lines.finish()[1],
+            lines=self._lines[self._secret],
             new_people=new_people,
         )
+
+
+def _sixteens(blobs: Iterable[bytes]) -> Iterator[bytes]:
+    """The 16-byte values that lie one after the other in some bytes."""
+    return (blob[i : i + 16] for blob in blobs for i in range(0, len(blob), 16))

@@ -284,10 +284,7 @@ def state_folder(*, create: bool = True) -> Path:
 
     Without `create` it is where the folder is or would be, and nothing is made.
     """
-    base = os.environ.get("XDG_STATE_HOME")
-    path = (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
-    if own := os.environ.get("TACIT_STATE"):
-        path = Path(own)
+    path = durable.user_folder("state")
     if not create:
         return path
     try:

@@ -3,7 +3,7 @@
 The network itself is HuggingFace's.  Nothing is ever fetched: a model is made from sizes, and
 weights come from a local folder with config.json and model.safetensors, of a BertModel or of one
 with heads, which are passed over.  No pickle is opened.  Whether the weights are public is not
-known here: see `tacit.public.masked`.
+known here: see `tacit.tokenizers.wordpiece`.
 """
 
 from __future__ import annotations

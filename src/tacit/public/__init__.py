@@ -1,1 +1,1 @@
-"""Pre-training on public text: next words for language models, masked words for BERT."""
+"""Pre-training language models on public text."""

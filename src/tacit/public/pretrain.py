@@ -9,14 +9,19 @@ history (truncated back-propagation); one that does not sees windows of `unroll`
 begins with a fresh state, and BOS is never a target: what is trained is what is scored.  Streams of
 joined texts would need no padding at all, but a model trained on those has hardly ever seen the
 beginning of a text without a state from some other text before it, and predicts badly there.
+
+Nothing here protects anybody.  With the same seed, threads and machine a training gives the same
+model, unless it is cut by `minutes`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +30,104 @@ from torch import Tensor
 
 from tacit.models.base import LanguageModel, State, detached
 from tacit.models.base import loss as summed_loss
-from tacit.public.steps import (
-    Outcome,
-    Settings,
-    Watching,
-    batches_by_length,
-    run_steps,
-)
+from tacit.privacy import checks
 
 LONGEST = 1000  # tokens; what is longer is cut, so that one book does not end up alone in a batch
+_FINAL_SHARE = 0.05  # of the learning rate, at the end of the cosine
+_POOL = 64  # batches among which texts are sorted by length
 
 Text = Sequence[int] | npt.NDArray[np.integer[Any]]
+_Batch = TypeVar("_Batch")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; the defaults suit the 1.35M LSTM on a few million words.
+
+    `unroll` is the number of tokens that a step reads of each text.  `epochs` or `minutes` ends the
+    training, whichever comes first.
+    """
+
+    optimizer: str = "adam"
+    learning_rate: float = 5e-3
+    schedule: str = "cosine"
+    warmup_steps: int = 100
+    clip_norm: float = 1.0
+    batch: int = 32
+    unroll: int = 20
+    epochs: float = 1.0
+    minutes: float | None = None
+    measure_every: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("optimizer", ("adam", "sgd")), ("schedule", ("constant", "cosine"))):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+        for name in ("learning_rate", "clip_norm", "epochs"):
+            checks.positive(name, getattr(self, name))
+        if self.minutes is not None:
+            checks.positive("minutes", self.minutes)
+        for name in ("batch", "unroll", "measure_every"):
+            checks.whole(name, getattr(self, name), at_least=1)
+        for name in ("warmup_steps", "seed"):
+            checks.whole(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One moment of a training: after each step, and as a point of the curve.
+
+    `share` is how much of the work is done, by tokens or by time, whichever is further.  `loss` is
+    that of the step; on the curve it is the mean since the point before, and `measured` is what
+    the caller measured then.
+    """
+
+    step: int
+    tokens: int  # targets trained on so far
+    seconds: float
+    share: float
+    learning_rate: float
+    loss: float
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """One line of metrics.jsonl."""
+        return {
+            "step": self.step,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 3),
+            "learning_rate": self.learning_rate,
+            "train_loss": self.loss,
+            **self.measured,
+        }
+
+
+@dataclass
+class Outcome:
+    """What a training did; the model itself was changed in place."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    ran_out_of_time: bool = False
+    curve: list[Progress] = field(default_factory=list)
+
+
+class Watching(TypedDict, total=False):
+    """What a caller is told, and what the time is.
+
+    `progress` is called after every step.  `measure` is called every `measure_every` steps and at
+    the end; its figures (held-out perplexity, say) become points of the curve, which `on_point`
+    gets as soon as they exist.  The time of measuring does not count as training.
+    """
+
+    measure: Callable[[], Mapping[str, Any]]
+    progress: Callable[[Progress], None] | None
+    on_point: Callable[[Progress], None]
+    clock: Callable[[], float]
 
 
 def pretrain(
@@ -76,6 +168,113 @@ def pretrain(
         after_step=model.normalise_,
         **watching,
     )
+
+
+def run_steps(
+    batches: Iterable[_Batch],
+    loss: Callable[[_Batch], tuple[Tensor, int]],
+    optimizer: torch.optim.Optimizer,
+    settings: Settings,
+    tokens: int,
+    *,
+    after_step: Callable[[], object] = lambda: None,
+    measure: Callable[[], Mapping[str, Any]] = dict,
+    progress: Callable[[Progress], None] | None = None,
+    on_point: Callable[[Progress], None] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Step after step, each at the rate that is due, until `tokens` or minutes are over.
+
+    `loss` returns a batch's mean loss and its number of targets.
+    """
+    outcome, total, weight, paused, rate = Outcome(), 0.0, 0, 0.0, 0.0
+    began = clock()
+
+    def share() -> float:
+        by_time = 0.0 if settings.minutes is None else outcome.seconds / (60 * settings.minutes)
+        return max(outcome.tokens / tokens, by_time)
+
+    def now(loss: float, measured: Mapping[str, Any]) -> Progress:
+        counts = outcome.steps, outcome.tokens, outcome.seconds
+        return Progress(*counts, share(), rate, loss, measured)
+
+    def add_point() -> None:
+        outcome.curve.append(now(total / weight if weight else math.nan, measure()))
+        on_point(outcome.curve[-1])
+
+    for batch in batches:
+        if share() >= 1:
+            break
+        rate = _learning_rate(settings, outcome.steps, share())
+        with own_randomness(settings.seed, outcome.steps):
+            mean, count = loss(batch)
+            _descend(optimizer, mean, rate, settings.clip_norm)
+            after_step()
+        value = mean.item()
+        if not math.isfinite(value):
+            raise ValueError(
+                f"the loss is {value} at step {outcome.steps + 1}: lower the learning rate"
+                f" (it is {settings.learning_rate:g})"
+            )
+        total, weight = total + value * count, weight + count
+        outcome.steps, outcome.tokens = outcome.steps + 1, outcome.tokens + count
+        outcome.seconds = clock() - began - paused
+        if progress is not None:
+            progress(now(value, {}))
+        if outcome.steps % settings.measure_every == 0:
+            before = clock()
+            add_point()
+            paused, total, weight = paused + clock() - before, 0.0, 0
+    outcome.ran_out_of_time = outcome.tokens < tokens
+    if weight:
+        add_point()
+    return outcome
+
+
+def _descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float, clip_norm: float) -> None:
+    """One step of the optimizer down the gradient, whose norm is clipped first."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    parameters = [value for group in optimizer.param_groups for value in group["params"]]
+    torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+    optimizer.step()
+
+
+def batches_by_length(
+    lengths: npt.NDArray[np.int64], batch: int, generator: np.random.Generator
+) -> Iterator[npt.NDArray[np.int64]]:
+    """All indices in a random order, `batch` at a time, those of similar length together.
+
+    Within a batch the longest comes first, so that little is padded.
+    """
+    order = generator.permutation(len(lengths))
+    for start in range(0, len(order), _POOL * batch):
+        pool = order[start : start + _POOL * batch]
+        by_length = pool[np.argsort(-lengths[pool], kind="stable")]
+        for number in generator.permutation(-(-len(pool) // batch)):
+            yield by_length[number * batch : (number + 1) * batch]
+
+
+@contextmanager
+def own_randomness(seed: int, step: int) -> Iterator[None]:
+    """Dropout by the seed and the step, whatever else draws from the global generator.
+
+    The global generator is afterwards as it was before.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed((seed * 1_000_003 + step) % 2**63)
+        yield
+
+
+def _learning_rate(settings: Settings, step: int, share: float) -> float:
+    """Linear warm-up; then constant, or half a cosine over the share of the work that is done."""
+    warm = min(1.0, (step + 1) / (settings.warmup_steps + 1))
+    if settings.schedule == "constant":
+        return settings.learning_rate * warm
+    falling = 0.5 * (1 + math.cos(math.pi * min(share, 1.0)))
+    return settings.learning_rate * warm * (_FINAL_SHARE + (1 - _FINAL_SHARE) * falling)
 
 
 @dataclass(frozen=True)

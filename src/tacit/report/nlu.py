@@ -73,28 +73,23 @@ class NluReport:
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """What was released, the metrics on test, and the attack in an internal report.
-
-        `as_printed` has the three figures of the paper's algorithm as printed, or is null.
-        """
+        """What was released, the metrics, and the attack in an internal report."""
         file = self._run.directory.metrics_file
         rows = [results.check(_EpochMetrics, row, file).as_row() for row in self._run.metrics()]
         return {
             "metrics": rows,
-            "as_printed": self._run.as_printed(),
             "released": self._released(),
             "test": self._test(tell),
             **({"membership": membership_facts(self._attacks)} if self._internal else {}),
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
-        """That not every figure of the printed algorithm is a guarantee."""
+        """That what the paper states for its algorithm as printed is no guarantee."""
         if self._run.experiment.training.method == "edp-sgd-paper":
             yield note(
                 "as-printed",
-                "This is the paper's algorithm as printed. Of the three figures for it only the"
-                " first is a guarantee; the others say what it would be, and what the paper would"
-                " state.",
+                "This is the paper's algorithm as printed. The epsilon that the paper states for"
+                " it is no guarantee; tacit papers nlu shows it beside the one that holds.",
             )
 
     @staticmethod

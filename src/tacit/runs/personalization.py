@@ -19,8 +19,7 @@ from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
-from tacit.public.pretrain import pretrain
-from tacit.public.steps import Progress, Settings
+from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
 
 HELD_OUT = 0.2

@@ -43,7 +43,6 @@ class Proofs:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        durable.keep_lines(path, lambda row: True)  # a torn line is from before its ledger entry
         self._proofs = {
             (row["leg"], row["attempt"]): LegProof.parse(row["hmac"])
             for row in durable.read_lines(path)

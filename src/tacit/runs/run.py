@@ -7,7 +7,6 @@ here needs its key: what may be claimed follows from the ledger alone.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,11 +15,9 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
-from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
-from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
@@ -28,7 +25,6 @@ from tacit.tasks import AnyExperiment
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
@@ -203,29 +199,6 @@ class NluRun(Run):
         """Metrics on the utterances of test."""
         return evaluate(self.stored(), self.data().test)
 
-    def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
-        training, noise = self.experiment.training, self.experiment.noise
-        if training.method != "edp-sgd-paper":
-            return None
-        algorithm = PaperEdpSgd(
-            training.workers,
-            noise.clip_norm,
-            noise.noise_multiplier or 0.0,
-            scaling.read(self.path),
-            noise.noise_decay(),
-        )
-        figures = algorithm.figures(self.leg, self.ledger.header.delta)
-        return [
-            {
-                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
-                "shown": format_epsilon(figure.epsilon),
-                "delta": figure.delta,
-                "meaning": figure.meaning,
-            }
-            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
-        ]
-
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""
         return {
@@ -233,5 +206,4 @@ class NluRun(Run):
             "model": self.experiment.model.name,
             "data": self.experiment.data.source,
             "test": self.test_metrics().as_row(),
-            "as_printed": self.as_printed(),
         }

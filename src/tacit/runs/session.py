@@ -30,7 +30,7 @@ from tacit.tasks.task import Pending, Row, Trainer, TrainingData
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """What an observer is told, while a leg is computed and after it.
 
     `of` may be the realised size of a cohort, which is private: a screen may show a bar of it, and
@@ -44,7 +44,7 @@ class Progress:
     metrics: Row | None  # the last ones
 
 
-Observer = Callable[[Progress], None]
+Observer = Callable[[TrainingProgress], None]
 
 
 class Session:
@@ -168,7 +168,7 @@ class Session:
         """Let the observer know how far the current leg is."""
         if self.observer is not None:
             last = self._rows[-1] if self._rows else None
-            self.observer(Progress(self.leg, self.experiment.legs, done, of, last))
+            self.observer(TrainingProgress(self.leg, self.experiment.legs, done, of, last))
 
     def close(self) -> None:
         """Release the ledger's lock and the worker processes, whatever happened."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, Head, Header, LedgerError, verify
+from tacit.privacy.ledger_lines import Charge, Head, Header, LedgerError
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
@@ -44,14 +44,14 @@ class History:
         """The releases up to a head, closed by an entry for the tokenizer learnt from them."""
         lines = released.path.read_bytes().split(b"\n")[: 1 + head.entries]
         data = b"".join(line + b"\n" for line in lines)
-        contents = verify(data, released.path, head)
+        ledger = Ledger(released.path, data, head)
         learnt = Charge(TOKENIZER, round, 0, PostProcessing(how), tokenizer.fingerprint)
-        return cls.of_bytes(data + contents.next_line(learnt), released.path)
+        return cls.of_bytes(data + ledger.line_of(learnt), released.path)
 
     @classmethod
     def of_bytes(cls, data: bytes, path: Path) -> History:
         """A history from its ledger's bytes; one that names no tokenizer is refused."""
-        ledger = Ledger.of_bytes(data, path)
+        ledger = Ledger(path, data)
         last = ledger.entries[-1] if ledger.entries else None
         if last is None or last.kind != TOKENIZER or not isinstance(last.event, PostProcessing):
             raise LedgerError(f"{path} does not end with the tokenizer that it is about")

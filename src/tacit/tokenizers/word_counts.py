@@ -1,7 +1,8 @@
 """Words with counts that were learnt privately, what they cost, and the tokenizers made of them.
 
-`heavy_hitters` and `partition_selection` are two ways of learning which words people use.  Both
-return `WordCounts`, and share what is here: whom they may ask, and how randomness is keyed.
+A method of learning which words people use, such as `partition_selection` here and heavy hitters in
+`tacit_papers`, returns `WordCounts`.  Methods share what is here: whom they may ask, and how their
+randomness is keyed.
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@ A BERT vocabulary has [PAD], [UNK], [CLS], [SEP] and [MASK] besides.  Text is no
 as HuggingFace's BERT tokenizer does it (Devlin et al. 2019), so a vocabulary from elsewhere gives
 the ids that its model was trained with.  One thing differs: the five special pieces are never
 looked for in a text, so that no user can write one into it.
+
+A folder with a pre-trained BERT is in HuggingFace's layout.  origin.json says on which public text
+weights and vocabulary were learnt (design rule 9), with a digest of each file that decides about
+the model, so that it cannot end up beside others by accident.  A folder without it is of unknown
+origin, which voids a guarantee unless somebody declares where it is from.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from tacit.corpus.files import sha256_of
 from tacit.privacy import checks
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.normalisation import check_unicode, strings
@@ -32,6 +38,10 @@ from tacit.tokenizers.normalisation import check_unicode, strings
 PREFIX = "##"
 LONGEST_WORD = 100  # characters; WordPiece takes time quadratic in them
 PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+# Beside a pre-trained model: on which public text it was learnt, and digests of these files.
+ORIGIN_FILE = "origin.json"
+DIGESTED_FILES = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt")
 
 _PRIVATE = 0xF0000  # planes 15 and 16 have 131,068 code points for private use
 _CHUNK = 10_000  # words per string handed over, to bound the memory
@@ -128,11 +138,17 @@ class PieceVocabulary:
         return cls((*SPECIAL, *learnt), provenance=provenance)
 
     @classmethod
-    def load(cls, path: str | Path, *, provenance: str = origins.UNKNOWN) -> PieceVocabulary:
+    def load(cls, path: str | Path, *, provenance: str | None = None) -> PieceVocabulary:
         """A vocabulary from tokenizer.json or vocab.txt, or from the one that a folder has.
 
-        A vocab.txt does not say whether text is lower-cased: it is if no piece has a capital.
+        Its provenance is what origin.json in the folder says, else the one that is named here, else
+        unknown.  A vocab.txt does not say whether text is lower-cased: it is if no piece has a
+        capital.  `ValueError` if a file is damaged, or if origin.json says another provenance or is
+        about other files than those beside it.
         """
+        stated = _stated_origin(Path(path))
+        if provenance is not None and stated not in (None, provenance):
+            raise ValueError(f"{path} says that it is {stated!r}, and cannot be {provenance!r}")
         path = _file_at(Path(path))
         try:
             text = path.read_text(encoding="utf-8")
@@ -141,7 +157,7 @@ class PieceVocabulary:
             else:
                 pieces = text.splitlines()
                 lower_case = all(piece == piece.lower() for piece in pieces if piece not in SPECIAL)
-            return cls(tuple(pieces), lower_case, provenance)
+            return cls(tuple(pieces), lower_case, stated or provenance or origins.UNKNOWN)
         except UnicodeDecodeError:
             raise ValueError(f"the vocabulary {path} cannot be used: it is not UTF-8") from None
         except json.JSONDecodeError:
@@ -190,6 +206,26 @@ def _file_at(path: Path) -> Path:
         if candidate.is_file():
             return candidate
     raise ValueError(f"there is no {' and no '.join(map(str, candidates))}")
+
+
+def _stated_origin(folder: Path) -> str | None:
+    """The provenance in a folder's origin.json, or None where there is no such file."""
+    path = folder / ORIGIN_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        stated, digests = str(content["provenance"]), dict(content["sha256"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"{path} is damaged: it does not say where the model is from") from None
+    for name in DIGESTED_FILES:
+        if not (folder / name).is_file() or sha256_of(folder / name) != digests.get(name):
+            raise ValueError(
+                f"{path} is about another {name}: it was changed, or taken away, after"
+                " `tacit papers pretrain-bert` wrote it; delete origin.json and declare the"
+                " provenance"
+            )
+    return origins.check(stated)
 
 
 def _parse(document: dict[str, Any]) -> tuple[list[str], bool]:

@@ -31,7 +31,6 @@ from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
 from tacit.runs.export import without_folders
-from tacit.runs.run import NluRun
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.models import NluModel
@@ -71,18 +70,11 @@ def _result(evidence: Evidence) -> Iterator[str]:
     row |= {"charged_rounds": row["rounds"], f"{experiment.leg_name}s": done}
     if isinstance(experiment, NluExperiment):
         row["method"] = experiment.training.method
-        row["as_printed"] = _as_printed(evidence, experiment)
     yield from _compare(file, stated, row)
     if stated.get("ending") == "complete" and done < experiment.legs:
         yield f"{file} says that the run is complete, after {done} of {experiment.legs}"
     if not isinstance(stated.get("key_kept"), bool):
         yield f"{file} does not say whether the run's key was kept"
-
-
-def _as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
-    """The figures of `edp-sgd-paper` for the epochs done."""
-    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.leg)
-    return run.as_printed()
 
 
 def _audit(evidence: Evidence) -> Iterator[str]:
@@ -130,8 +122,6 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
         "epsilon": epsilon_over_releases(guarantee, ledger),
         "experiment": without_folders(experiment).to_toml(),
     }
-    if isinstance(experiment, NluExperiment):
-        expected["as_printed"] = _as_printed(evidence, experiment)
     yield from _compare(file, facts, expected)
     if (projected := facts.get("projected")) is not None:
         to = Projection(projected["cohort"], projected["population"], projected["delta"])

@@ -22,7 +22,7 @@ from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import layer_sizes
-from tacit.models.registry import from_config
+from tacit.models.registry import build
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Entry
@@ -209,7 +209,7 @@ class Evidence:
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
         with torch.device("meta"):
-            return layer_sizes(from_config(config))
+            return layer_sizes(build(config))
 
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
         """The plan of each phase, as the experiment configures it.

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit.corpus.source import UserSource
-from tacit.evaluation.accuracy import WordMetrics, evaluate_words
+from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
@@ -93,16 +93,23 @@ def measured(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     progress: Progress | None = None,
-) -> tuple[Fit, WordMetrics]:
+) -> tuple[Fit, Metrics]:
     """How a tokenizer fits whole texts, and how a model with it predicts their words."""
     if model.config.vocab_size != tokenizer.vocab_size:
         raise ValueError(
             f"the model has a vocabulary of {model.config.vocab_size} tokens and the tokenizer one"
             f" of {tokenizer.vocab_size}: use the tokenizer that it was trained with"
         )
-    fitted, metrics = _fit(tokenizer, texts), WordMetrics()
+    fitted, metrics = _fit(tokenizer, texts), Metrics()
     for start in range(0, len(texts), _PIECE):
-        metrics += evaluate_words(model, tokenizer, texts[start : start + _PIECE])
+        words = [tokenizer.word_ids(text) for text in texts[start : start + _PIECE]]
+        metrics += evaluate(
+            model,
+            [tokens for tokens, _ in words],
+            bos=tokenizer.bos,
+            unk=tokenizer.unk,
+            owners=[owners for _, owners in words],
+        )
         if progress is not None:
             progress(min(start + _PIECE, len(texts)), len(texts))
     return fitted, metrics

@@ -75,6 +75,9 @@ def compare(
             help="Time this many steps of each in turns, instead of training.",
         ),
     ] = None,
+    opacus: Annotated[
+        bool, typer.Option("--with-opacus", help="With --time: DP-SGD by Opacus as well.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -95,7 +98,7 @@ def compare(
     if only:
         experiments = {name: experiments[name] for name in experiments if name in only}
     if time is not None:
-        _time(experiments, time, markdown=markdown, as_json=as_json)
+        _time(experiments, time, with_opacus=opacus, markdown=markdown, as_json=as_json)
         return
     if out is None:
         raise ValueError("--out says where the runs go; or --time STEPS only times them")
@@ -195,7 +198,12 @@ def _area(value: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def _time(
-    experiments: dict[str, NluExperiment], steps: int, *, markdown: bool, as_json: bool
+    experiments: dict[str, NluExperiment],
+    steps: int,
+    *,
+    with_opacus: bool,
+    markdown: bool,
+    as_json: bool,
 ) -> None:
     """Time the variants in turns, and print how long a step of each takes."""
     from tacit.tasks.nlu.utterances import data_of
@@ -208,6 +216,7 @@ def _time(
             data_of(next(iter(experiments.values()))),
             turns=turns,
             steps=max(1, steps // turns),
+            with_opacus=with_opacus,
             tell=lambda name, turn, of: show("timing", turn, of, name),
         )
     headings = ("method", "seconds a step", "seconds an epoch", "factor of SGD", "steps timed")

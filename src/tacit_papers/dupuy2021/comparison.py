@@ -17,6 +17,7 @@ from tacit.privacy.guarantee import finite
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit_papers.dupuy2021.printed import figures_of_run
 
 _SGD = "sgd"
 Train = Callable[[NluExperiment | None, Path, bool, str], None]  # and whether to resume; its name
@@ -84,7 +85,7 @@ def row_of(name: str, run: NluRun) -> MethodRow:
     if result is None:
         raise ValueError(f"the run {run.path} is not complete; go on with it by --resume")
     stated, guarantee = attack.stated if attack else {}, run.guarantee()
-    printed: Sequence[Mapping[str, Any]] | None = run.as_printed()
+    printed = figures_of_run(run)
     test = result["test"]
     return MethodRow(
         name,
@@ -97,8 +98,8 @@ def row_of(name: str, run: NluRun) -> MethodRow:
         *_auc(stated.get("strongest")),
         epsilon=finite(guarantee.value),
         delta=guarantee.delta,
-        published_epsilon=printed[2]["epsilon"] if printed else None,
-        conditional_epsilon=printed[1]["epsilon"] if printed else None,
+        published_epsilon=finite(printed[2].epsilon) if printed else None,
+        conditional_epsilon=finite(printed[1].epsilon) if printed else None,
     )
 
 

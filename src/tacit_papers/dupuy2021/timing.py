@@ -17,16 +17,30 @@ import torch
 from tacit.engines.ranks import Ranks
 from tacit.engines.teams import Children
 from tacit.mechanisms.layer_scaling import LayerScaling
+from tacit.models.base import require
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.ghost_clipping import GhostClipping
+from tacit.tasks.nlu.gradients import FlatModel
 from tacit.tasks.nlu.models import NluModel, initial_model
 from tacit.tasks.nlu.trainer import STOP, TrainingJob, threads_each
 from tacit.tasks.nlu.utterances import Utterances
 
 _BASELINE = "sgd"
+_OPACUS = "dp-sgd-opacus"
+
+
+class OpacusJob(TrainingJob):
+    """A training whose single gradients are written out by Opacus, instead of ghost clipping."""
+
+    def clipping(self, flat: FlatModel) -> GhostClipping:
+        """Opacus's way to clip."""
+        from tacit_papers.dupuy2021.opacus_gradients import OpacusGradients
+
+        return OpacusGradients(flat)
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ def time_methods(
     *,
     turns: int = 5,
     steps: int = 10,
+    with_opacus: bool = False,
     tell: Callable[[str, int, int], None] | None = None,
 ) -> list[Timing]:
     """Time each experiment's steps in turns; one of the experiments has to be `sgd`.
@@ -87,11 +102,18 @@ def time_methods(
         data: the utterances that all of them are timed on.
         turns: how often each has its turn; the first, which is not timed, comes on top.
         steps: the steps of a turn.
+        with_opacus: whether the variant "dp-sgd" is timed once more, with Opacus's gradients.
         tell: is told whose turn begins, which one it is, and of how many.
     """
     if _BASELINE not in experiments:
         raise ValueError(f"timing needs a variant {_BASELINE!r} to compare with")
-    contestants = {name: _Contestant(one, data, steps) for name, one in experiments.items()}
+    jobs = {name: job_for(one, data) for name, one in experiments.items()}
+    if with_opacus:
+        if "dp-sgd" not in jobs:
+            raise ValueError("Opacus needs a variant 'dp-sgd' to compute in its way")
+        require("opacus", extra="nlu", what="timing Opacus")
+        jobs[_OPACUS] = OpacusJob(**vars(jobs["dp-sgd"]))
+    contestants = {name: _Contestant(job, steps) for name, job in jobs.items()}
     try:
         for contestant in contestants.values():  # memory is set aside, and caches are filled
             contestant.turn()
@@ -126,13 +148,14 @@ def time_methods(
 class _Contestant:
     """A method with its workers, which run a few steps whenever it is its turn."""
 
-    def __init__(self, experiment: NluExperiment, data: NLUData, steps: int) -> None:
-        self._turns = Turns(job_for(experiment, data), steps)
+    def __init__(self, job: TrainingJob, steps: int) -> None:
+        self._turns = Turns(job, steps)
         self.epoch_steps = self._turns.epoch_steps
         self._stepper = self._turns.job.stepper()
-        self._team = Children(experiment.training.workers)
+        workers = job.experiment.training.workers
+        self._team = Children(workers)
         self._ranks = Ranks(None, 0, 1)
-        if experiment.training.workers > 1:
+        if workers > 1:
             self._ranks = self._team.ranks()
             self._ranks.send(self._turns)
         self._turn = 0

@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 
 from tacit.models.base import LanguageModel, State
 from tacit.models.base import loss as summed_loss
-from tacit.public.pretrain import windows
-from tacit.public.steps import own_randomness
+from tacit.public.pretrain import own_randomness, windows
 
 Order = Literal["iid", "non-iid"]
 

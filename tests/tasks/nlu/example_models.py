@@ -10,6 +10,9 @@ from tacit.models.clc import Clc, ClcConfig
 from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
+from tacit.tasks.nlu.ghost_clipping import GhostClipping
+from tacit.tasks.nlu.gradients import UtteranceGradients
+from tacit_papers.dupuy2021.opacus_gradients import OpacusGradients
 from tests.models.small_bert import small_tagger, together, utterance
 
 WORDS = tuple("play a song by nobody in the kitchen x extraordinarily loud at ten or so".split())
@@ -85,6 +88,16 @@ def literal(model, utterances, units, clip_norm):
         norm = math.sqrt(math.fsum(g * g))
         total = total + g * min(1.0, clip_norm / norm)
     return total
+
+
+def clipping_by(way, flat, utterances):
+    """Gradients that clip single utterances' in one of the ways."""
+    ways = {
+        "ghost": GhostClipping,
+        "one-by-one": lambda flat: GhostClipping(flat, 1),
+        "opacus": OpacusGradients,
+    }
+    return UtteranceGradients(flat, utterances, clipping=ways[way](flat))
 
 
 def close(found, expected, rtol=1e-9):

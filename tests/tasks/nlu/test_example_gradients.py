@@ -11,14 +11,16 @@ from scipy import stats
 from torch import nn
 
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel, UtteranceGradients
-from tacit.tasks.nlu.twin import AT_ONCE, Whole
+from tacit.tasks.nlu.ghost_clipping import AT_ONCE, Whole
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit_papers.dupuy2021.opacus_gradients import OpacusGradients
 from tests.models.small_bert import utterance
 from tests.tasks.nlu.example_models import (
     Given,
     Odd,
     bert,
     clc,
+    clipping_by,
     close,
     example_gradient,
     literal,
@@ -35,7 +37,7 @@ def many(kind):
     return bert().float(), Given([utterance(*shape, seed=n) for n, shape in enumerate(shapes)])
 
 
-WAYS = ["one-by-one", "vectorised", "ghost"]
+WAYS = ["one-by-one", "opacus", "ghost"]
 FALSE_ALARM = 1e-6
 
 
@@ -56,7 +58,7 @@ def test_every_way_is_the_literal_sum_whether_the_clip_binds_or_not(kind, way):
     model, utterances = pair(kind)
     units = np.arange(len(utterances))
     norms = [np.linalg.norm(example_gradient(model, utterances, unit)) for unit in units]
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     for clip_norm in (0.1 * min(norms), float(np.median(norms)), 10 * max(norms)):
         expected = literal(model, utterances, units, clip_norm)
         found = gradients.clipped_sum(units, clip_norm)
@@ -81,7 +83,7 @@ def test_clc_of_any_shape_gives_the_literal_sum(
 ):
     model = clc(seed, hidden=hidden, layers=layers, width=width, freeze_words=frozen)
     utterances, units = said(lengths, seed), np.arange(len(lengths))[::-1]
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     close(gradients.clipped_sum(units, clip_norm), literal(model, utterances, units, clip_norm))
 
 
@@ -97,7 +99,7 @@ def test_clc_of_any_shape_gives_the_literal_sum(
 def test_bert_of_any_shape_gives_the_literal_sum(way, shapes, sizes, clip_norm):
     model, utterances = bert(**sizes), Given([utterance(*shape) for shape in shapes])
     units = np.arange(len(shapes))
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     close(gradients.clipped_sum(units, clip_norm), literal(model, utterances, units, clip_norm))
 
 
@@ -107,14 +109,14 @@ def test_models_in_float32_agree_as_far_as_float32_goes(kind, way):
     model, utterances = pair(kind)
     units = np.arange(len(utterances))
     expected = literal(model, utterances, units, 0.5)
-    gradients = ExampleGradients(FlatModel(model.float()), utterances, way)
+    gradients = clipping_by(way, FlatModel(model.float()), utterances)
     close(gradients.clipped_sum(units, 0.5), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_draw_of_nobody_gives_zeros(way):
     model, utterances = pair("clc")
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     found = gradients.clipped_sum(np.empty(0, np.int64), 1.0)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, np.zeros(len(gradients.flat)))
@@ -124,7 +126,7 @@ def test_a_draw_of_nobody_gives_zeros(way):
 def test_frozen_word_vectors_are_in_neither_norm_nor_sum(way):
     model, utterances = clc(freeze_words=True), said([2, 5, 3])
     flat, units = FlatModel(model), np.arange(3)
-    found = ExampleGradients(flat, utterances, way).clipped_sum(units, 0.3)
+    found = clipping_by(way, flat, utterances).clipped_sum(units, 0.3)
     assert "words.weight" not in flat.names
     close(found, literal(model, utterances, units, 0.3))
     model.words.weight.requires_grad_(True)
@@ -137,7 +139,7 @@ def test_frozen_word_vectors_are_in_neither_norm_nor_sum(way):
 def test_updates_made_through_the_flat_vector_are_seen(kind, way):
     model, utterances = pair(kind)
     flat, units = FlatModel(model), np.arange(len(utterances))
-    gradients = ExampleGradients(flat, utterances, way)
+    gradients = clipping_by(way, flat, utterances)
     optimizer = torch.optim.Adam([flat.weights], lr=0.05)
     before = gradients.clipped_sum(units, 1.0)
     for _ in range(2):
@@ -148,12 +150,12 @@ def test_updates_made_through_the_flat_vector_are_seen(kind, way):
     assert not np.allclose(found, before, rtol=1e-2)
 
 
-@pytest.mark.parametrize("way", ["vectorised", "ghost"])
+@pytest.mark.parametrize("way", ["opacus", "ghost"])
 def test_more_utterances_than_go_together_are_added_up_in_pieces(way):
     model = clc()
     utterances = said([1 + place % 5 for place in range(2 * AT_ONCE + 3)])
     units = np.arange(len(utterances))
-    found = ExampleGradients(FlatModel(model), utterances, way).clipped_sum(units, 0.5)
+    found = clipping_by(way, FlatModel(model), utterances).clipped_sum(units, 0.5)
     close(found, literal(model, utterances, units, 0.5))
 
 
@@ -163,15 +165,16 @@ def test_a_bound_on_memory_changes_the_pieces_and_not_the_sum():
     of_one = 4 * len(flat)
     sizes = []
     for max_bytes in (1, 3 * 2 * of_one, 1 << 30):
-        gradients = ExampleGradients(flat, utterances, "vectorised", max_bytes)
-        sizes.append(gradients._sums.at_once)
+        clipping = OpacusGradients(flat, max_bytes)
+        gradients = UtteranceGradients(flat, utterances, clipping=clipping)
+        sizes.append(clipping.at_once)
         close(gradients.clipped_sum(units, 0.5), literal(model, utterances, units, 0.5), rtol=1e-12)
     assert sizes == [1, 3, AT_ONCE]
 
 
 def test_a_unit_may_be_drawn_again_and_in_any_order():
     model, utterances = pair("clc")
-    gradients = ExampleGradients(FlatModel(model), utterances, "ghost")
+    gradients = clipping_by("ghost", FlatModel(model), utterances)
     close(
         gradients.clipped_sum(np.array([4, 0, 4]), 0.5),
         literal(model, utterances, [0, 4, 4], 0.5),
@@ -187,7 +190,7 @@ def test_an_utterance_moves_the_sum_by_no_more_than_the_clip_norm_and_can_move_i
     model, utterances = pair(kind)
     norms = [np.linalg.norm(example_gradient(model, utterances, unit)) for unit in range(4)]
     clip_norm = 0.9 * max(norms)
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     everybody = gradients.clipped_sum(np.arange(4), clip_norm)
     moves = [
         np.linalg.norm(everybody - gradients.clipped_sum(np.delete(np.arange(4), gone), clip_norm))
@@ -212,7 +215,7 @@ def test_one_that_leaves_does_not_touch_the_gradients_of_the_others(kind, way, s
     with torch.no_grad():
         for values in model.parameters():
             values.mul_(scale)
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     rng = np.random.default_rng(1)
     for size in (2, 3, 4, AT_ONCE, AT_ONCE + 1, AT_ONCE + 2, 2 * AT_ONCE + 1):
         units = rng.permutation(len(utterances))[:size]
@@ -226,28 +229,28 @@ def test_one_that_leaves_does_not_touch_the_gradients_of_the_others(kind, way, s
 def test_a_machine_whose_sums_depend_on_the_batch_computes_one_by_one(monkeypatch):
     """As if rows behind the third were summed up in another order."""
     model, utterances = many("clc")
-    gradients = ExampleGradients(FlatModel(model), utterances, "ghost")
+    gradients = clipping_by("ghost", FlatModel(model), utterances)
     assert gradients.is_each_alone()
     original = Whole.add_
 
     def odd(self, total, factors):
         original(self, total, factors)
-        if gradients._sums.shape_at_hand > 1:
-            total += 1e-7 * gradients._sums.longest_at_hand
+        if gradients._clipping.shape_at_hand > 1:
+            total += 1e-7 * gradients._clipping.longest_at_hand
 
     monkeypatch.setattr(Whole, "add_", odd)
-    add_ = gradients._sums.add_
+    add_ = gradients._clipping.add_
 
     def noted(total, batch, clip_norm, counted=None):
-        gradients._sums.shape_at_hand = len(batch)
-        gradients._sums.longest_at_hand = batch.mask.shape[1]
+        gradients._clipping.shape_at_hand = len(batch)
+        gradients._clipping.longest_at_hand = batch.mask.shape[1]
         add_(total, batch, clip_norm, counted)
 
-    monkeypatch.setattr(gradients._sums, "add_", noted)
+    monkeypatch.setattr(gradients._clipping, "add_", noted)
     assert not gradients.is_each_alone()
     gradients.clipped_sum(np.arange(5), 0.5)
     assert gradients._at_once == 1
-    assert gradients._sums.shape_at_hand == 1
+    assert gradients._clipping.shape_at_hand == 1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -263,7 +266,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_spoils_no_other(kind, 
     [only, *_] = inputs[victim] - set.union(*np.delete(inputs, victim))  # what nobody else said
     with torch.no_grad():
         table.weight[only] = bad
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     assert not np.isfinite(example_gradient(model, utterances, victim)).all()
     close(gradients.clipped_sum(units, 0.5), expected)
 
@@ -273,7 +276,7 @@ def test_a_gradient_that_is_not_finite_counts_as_zero_and_spoils_no_other(kind, 
 def test_a_clip_norm_that_bounds_nothing_is_refused(way, bad):
     model, utterances = pair("clc")
     with pytest.raises(ValueError, match="clip_norm must be between"):
-        ExampleGradients(FlatModel(model), utterances, way).clipped_sum(np.arange(2), bad)
+        clipping_by(way, FlatModel(model), utterances).clipped_sum(np.arange(2), bad)
 
 
 # Dropout.
@@ -285,7 +288,7 @@ def test_dropout_follows_the_model(kind, way):
     _, utterances = pair(kind)
     model = clc(dropout=0.4, word_dropout=0.3) if kind == "clc" else bert(dropout=0.3)
     units = np.arange(len(utterances))
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     model.eval()
     close(gradients.clipped_sum(units, 0.5), literal(model, utterances, units, 0.5))
     model.train()
@@ -296,7 +299,7 @@ def test_dropout_follows_the_model(kind, way):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_seed_gives_the_same_bits(way):
     model, utterances = clc(dropout=0.4, word_dropout=0.2).float(), said([3, 5, 1, 4])
-    gradients = ExampleGradients(FlatModel(model), utterances, way)
+    gradients = clipping_by(way, FlatModel(model), utterances)
     found = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -313,25 +316,25 @@ def test_dropout_has_the_same_law_in_every_way():
 
     def projected(way, **changes):
         torch.manual_seed(7)
-        gradients = ExampleGradients(FlatModel(clc(**{**sizes, **changes})), utterances, way)
+        gradients = clipping_by(way, FlatModel(clc(**{**sizes, **changes})), utterances)
         return [gradients.clipped_sum(units, clip_norm) @ direction for _ in range(50)]
 
     expected = projected("one-by-one")
-    for way in ("vectorised", "ghost"):
+    for way in ("opacus", "ghost"):
         found = projected(way)
         assert stats.ttest_ind(found, expected, equal_var=False).pvalue > FALSE_ALARM
         assert stats.ks_2samp(found, expected).pvalue > FALSE_ALARM
     assert stats.ks_2samp(projected("ghost", dropout=0.1), expected).pvalue < FALSE_ALARM
 
 
-@pytest.mark.parametrize("way", ["vectorised", "ghost"])
+@pytest.mark.parametrize("way", ["opacus", "ghost"])
 def test_each_of_several_equal_utterances_has_its_own_dropout(way):
     """Vectors of norm C add up to their number times C only if all of them are the same."""
     utterances, units, clip_norm = said([4]), np.zeros(8, np.int64), 1e-3
     norms = []
     for dropout in (0.0, 0.4):
         model = clc(dropout=dropout)
-        gradients = ExampleGradients(FlatModel(model), utterances, way)
+        gradients = clipping_by(way, FlatModel(model), utterances)
         norms.append(np.linalg.norm(gradients.clipped_sum(units, clip_norm)))
     assert norms[0] == pytest.approx(8 * clip_norm, rel=1e-9)
     assert norms[1] < 0.98 * 8 * clip_norm
@@ -340,12 +343,12 @@ def test_each_of_several_equal_utterances_has_its_own_dropout(way):
 # The model stays what it is.
 
 
-@pytest.mark.parametrize("way", ["vectorised", "ghost"])
+@pytest.mark.parametrize("way", ["opacus", "ghost"])
 def test_nothing_is_left_in_the_model(way):
     model, utterances = pair("clc")
     flat = FlatModel(model)
     names = list(model.state_dict())
-    gradients = ExampleGradients(flat, utterances, way)
+    gradients = clipping_by(way, flat, utterances)
     mean = gradients.mean(np.arange(3)).copy()
     gradients.clipped_sum(np.arange(3), 0.5)
     np.testing.assert_array_equal(flat.gradient.numpy(), mean)
@@ -363,9 +366,6 @@ def test_nothing_is_left_in_the_model(way):
 
 
 def test_an_unknown_way_is_refused():
-    model, utterances = pair("clc")
-    with pytest.raises(ValueError, match=r"examples must be one of .*ghost.* got 'all'"):
-        ExampleGradients(FlatModel(model), utterances, "all")
     with pytest.raises(ValueError, match=r"training\.examples"):
         NluExperiment.from_data({"training": {"examples": "all"}}, "here")
 
@@ -376,18 +376,18 @@ def test_gradients_of_batches_do_not_claim_to_know_single_utterances():
         UtteranceGradients(FlatModel(model), utterances).clipped_sum(np.arange(2), 1.0)
 
 
-@pytest.mark.parametrize("way", ["vectorised", "ghost"])
+@pytest.mark.parametrize("way", ["opacus", "ghost"])
 def test_layers_of_unknown_kinds_are_refused(way):
     flat = FlatModel(Odd(nn.GRU(4, 4, batch_first=True)))
-    with pytest.raises(ValueError, match=f"examples = '{way}' does not know .* by a GRU; use"):
-        ExampleGradients(flat, said([2]), way)
+    with pytest.raises(ValueError, match=r"(ghost clipping|Opacus) does not know .* by a GRU"):
+        clipping_by(way, flat, said([2]))
 
 
 def test_ghost_takes_layers_that_it_does_not_know_where_they_are_frozen():
     model = Odd(nn.GRU(4, 4, batch_first=True)).double()
     model.between.requires_grad_(False)
     utterances, units = said([2, 4, 1]), np.arange(3)
-    found = ExampleGradients(FlatModel(model), utterances, "ghost").clipped_sum(units, 0.5)
+    found = clipping_by("ghost", FlatModel(model), utterances).clipped_sum(units, 0.5)
     close(found, literal(model, utterances, units, 0.5))
 
 
@@ -395,19 +395,19 @@ def test_ghost_refuses_parameters_that_are_shared():
     one, two = nn.Linear(4, 4), nn.Linear(4, 4)
     two.weight = one.weight
     with pytest.raises(ValueError, match=r"several modules share, such as between\.0\.w"):
-        ExampleGradients(FlatModel(Odd(one, two)), said([2]), "ghost")
+        clipping_by("ghost", FlatModel(Odd(one, two)), said([2]))
 
 
 def test_ghost_refuses_a_layer_that_is_used_twice():
     layer = nn.Linear(4, 4)
-    gradients = ExampleGradients(FlatModel(Odd(layer, layer)), said([2]), "ghost")
-    with pytest.raises(ValueError, match="called twice, such as a Linear; use 'one-"):
+    gradients = clipping_by("ghost", FlatModel(Odd(layer, layer)), said([2]))
+    with pytest.raises(ValueError, match="called twice, such as a Linear"):
         gradients.clipped_sum(np.array([0]), 1.0)
 
 
-@pytest.mark.parametrize("way", ["vectorised", "ghost"])
+@pytest.mark.parametrize("way", ["opacus", "ghost"])
 def test_a_layer_that_is_given_only_some_of_the_utterances_is_refused(way):
-    gradients = ExampleGradients(FlatModel(Odd(first=True)), said([2, 2]), way)
+    gradients = clipping_by(way, FlatModel(Odd(first=True)), said([2, 2]))
     with pytest.raises(ValueError, match=r"all utterances of a batch side by side, got 1 for 16"):
         gradients.clipped_sum(np.arange(2), 1.0)
 
@@ -421,7 +421,7 @@ def test_ghost_refuses_a_convolution_with_strides():
         def forward(self, states):
             return self.convolution(states.transpose(1, 2)).transpose(1, 2)
 
-    gradients = ExampleGradients(FlatModel(Odd(Strided())), said([2]), "ghost")
+    gradients = clipping_by("ghost", FlatModel(Odd(Strided())), said([2]))
     with pytest.raises(ValueError, match="does not know a convolution with strides, gaps or"):
         gradients.clipped_sum(np.array([0]), 1.0)
 
@@ -431,7 +431,7 @@ def test_a_row_for_padding_is_never_trained():
     model.words.padding_idx = padding
     utterances, units = said([4, 3, 6]), np.arange(3)
     assert (utterances.batch(units).inputs["words"] == padding).any()
-    found = ExampleGradients(FlatModel(model), utterances, "ghost").clipped_sum(units, 0.5)
+    found = clipping_by("ghost", FlatModel(model), utterances).clipped_sum(units, 0.5)
     close(found, literal(model, utterances, units, 0.5))
     rows = found[: 13 * 4].reshape(13, 4)
     assert not rows[padding].any()

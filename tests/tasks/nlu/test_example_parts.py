@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.models.understanding import LinearChainCrf, crf_grad_sample
-from tacit.tasks.nlu.ghost_clipping import _Products, _TableRows
-from tacit.tasks.nlu.twin import Whole, _clip_factors, _twin_of, _TwinLstm
+from tacit.tasks.nlu.ghost_clipping import (
+    Whole,
+    _clip_factors,
+    _Products,
+    _TableRows,
+    _twin_of,
+    _TwinLstm,
+)
 
 
 @given(

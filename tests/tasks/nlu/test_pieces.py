@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
-from tacit.public.masked import MaskedModel
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, PieceEncoder, encode
 from tacit.tasks.nlu.models import NluModel, build
 from tacit.tasks.nlu.readers import load_nlu
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
+from tacit_papers.dupuy2021.masked import MaskedModel
 
 TEXTS = ["play the blue moon by the sisters", "wake me at 7:30 tomorrow", "what's on in boston"] * 3
 VOCABULARY = PieceVocabulary.learn(TEXTS, 90, provenance="public: made up")

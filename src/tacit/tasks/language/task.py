@@ -22,6 +22,7 @@ from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.trainer import LanguageTrainer
@@ -145,8 +146,9 @@ def _resolve(
     """The experiment with every value filled in that the guarantee depends on."""
     named = experiment.changed(corpus={"identity": people.corpus.identity})
     users = len(people.users)
-    if clients := assembly.canary_clients(named, model):
-        users += clients.count  # however their coins fall
+    # However their coins fall; these are nobody's, since a run's own are a secret until it starts.
+    if clients := CanaryClients.of(named, model, RunKey(bytes(32), is_simulation=True)):
+        users += clients.count
     return plans.resolved(named, users, layer_sizes(model), inherited)
 
 

@@ -26,7 +26,6 @@ from tacit.mechanisms.edp_sgd import NoiseDecay
 from tacit.privacy.records import canonical_json
 
 _Method = Literal["sgd", "dp-sgd", "edp-sgd", "edp-sgd-paper"]
-Examples = Literal["ghost", "vectorised", "one-by-one"]
 PRIVATE = ("dp-sgd", "edp-sgd")  # those whose epsilon can be finite as they are
 
 
@@ -76,7 +75,9 @@ class Training(Section):
     workers: Whole = 2  # processes
     micro_batches: Whole | None = None  # N of eDP-SGD; None: one for each worker, as in the paper
     unit: Literal["record", "user"] = "record"  # whom the guarantee is about
-    examples: Examples = "ghost"  # how dp-sgd finds norms
+    # How many utterances dp-sgd clips in one pass: several, where that changes no utterance's
+    # gradient; or one at a time, whatever a machine's sums depend on.
+    examples: Literal["ghost", "one-by-one"] = "ghost"
 
 
 class Noise(Section):

@@ -5,6 +5,16 @@ output.  From these two follow the norms of all utterances' gradients, and then 
 without any gradient ever being written out.  `backward` does not compute parameters' gradients at
 all, so a step costs little more than one of plain SGD.
 
+The pass runs on a model's *twin*: the same weights, and nothing hidden.  The twin's parameters lie
+on the same memory as the model's, so it sees every update at once, and nothing of it is ever saved.
+It differs in the LSTMs.  The gradient of an utterance by the weights of an LSTM is a sum over its
+tokens,
+
+    dL/dW = sum_t d_t x_t',   dL/dU = sum_t d_t h_t-1',   dL/db = sum_t d_t
+
+where d_t is the derivative by the gates before their nonlinearities; `nn.LSTM` keeps d_t to itself,
+and `Recurrence` shows it.
+
 By a weight matrix the gradient of an utterance is a sum over its T tokens, G = sum_t d_t x_t', so
 with T far below the matrix's sides its norm follows from products of tokens alone,
 
@@ -25,8 +35,10 @@ also in float32, for the sum; design rule 8 asks for float64.
 
 from __future__ import annotations
 
+import abc
+import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -34,18 +46,65 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tacit.mechanisms.clipping import check_clip_norm
 from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
 from tacit.tasks.nlu.gradients import FlatModel
-from tacit.tasks.nlu.twin import GradientPart, Recurrence, TwinSums, Whole
+
+# Utterances at once: enough for matrix products to be fast, and few enough to be of about the same
+# length where those of a step are put in order.
+AT_ONCE = 16
 
 _UNIT = 2.0**-52
+
+# Units for the rounding of the root, of the factor and of the scaled values.
+_SPARE_UNITS = 8
+
+_BLOCK = 1 << 15  # columns at once: their float64 copies stay in a cache
 
 # Values of a weight matrix up to which the gradients by it are written out for their norms.
 _SMALL = 1 << 12
 
 
+class _GradientPart(abc.ABC):
+    """The gradients of B utterances by one parameter tensor, in whatever form is cheapest."""
+
+    @abc.abstractmethod
+    def squares(self) -> Tensor:
+        """|G_b|^2: [B], float64; not finite if anything in G_b is not."""
+
+    @abc.abstractmethod
+    def add_(self, total: Tensor, factors: Tensor) -> None:
+        """total += sum_b factors_b G_b, of the parameter's shape and in float64."""
+
+    @abc.abstractmethod
+    def only(self, chosen: Tensor) -> Self:
+        """The part of the utterances that a mask [B] chooses."""
+
+
 @dataclass(frozen=True)
-class _Products(GradientPart):
+class Whole(_GradientPart):
+    """Gradients that are written out: [B, ...]."""
+
+    values: Tensor
+
+    def squares(self) -> Tensor:
+        return self.values.flatten(1).double().square().sum(dim=1)
+
+    def add_(self, total: Tensor, factors: Tensor) -> None:
+        pieces = torch.split(total.view(-1), _BLOCK)
+        for piece, block in zip(pieces, self.blocks(), strict=True):
+            piece.addmv_(block.double().t(), factors)
+
+    def only(self, chosen: Tensor) -> Self:
+        return type(self)(self.values[chosen])
+
+    def blocks(self) -> Sequence[Tensor]:
+        """The values as [B, columns], some columns at a time."""
+        return torch.split(self.values.flatten(1), _BLOCK, dim=1)
+
+
+@dataclass(frozen=True)
+class _Products(_GradientPart):
     """Gradients by a weight matrix: sum_t d_t x_t', `left` d [B, T, O], `right` x [B, T, I]."""
 
     left: Tensor
@@ -74,7 +133,7 @@ class _Products(GradientPart):
 
 
 @dataclass(frozen=True)
-class _TableRows(GradientPart):
+class _TableRows(_GradientPart):
     """Gradients by a table of vectors, whose rows `ids` [B, T] get `values` [B, T, D]."""
 
     ids: Tensor
@@ -109,6 +168,84 @@ def _tokens(values: Tensor) -> Tensor:
     return values.any(dim=2).sum(dim=1).double()
 
 
+class Recurrence(nn.Module):
+    """What an LSTM does with W x_t + b, [B, T, 4 hidden]: its states [B, T, hidden]."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = bias
+        self._noted: tuple[Tensor, Tensor] | None = None
+
+    def forward(self, entering: Tensor) -> Tensor:
+        hidden = self.weight.shape[1]
+        state = memory = entering.new_zeros(len(entering), hidden)
+        weight, states = self.weight.t(), []
+        for now in (entering + self.bias).unbind(dim=1):
+            gates = torch.addmm(now, state, weight)
+            opened = torch.sigmoid(gates)
+            keep, out = opened[:, hidden : 2 * hidden], opened[:, 3 * hidden :]
+            new = torch.tanh(gates[:, 2 * hidden : 3 * hidden])
+            memory = torch.addcmul(keep * memory, opened[:, :hidden], new)
+            state = out * torch.tanh(memory)
+            states.append(state)
+        if entering.requires_grad:
+            before = torch.stack([torch.zeros_like(state), *states[:-1]], dim=1).detach()
+            entering.register_hook(  # type: ignore[no-untyped-call]
+                lambda slopes: self._note(slopes, before)
+            )
+        return torch.stack(states, dim=1)
+
+    def noted(self) -> tuple[Tensor, Tensor]:
+        """d_t and h_t-1 of all tokens in the last backward pass; they can be taken once."""
+        assert self._noted is not None, "there was no backward pass"
+        noted, self._noted = self._noted, None
+        return noted
+
+    def _note(self, slopes: Tensor, before: Tensor) -> None:
+        self._noted = slopes, before
+
+
+class _TwinLstm(nn.Module):
+    """An `nn.LSTM` of one layer and direction, its parameters shared out among two modules."""
+
+    def __init__(self, lstm: nn.LSTM) -> None:
+        super().__init__()
+        usual = lstm.num_layers == 1 and lstm.bias and lstm.batch_first
+        if not usual or lstm.bidirectional or lstm.proj_size:
+            raise ValueError(
+                "an LSTM must have one layer, one direction, a bias, no projection and batch_first"
+                f" for gradients of single utterances, got {lstm}"
+            )
+        self.enter = nn.Linear(lstm.input_size, 4 * lstm.hidden_size, device="meta")
+        self.enter.weight = lstm.get_parameter("weight_ih_l0")
+        self.enter.bias = lstm.get_parameter("bias_ih_l0")
+        self.recur = Recurrence(
+            lstm.get_parameter("weight_hh_l0"), lstm.get_parameter("bias_hh_l0")
+        )
+
+    def forward(self, values: Tensor) -> tuple[Tensor, None]:
+        return self.recur(self.enter(values)), None
+
+
+def _twin_of(model: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
+    """A model's twin, and the twin's parameters by their names in the model.
+
+    The twin has the model's dropout, and a graph of its own.
+    """
+    own = {
+        id(values): nn.Parameter(values.data, requires_grad=values.requires_grad)
+        for values in model.parameters()
+    }
+    parameters = {name: own[id(values)] for name, values in model.named_parameters()}
+    twin = copy.deepcopy(model, dict(own))  # which takes these for copies of the parameters
+    for parent in list(twin.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.LSTM):
+                setattr(parent, name, _TwinLstm(child))
+    return twin, parameters
+
+
 @dataclass
 class _Call:
     """One call of a module; `slope` is the derivative of the loss by its output."""
@@ -117,7 +254,7 @@ class _Call:
     slope: Tensor | None = None
 
 
-_Parts = dict[str, GradientPart]  # by the names of the module's own parameters
+_Parts = dict[str, _GradientPart]  # by the names of the module's own parameters
 
 
 def _linear(module: nn.Linear, call: _Call, slope: Tensor) -> _Parts:
@@ -129,8 +266,7 @@ def _convolution(module: nn.Conv1d, call: _Call, slope: Tensor) -> _Parts:
     plain = (module.stride, module.dilation, module.groups) == ((1,), (1,), 1)
     if not plain or isinstance(module.padding, str):
         raise ValueError(
-            f"examples = 'ghost' does not know a convolution with strides, gaps or groups, got"
-            f" {module}; use 'one-by-one'"
+            f"ghost clipping does not know a convolution with strides, gaps or groups, got {module}"
         )
     around = int(module.padding[0])
     windows = functional.pad(call.inputs[0], (around, around)).unfold(2, module.kernel_size[0], 1)
@@ -176,29 +312,79 @@ _KINDS: dict[type[nn.Module], Callable[[Any, _Call, Tensor], _Parts]] = {
 }
 
 
-class GhostClipping(TwinSums):
-    """The clipped sum of a batch from its modules' inputs and outputs; see the module."""
+class GhostClipping:
+    """Clipped sums from one forward and one backward pass over a whole batch; see the module.
 
-    def __init__(self, flat: FlatModel) -> None:
-        super().__init__(flat)
-        self._trained = self._trained_modules(_KINDS, "ghost")
+    `at_once` is the number of utterances that every batch should have.
+    """
+
+    way = "ghost clipping"  # what errors call it
+
+    def __init__(self, flat: FlatModel, at_once: int = AT_ONCE) -> None:
+        self.at_once = at_once
+        self._flat = flat
+        self._twin, self._parameters = _twin_of(flat.model)
+        self._calls: dict[nn.Module, _Call] = {}
+        self._trained: dict[nn.Module, dict[str, str]] = {}
+        self._watch_twin()
+
+    def add_(
+        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
+    ) -> None:
+        """total += the sum of min(1, C / |g|) g over the batch's utterances, in float64.
+
+        `counted` [B] says which of them are in the sum; the others only fill up the batch.
+        """
+        parts = self._parts(batch)
+        squares = torch.stack([part.squares() for part in parts.values()]).sum(dim=0)
+        chosen, factors = _clip_factors(squares, len(self._flat), clip_norm, counted)
+        sizes, every = list(self._flat.sizes), bool(chosen.all())
+        totals = dict(zip(self._flat.names, torch.split(total, sizes), strict=True))
+        for name, part in parts.items():
+            by_parameter = totals[name].view_as(self._parameters[name])
+            (part if every else part.only(chosen)).add_(by_parameter, factors)
+
+    def _watch_twin(self) -> None:
+        """Let every trained module of the twin note its calls; refuse what that is not enough for.
+
+        Raises:
+            ValueError: for a kind of module that is not known, or parameters that are shared.
+        """
+        self._trained = self._trained_modules(_KINDS)
         names = Counter(name for own in self._trained.values() for name in own.values())
         if shared := [name for name, count in names.items() if count > 1]:
             raise ValueError(
-                "examples = 'ghost' does not know parameters that several modules share, such as"
-                f" {shared[0]}; use 'one-by-one'"
+                f"{self.way} does not know parameters that several modules share, such as"
+                f" {shared[0]}"
             )
         for module in self._trained:
-            module.register_forward_hook(self._called)
+            module.register_forward_hook(self._note_call)
         for values in self._parameters.values():
             values.requires_grad_(False)
-        self._calls: dict[nn.Module, _Call] = {}
 
-    def _called(self, module: nn.Module, inputs: Sequence[Tensor], output: Tensor) -> None:
+    def _trained_modules(
+        self, known: Collection[type[nn.Module]]
+    ) -> dict[nn.Module, dict[str, str]]:
+        """Modules with trained parameters of their own, and for each own name that in the model."""
+        names = {id(values): name for name, values in self._parameters.items()}
+        trained = {}
+        for module in self._twin.modules():
+            parameters = module.named_parameters(recurse=False)
+            own = {name: names[id(values)] for name, values in parameters if values.requires_grad}
+            if own and type(module) not in known:
+                raise ValueError(
+                    f"{self.way} does not know gradients of single utterances by a"
+                    f" {type(module).__name__}"
+                )
+            if own:
+                trained[module] = own
+        return trained
+
+    def _note_call(self, module: nn.Module, inputs: Sequence[Tensor], output: Tensor) -> None:
         if module in self._calls:
             raise ValueError(
-                f"examples = 'ghost' does not know modules that are called twice, such as a"
-                f" {type(module).__name__}; use 'one-by-one'"
+                f"{self.way} does not know modules that are called twice, such as a"
+                f" {type(module).__name__}"
             )
         call = _Call([each.detach() for each in inputs])
         self._calls[module] = call
@@ -210,7 +396,8 @@ class GhostClipping(TwinSums):
 
         output.register_hook(note)  # type: ignore[no-untyped-call]
 
-    def _parts(self, batch: UtteranceBatch) -> _Parts:
+    def _parts(self, batch: UtteranceBatch) -> Mapping[str, _GradientPart]:
+        """Run the twin forwards and backwards; the gradients by each parameter that was used."""
         self._twin.train(self._flat.model.training)
         try:
             with torch.enable_grad():
@@ -239,3 +426,19 @@ class GhostClipping(TwinSums):
 def _as_steps(values: Tensor) -> Tensor:
     """[B, T, n], with T = 1 where there are no steps."""
     return values[:, None] if values.dim() == 2 else values.flatten(1, -2)
+
+
+def _clip_factors(
+    squares: Tensor, size: int, clip_norm: float, counted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Which gradients count and are finite, [B], and for these min(1, C / |g|), by their squares.
+
+    Guarantee: the exact norm of a scaled gradient is at most C.  A sum of n squares in float64 is
+    right to n 2^-52 of itself, and the norm is raised by that before it is compared.
+    """
+    check_clip_norm("clip_norm", clip_norm)
+    chosen = torch.isfinite(squares)
+    if counted is not None:
+        chosen &= counted
+    norms = squares[chosen].sqrt() * (1 + (size + _SPARE_UNITS) * 2.0**-52)
+    return chosen, torch.where(norms > clip_norm, clip_norm / norms, 1.0)

@@ -1,22 +1,15 @@
 """What a worker computes gradients with: the mean of a batch, or a clipped sum over utterances.
 
-`UtteranceGradients` gives the mean gradient that SGD and eDP-SGD ask for.  `ExampleGradients` also
-gives what DP-SGD asks for: the gradient g_i of every single utterance, clipped, and added up.
-Three ways lead to the same sum of min(1, C / |g_i|) g_i (design rule 8: norms in float64, the clip
-is the last operation, a gradient that is not finite counts as zero):
-
-    ghost        norms without gradients, from one pass over the batch (`ghost_clipping`)
-    vectorised   gradients of many utterances at once, written out by Opacus (`opacus_gradients`)
-    one-by-one   a pass for each utterance: the simplest, which the others are tested against, and
-                 the DP-SGD whose slowness Dupuy et al. 2021 measure
-
-All three draw dropout for each utterance by itself, so an utterance's draws are independent of
-the rest of the batch; but the three do not make the same draws.
+SGD and eDP-SGD ask for the mean gradient of a batch.  DP-SGD asks for the gradient g_i of every
+single utterance, clipped, and added up: the sum of min(1, C / |g_i|) g_i (design rule 8: norms in
+float64, the clip is the last operation, a gradient that is not finite counts as zero).
+`ghost_clipping` finds it from one pass over a batch.  Dropout is drawn for each utterance by
+itself, so an utterance's draws are independent of the rest of the batch.
 
 Guarantee: every summand has an exact norm of at most C, and is a function of its utterance alone
-(and of its draws of dropout).  One by one that is plain.  In a batch, the order in which a float32
-product is summed may depend on the batch's shape, and with it the last bits of every gradient on
-which other utterances are present; a maximum that flips may amplify them.  So
+(and of its draws of dropout).  In batches of one that is plain.  In a larger batch, the order in
+which a float32 product is summed may depend on the batch's shape, and with it the last bits of
+every gradient on which other utterances are present; a maximum that flips may amplify them.  So
 
 - all batches have the same number of utterances: the last one is filled up with repetitions that
   do not count.  It is small batches that are summed in another order;
@@ -31,21 +24,20 @@ keeps a part of the clip norm for that (docs/privacy/edp-sgd.md).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from tacit.mechanisms.clipping import LARGEST_CLIP_NORM, FlatClip
+from tacit.mechanisms.clipping import LARGEST_CLIP_NORM
 from tacit.mechanisms.method import Indices
-from tacit.models.base import require
-from tacit.models.understanding import UtteranceBatch
 from tacit.tasks.nlu.encoding import EncodedUtterances
-from tacit.tasks.nlu.experiment import Examples
 
-_MAX_BYTES = 2 << 30  # of gradients that are written out
+if TYPE_CHECKING:
+    from tacit.tasks.nlu.ghost_clipping import GhostClipping
+
 _PROBES = 6  # utterances that are computed in different batches, before any of them counts
 _SAME = 2.0**-40  # of a gradient's norm: far below what one float32 sum in another order changes
 
@@ -79,18 +71,28 @@ class FlatModel:
 
 
 class UtteranceGradients:
-    """Mean gradients of units, an utterance or a user each: `Gradients` of `mechanisms.method`."""
+    """Gradients of units, an utterance or a user each: `Gradients` of `mechanisms.method`."""
 
     def __init__(
         self,
         flat: FlatModel,
         utterances: EncodedUtterances,
         units: Sequence[Indices] | None = None,
+        clipping: GhostClipping | None = None,
     ) -> None:
-        """`units`: the indices of each user's utterances; None where the unit is an utterance."""
+        """Give what `mean` or `clipped_sum` needs.
+
+        Args:
+            flat: the model.
+            utterances: all training utterances.
+            units: the indices of each user's utterances; None where the unit is an utterance.
+            clipping: finds clipped sums; only where the unit is an utterance.
+        """
         self.flat = flat
         self._utterances = utterances
         self._units = units
+        self._clipping = clipping
+        self._at_once: int | None = None  # known after the first `is_each_alone`
 
     def __len__(self) -> int:
         """The number of units."""
@@ -110,46 +112,12 @@ class UtteranceGradients:
         return gradient
 
     def clipped_sum(self, units: Indices, clip_norm: float) -> NDArray[np.float64]:
-        """Refused: only `ExampleGradients` knows the gradients of single utterances."""
-        raise TypeError("single utterances' gradients are known to ExampleGradients alone")
-
-
-class _ClippedSums(Protocol):
-    """One of the three ways to add up clipped gradients of utterances."""
-
-    @property
-    def at_once(self) -> int:
-        """The number of utterances that every batch should have."""
-
-    def add_(
-        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
-    ) -> None:
-        """total += the sum of min(1, C / |g|) g over the batch's utterances, in float64.
-
-        `counted` [B] says which of them are in the sum; the others only fill up the batch.
-        """
-
-
-class ExampleGradients(UtteranceGradients):
-    """Clipped gradients of single utterances, for DP-SGD; the unit is an utterance."""
-
-    def __init__(
-        self,
-        flat: FlatModel,
-        utterances: EncodedUtterances,
-        examples: Examples = "ghost",
-        max_bytes: int = _MAX_BYTES,
-    ) -> None:
-        """`examples` is the way; `max_bytes` bounds the gradients that "vectorised" holds."""
-        super().__init__(flat, utterances)
-        self._sums = _clipped_sums(flat, examples, max_bytes)
-        self._at_once: int | None = None  # known after the first `is_each_alone`
-
-    def clipped_sum(self, units: Indices, clip_norm: float) -> NDArray[np.float64]:
         """The sum over the utterances of their gradients, each clipped to `clip_norm`."""
+        if self._clipping is None or self._units is not None:
+            raise TypeError("single utterances' gradients need `clipping`, and no users as units")
         total = torch.zeros(len(self.flat), dtype=torch.float64)
         if self._at_once is None:
-            self._at_once = self._sums.at_once if self.is_each_alone() else 1
+            self._at_once = self._clipping.at_once if self.is_each_alone() else 1
         # Utterances of about the same length go together, so that there is little to be padded.
         lengths = self._utterances.lengths[units]
         units = units[np.argsort(lengths, kind="stable")]
@@ -157,7 +125,7 @@ class ExampleGradients(UtteranceGradients):
             chosen = units[start : start + self._at_once]
             filled = np.resize(chosen, self._at_once)  # with repetitions
             counted = torch.arange(len(filled)) < len(chosen)
-            self._sums.add_(total, self._utterances.batch(filled), clip_norm, counted)
+            self._clipping.add_(total, self._utterances.batch(filled), clip_norm, counted)
         return total.numpy()
 
     def is_each_alone(self) -> bool:
@@ -166,7 +134,8 @@ class ExampleGradients(UtteranceGradients):
         A few utterances from short to long are each computed among copies of themselves, and then
         among others of all lengths.  "The same" allows for the last bits of float64.
         """
-        size = self._sums.at_once
+        assert self._clipping is not None
+        size = self._clipping.at_once
         if size == 1 or not len(self._utterances):
             return True
         by_length = np.argsort(self._utterances.lengths, kind="stable")
@@ -187,40 +156,8 @@ class ExampleGradients(UtteranceGradients):
 
     def _gradient_in(self, batch: Indices, position: int) -> Tensor:
         """The gradient of one utterance of a batch, computed with the batch."""
+        assert self._clipping is not None
         gradient = torch.zeros(len(self.flat), dtype=torch.float64)
         counted = torch.arange(len(batch)) == position
-        self._sums.add_(gradient, self._utterances.batch(batch), LARGEST_CLIP_NORM, counted)
+        self._clipping.add_(gradient, self._utterances.batch(batch), LARGEST_CLIP_NORM, counted)
         return gradient
-
-
-class _OneByOne:
-    """A forward and a backward pass for each utterance."""
-
-    at_once = 1
-
-    def __init__(self, flat: FlatModel) -> None:
-        self._flat = flat
-
-    def add_(
-        self, total: Tensor, batch: UtteranceBatch, clip_norm: float, counted: Tensor | None = None
-    ) -> None:
-        assert len(batch) == 1
-        self._flat.gradient.zero_()
-        self._flat.model(batch).sum().backward()
-        clipped = FlatClip(clip_norm).clip(self._flat.gradient.numpy())
-        total += torch.from_numpy(clipped.values)
-
-
-def _clipped_sums(flat: FlatModel, examples: str, max_bytes: int) -> _ClippedSums:
-    if examples == "one-by-one":
-        return _OneByOne(flat)
-    if examples == "ghost":
-        from tacit.tasks.nlu.ghost_clipping import GhostClipping
-
-        return GhostClipping(flat)
-    if examples == "vectorised":
-        require("opacus", extra="nlu", what="examples = 'vectorised'")
-        from tacit.tasks.nlu.opacus_gradients import OpacusGradients
-
-        return OpacusGradients(flat, max_bytes)
-    raise ValueError(f"examples must be one of {', '.join(get_args(Examples))}, got {examples!r}")

@@ -19,7 +19,7 @@ from tacit.engines.ranks import Ranks
 from tacit.mechanisms.method import Method, Work
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
-from tacit.public.steps import own_randomness
+from tacit.public.pretrain import own_randomness
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.task import Advance

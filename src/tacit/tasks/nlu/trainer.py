@@ -30,7 +30,8 @@ from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import EncodedUtterances, encode
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.gradients import ExampleGradients, FlatModel, UtteranceGradients
+from tacit.tasks.nlu.ghost_clipping import AT_ONCE, GhostClipping
+from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.steps import AttemptStreams, Stepper
@@ -65,18 +66,19 @@ class TrainingJob:
     def stepper(self) -> Stepper:
         """This worker's part, with the weights and the optimizer of the last checkpoint."""
         training, flat = self.experiment.training, FlatModel(self.model.model)
-        gradients = (
-            ExampleGradients(flat, self.utterances, training.examples)
-            if training.method == "dp-sgd"
-            else UtteranceGradients(flat, self.utterances, self.units)
-        )
+        clipping = self.clipping(flat) if training.method == "dp-sgd" else None
         return Stepper(
             plan.method_of(self.experiment, self.scaling, self.unit_count),
-            gradients,
+            UtteranceGradients(flat, self.utterances, self.units, clipping),
             training,
             training.epochs * plan.epoch_steps(self.experiment, self.unit_count),
             self.optimizer,
         )
+
+    def clipping(self, flat: FlatModel) -> GhostClipping:
+        """How DP-SGD clips single utterances' gradients."""
+        by_one = self.experiment.training.examples == "one-by-one"
+        return GhostClipping(flat, 1 if by_one else AT_ONCE)
 
     def steps(self, epoch: int) -> range:
         """The steps of an epoch, counted from the beginning of the training."""

@@ -1,8 +1,9 @@
 """Clipped sums of gradients that Opacus writes out: one whole gradient for every utterance.
 
+This is the usual way to clip single gradients, to compare the time of ghost clipping with.
 Opacus's samplers make the gradients, of all kinds of layers but two: the CRF, and what stands for
-an LSTM in a twin (see `twin`), whose samplers are registered here.  Norms and sums are our own, in
-float64.
+an LSTM in a twin (see `tacit.tasks.nlu.ghost_clipping`), whose samplers are registered here.
+Norms and sums are tacit's own, in float64.
 
 A batch needs memory for each utterance's gradient by all trained parameters, which is why a
 training step goes through it in several pieces; the sum is the same.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from opacus import GradSampleModule
@@ -19,35 +21,52 @@ from opacus.grad_sample import register_grad_sampler
 from torch import Tensor, nn
 
 from tacit.models.understanding import LinearChainCrf, UtteranceBatch, crf_grad_sample
+from tacit.tasks.nlu.ghost_clipping import AT_ONCE, GhostClipping, Recurrence, Whole
 from tacit.tasks.nlu.gradients import FlatModel
-from tacit.tasks.nlu.twin import AT_ONCE, GradientPart, Recurrence, TwinSums, Whole
+
+_MAX_BYTES = 2 << 30  # of gradients that are written out
 
 # Opacus holds the gradients by a parameter twice for a moment, and `backward` has its own.
 _COPIES = 2
 
 
-class OpacusGradients(TwinSums):
+@dataclass(frozen=True)
+class _Written(Whole):
+    """Gradients by one parameter tensor, as large as the parameter for each utterance."""
+
+    def squares(self) -> Tensor:
+        """In blocks, since whole gradients in float64 would not stay in a cache."""
+        squares = torch.zeros((), dtype=torch.float64)
+        for block in self.blocks():
+            squares = squares + block.double().square().sum(dim=1)
+        return squares
+
+
+class OpacusGradients(GhostClipping):
     """Clipped sums of batches, from gradients that are written out.
 
     `max_bytes` is roughly what the gradients of a batch may take; a lower bound makes batches
     smaller, down to one utterance.
     """
 
-    def __init__(self, flat: FlatModel, max_bytes: int) -> None:
-        super().__init__(flat)
-        self._trained_modules(GradSampleModule.GRAD_SAMPLERS, "vectorised")  # refuses others
+    way = "Opacus"
+
+    def __init__(self, flat: FlatModel, max_bytes: int = _MAX_BYTES) -> None:
+        super().__init__(flat, max(1, min(AT_ONCE, max_bytes // (_COPIES * 4 * len(flat)))))
+
+    def _watch_twin(self) -> None:
+        self._trained_modules(GradSampleModule.GRAD_SAMPLERS)  # refuses others
         # "sum": gradients of the utterances' own losses, not of their parts in a mean.
         self._module = GradSampleModule(self._twin, loss_reduction="sum")
-        self.at_once = max(1, min(AT_ONCE, max_bytes // (_COPIES * 4 * len(flat))))
 
-    def _parts(self, batch: UtteranceBatch) -> dict[str, GradientPart]:
+    def _parts(self, batch: UtteranceBatch) -> Mapping[str, Whole]:
         self._follow_mode()
         with torch.enable_grad(), warnings.catch_warnings():
             # Of layers that read ids rather than values, which is as it should be.
             warnings.filterwarnings("ignore", "Full backward hook is firing", UserWarning)
             losses: Tensor = self._module(batch)
             losses.sum().backward()  # type: ignore[no-untyped-call]
-        parts: dict[str, GradientPart] = {}
+        parts: dict[str, Whole] = {}
         for name in self._flat.names:
             sample = self._parameters[name].grad_sample  # type: ignore[attr-defined]
             if sample is None:
@@ -57,18 +76,9 @@ class OpacusGradients(TwinSums):
                     f"{name} must be used with all utterances of a batch side by side, got"
                     f" {len(sample)} for {len(batch)}"
                 )
-            parts[name] = Whole(sample)
+            parts[name] = _Written(sample)
         self._module.zero_grad(set_to_none=True)
         return parts
-
-    def _squares(self, parts: Mapping[str, GradientPart]) -> Tensor:
-        """The same in blocks, since whole gradients in float64 would not stay in a cache."""
-        squares = torch.zeros((), dtype=torch.float64)
-        for part in parts.values():
-            assert isinstance(part, Whole)
-            for block in part.blocks():
-                squares = squares + block.double().square().sum(dim=1)
-        return squares
 
     def _follow_mode(self) -> None:
         """Dropout as in the model; but Opacus looks only at layers that are in training."""

@@ -13,10 +13,10 @@ from scipy import stats
 from transformers import AutoTokenizer, BertForMaskedLM
 
 from tacit.models.bert import BertSizes
-from tacit.public.masked import MaskedModel, MaskedSettings, load_vocabulary
-from tacit.public.masking import Masking, Sequences
 from tacit.public.text import read_public_text
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
+from tacit_papers.dupuy2021.masked import MaskedModel, MaskedSettings
+from tacit_papers.dupuy2021.masking import Masking, Sequences
 
 LETTERS = "abcdefghij"
 VOCABULARY = PieceVocabulary((*SPECIAL, *LETTERS), provenance="public: letters")
@@ -327,8 +327,8 @@ def test_a_folder_is_the_same_bytes_every_time_and_says_where_it_is_from(tmp_pat
     assert one == two
     origin = json.loads(one["origin.json"])
     assert (origin["provenance"], origin["texts"]) == ("public: letters", ["letters"])
-    assert load_vocabulary(tmp_path / "one").provenance == "public: letters"
-    assert load_vocabulary(tmp_path / "one") == VOCABULARY
+    assert PieceVocabulary.load(tmp_path / "one").provenance == "public: letters"
+    assert PieceVocabulary.load(tmp_path / "one") == VOCABULARY
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "tokenizer.json"])
@@ -339,13 +339,13 @@ def test_an_origin_beside_other_files_is_refused(tmp_path, name):
     data[-3] ^= 1
     (tmp_path / name).write_bytes(bytes(data))
     with pytest.raises(ValueError, match=f"origin.json is about another {name}"):
-        load_vocabulary(tmp_path)
+        PieceVocabulary.load(tmp_path)
     (tmp_path / "origin.json").write_text("{}")
     with pytest.raises(ValueError, match=r"origin\.json is damaged"):
-        load_vocabulary(tmp_path)
+        PieceVocabulary.load(tmp_path)
     (tmp_path / "origin.json").unlink()
     (tmp_path / name).write_bytes(whole)
-    assert load_vocabulary(tmp_path).provenance == "unknown"
+    assert PieceVocabulary.load(tmp_path).provenance == "unknown"
 
 
 # Text

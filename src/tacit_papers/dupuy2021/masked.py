@@ -31,13 +31,9 @@ from tacit.corpus.files import sha256_of
 from tacit.models.bert import BertSizes, states
 from tacit.privacy import checks
 from tacit.privacy.guarantee import finite
-from tacit.public.masking import MaskedBatch, Masking, Sequences
-from tacit.public.steps import Outcome, Settings, Watching, own_randomness, run_steps
-from tacit.tokenizers import provenance as origins
-from tacit.tokenizers.wordpiece import PieceVocabulary
-
-_ORIGIN = "origin.json"
-_DECIDING = ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt")
+from tacit.public.pretrain import Outcome, Settings, Watching, own_randomness, run_steps
+from tacit.tokenizers.wordpiece import DIGESTED_FILES, ORIGIN_FILE, PieceVocabulary
+from tacit_papers.dupuy2021.masking import MaskedBatch, Masking, Sequences
 
 
 @dataclass(frozen=True)
@@ -173,10 +169,10 @@ class MaskedModel:
         origin = {
             "provenance": vocabulary.provenance,
             **(facts or {}),
-            "sha256": {name: sha256_of(folder / name) for name in _DECIDING},
+            "sha256": {name: sha256_of(folder / name) for name in DIGESTED_FILES},
         }
         text = json.dumps(origin, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-        (folder / _ORIGIN).write_text(text, encoding="utf-8")
+        (folder / ORIGIN_FILE).write_text(text, encoding="utf-8")
 
     def _logits(self, batch: MaskedBatch) -> Tensor:
         """The logits of the chosen pieces only: the vocabulary is the widest layer."""
@@ -213,34 +209,3 @@ def _score(
         targets += len(batch.targets)
     mean = loss / targets
     return MaskedScore(math.exp(mean) if mean < 700 else math.inf, right / targets, targets)
-
-
-def load_vocabulary(folder: str | Path, provenance: str | None = None) -> PieceVocabulary:
-    """The vocabulary of a folder; to name a provenance declares it for a folder without one.
-
-    `ValueError` if origin.json is damaged, or about other files than those beside it.
-    """
-    known = _origin(Path(folder))
-    if provenance is not None and known not in (origins.UNKNOWN, provenance):
-        raise ValueError(f"{folder} says that it is {known!r}, and cannot be {provenance!r}")
-    return PieceVocabulary.load(folder, provenance=provenance or known)
-
-
-def _origin(folder: Path) -> str:
-    """The provenance of a folder's weights and vocabulary; "unknown" where nothing says it."""
-    path = folder / _ORIGIN
-    if not path.is_file():
-        return origins.UNKNOWN
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        stated, digests = str(content["provenance"]), dict(content["sha256"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"{path} is damaged: it does not say where the model is from") from None
-    for name in _DECIDING:
-        if not (folder / name).is_file() or sha256_of(folder / name) != digests.get(name):
-            raise ValueError(
-                f"{path} is about another {name}: it was changed, or taken away, after"
-                " `tacit model pretrain --mlm` wrote it; delete origin.json and declare the"
-                " provenance"
-            )
-    return origins.check(stated)

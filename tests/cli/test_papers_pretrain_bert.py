@@ -1,4 +1,4 @@
-"""`tacit model pretrain --mlm` as a user meets it: a folder, a table, JSON, and mistakes."""
+"""`tacit papers pretrain-bert` as a user meets it: a folder, a table, JSON, and mistakes."""
 
 import json
 
@@ -8,14 +8,13 @@ import torch
 from transformers import BertForMaskedLM
 
 from tacit.models.bert import load_pretrained, pretrained_options
-from tacit.public.masked import load_vocabulary
 from tacit.tasks.nlu.encoding import Labels, PieceEncoder
 from tacit.tasks.nlu.models import build
+from tacit.tokenizers.wordpiece import PieceVocabulary
 
 TINY = (
-    "--mlm --vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --model-option width=8"
-    " --model-option layers=1 --model-option heads=2 --model-option intermediate=8"
-    " --model-option positions=20"
+    "--vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --width 8 --layers 1 --heads 2"
+    " --intermediate 8 --positions 20"
 ).split()
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
@@ -36,7 +35,7 @@ def book(tmp_path):
 
 @pytest.fixture
 def pretrain(command):
-    return command("model pretrain")
+    return command("papers pretrain-bert")
 
 
 def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_with(
@@ -52,7 +51,7 @@ def test_a_folder_is_made_that_says_where_it_is_from_and_that_a_tagger_begins_wi
     assert model["perplexity"] < unigram["perplexity"]
     assert model["targets"] == unigram["targets"] > 5
     assert (found["provenance"], found["texts"]) == ("public: book", ["book"])
-    assert load_vocabulary(out).provenance == "public: book"
+    assert PieceVocabulary.load(out).provenance == "public: book"
     assert json.loads((out / "origin.json").read_text())["held_out"] == found["held_out"]
     theirs = BertForMaskedLM.from_pretrained(out)
     assert theirs.config.vocab_size == found["vocabulary"] <= 60
@@ -87,12 +86,8 @@ def test_the_table_has_the_model_and_the_baseline_and_a_seed_writes_the_same_wei
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ("--model lstm", "--mlm does not go with --model: the model is a BERT"),
-        ("--tokenizer word", "--mlm does not go with --tokenizer: its pieces are learnt"),
-        ("--optimizer sgd", "--mlm does not go with --optimizer: it is trained with Adam"),
-        ("--model-option cells=3", "--model-option of --mlm must be one of width, layers, heads"),
-        ("--model-option width=9", "width must be a multiple of heads, 2, got 9"),
-        ("--model-option masked_share=2", "masked_share must be strictly between 0 and 1, got 2"),
+        ("--width 9", "width must be a multiple of heads, 2, got 9"),
+        ("--masked-share 2", "masked_share must be strictly between 0 and 1, got 2"),
         ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
         ("--minutes 0", "minutes must be a finite number above 0"),
         ("--unroll 21", "unroll must be at most positions, 20, got 21"),
@@ -123,7 +118,10 @@ def test_text_that_is_missing_private_or_too_short_is_refused(pretrain, tmp_path
 def test_a_missing_package_is_one_sentence(pretrain, tmp_path, book, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     message = pretrain.refused(book, "--out", tmp_path / "made", *TINY)
-    assert "--mlm needs the package transformers: pip install 'tacit-dp[nlu]'" in message
+    assert (
+        "tacit papers pretrain-bert needs the package transformers: pip install 'tacit-dp[nlu]'"
+        in message
+    )
 
 
 def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatch):
@@ -133,7 +131,7 @@ def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatc
         seen.extend(tmp_path.glob(".made.*/metrics.jsonl"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tacit.public.masked.MaskedModel.score", interrupted)
+    monkeypatch.setattr("tacit_papers.dupuy2021.masked.MaskedModel.score", interrupted)
     code, out, err = pretrain(book, "--out", tmp_path / "made", *TINY)
     assert (code, out, err) == (130, "", "tacit: interrupted\n")
     assert seen  # so something was there to be left behind

@@ -28,7 +28,7 @@ from scipy import sparse
 from torch import Tensor
 
 from tacit.privacy import checks
-from tacit.public.steps import batches_by_length, own_randomness
+from tacit.public.pretrain import batches_by_length, own_randomness
 from tacit.tokenizers.wordpiece import CLS, MASK, PAD, SEP, SPECIAL, PieceVocabulary
 
 _SMOOTHING = 0.75

@@ -61,7 +61,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,12 @@ from tacit.privacy import checks
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Adjacency, PureDP
 from tacit.privacy.stream import Stream
+from tacit.tokenizers.build import most_frequent
+from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.learn import Users, release
 from tacit.tokenizers.normalisation import Normalisation, index_words, normalizer
+from tacit.tokenizers.public import PublicSource, declare
+from tacit.tokenizers.tokenizer import Kind
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
 NOTHING = -1  # instead of a word's index: a report without a word
@@ -161,6 +166,31 @@ class HeavyHitters:
                 drawn = stream.integers(len(own), self.words_per_user)
                 reported[user] = [own[i] for i in drawn]
         return reported.ravel()
+
+
+def learn_tokenizer(
+    users: Users,
+    candidates: str,
+    method: HeavyHitters,
+    kind: Kind = "bpe",
+    size: int = 10_000,
+    seed: int | None = None,
+) -> LearntTokenizer:
+    """A tokenizer from a few words of each user, out of those of a public text or list.
+
+    What it costs is charged, and stands in the tokenizer's history: see `tacit.tokenizers.learn`.
+    """
+    words = most_frequent(PublicSource(candidates).word_weights(method.normalisation))
+    return release(
+        users,
+        (method.event,),
+        lambda source, population, key: method.learn(source, words, population, key),
+        {"candidates": candidates, **asdict(method)},
+        kind,
+        size,
+        seed=seed,
+        public_inputs=(declare("candidates", candidates, users.corpus),),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""The figures that the models of each task are measured by: their names, and how they are written.
+
+There is one list, so that `tacit train`, `evaluate` and `compare` and the model card show the same
+figures under the same names with the same number of digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+def percent(share: float | None) -> str:
+    """A share such as 0.1234 as 12.34%, or a dash where nothing was measured."""
+    return "-" if share is None else f"{100 * share:.2f}%"
+
+
+def perplexity(value: float | None) -> str:
+    """A perplexity in few characters at any size, or a dash where nothing was measured."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if value < 1e7 else f"{value:.2e}"
+
+
+def whole(value: int | None) -> str:
+    """A count such as 12,345, or a dash where nothing was counted."""
+    return "-" if value is None else f"{value:,}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that models of a task are measured by."""
+
+    key: str  # its name in result.json
+    name: str
+    heading: str = ""  # of its column where several runs are shown; without one it has none
+    show: Callable[[Any], str] = percent
+    compared: bool = False  # `tacit compare` shows its difference to the first run
+
+
+FIGURES = {
+    "language": (
+        Figure("accuracy_top1", "top-1 accuracy", "top-1", compared=True),
+        Figure("accuracy_top3", "top-3 accuracy", "top-3"),
+        Figure("accuracy_top5", "top-5 accuracy", "top-5"),
+        Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),
+        Figure("perplexity_per_word", "perplexity per word", show=perplexity),
+        Figure("tokens", "tokens measured on", show=whole),
+    ),
+    "nlu": (
+        Figure("semantic_error_rate", "semantic error rate", "SER", compared=True),
+        Figure("intent_accuracy", "intent accuracy", "intents", compared=True),
+        Figure("slot_f1", "slot F1", "slot F1", compared=True),
+        Figure("slot_precision", "slot precision"),
+        Figure("slot_recall", "slot recall"),
+        Figure("exact_match", "all of it right"),
+        Figure("utterances", "utterances measured on", show=whole),
+    ),
+}
+"""What is shown of the models of each task, in this order."""
+
+
+def written_figures(task: str, measured: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The name and the written value of each figure, from a row of metrics.jsonl or result.json."""
+    row = {"tokens": measured.get("targets"), **measured}  # as metrics.jsonl calls them
+    return [(figure.name, figure.show(row.get(figure.key))) for figure in FIGURES[task]]
