@@ -3,15 +3,13 @@
 Guarantee: loading runs no code that the file chooses.  There are no pickles, and a file that names
 a model of the user's own is loaded only by a caller who names the same factory.
 
-A file is written under another name and renamed, so it exists whole or not at all, and the same
-model makes the same bytes.
+The same model makes the same bytes, which `durable.write_whole` makes a file of.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,26 +20,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
-from tacit.models.registry import NAMES, OwnConfig, from_config, make_config
+from tacit.models.registry import NAMES, OwnConfig, build, make_config
 
 _KEY = "tacit"
 
 
-def save(model: LanguageModel, path: str | Path, *, trained_on: Sequence[str] = ()) -> None:
-    """Write the model to a file, replacing any that exists.
+def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
+    """The file of a model, which `load` reads; `ValueError` if the weights are not finite.
 
     `trained_on` are the identities of the corpora whose users' text is in the weights.
     """
-    path = Path(path)
-    try:
-        data = to_bytes(model, trained_on=trained_on)
-    except ValueError as mistake:
-        raise ValueError(f"{path} was not written: {mistake}") from mistake
-    _write(path, data)
-
-
-def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
-    """What `save` writes; `ValueError` if the weights are not finite."""
     is_own = isinstance(model.config, OwnConfig)
     # Tensors that share memory are refused by safetensors; only the user's own module may have any.
     tensors = {
@@ -89,7 +77,7 @@ def load(
     # not know the meta device, and is trusted with its sizes.
     is_own = isinstance(config, OwnConfig)
     with torch.device("cpu" if is_own else "meta"):
-        model = from_config(config)
+        model = build(config)
     check_tensors(path, _tensors(model), tensors)
     with torch.no_grad():
         if is_own:
@@ -194,7 +182,12 @@ def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
         content: Any = json.loads(text)
         kind, fields = content["model"], dict(content["config"])
         if kind == OwnConfig.kind:
-            return _own_config(path, fields, own_factory)
+            if fields["factory"] != own_factory:
+                raise ValueError(
+                    f"it holds a model made by {fields['factory']!r}; if that code is yours, load"
+                    f" it with own_factory={fields['factory']!r}"
+                )
+            return OwnConfig(**fields)
         if kind not in NAMES:
             raise ValueError(f"it names the model {kind!r}, and there are {', '.join(NAMES)}")
         return make_config(kind, fields.pop("vocab_size"), **fields)
@@ -204,36 +197,3 @@ def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
         ) from mistake
     except ValueError as mistake:
         raise ValueError(f"{path} has a configuration that is not valid: {mistake}") from mistake
-
-
-def _own_config(path: Path, fields: dict[str, Any], own_factory: str | None) -> OwnConfig:
-    """The configuration of a user's own model, if the caller named the same factory."""
-    if fields["factory"] != own_factory:
-        raise ValueError(
-            f"it holds a model made by {fields['factory']!r}; if that code is yours, load it with"
-            f" own_factory={fields['factory']!r}"
-        )
-    return OwnConfig(**fields)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write the file whole and synced, or not at all.
-
-    (safetensors' own way makes it unreadable to others, whatever the umask.)
-    """
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"{path} must be a file's name in a folder that exists")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -35,14 +35,14 @@ class Source:
 
 
 @dataclass(frozen=True)
-class _Library:
+class Library:
     """What was built, loaded."""
 
     digest: str
     functions: ctypes.CDLL
 
 
-def build(source: Source) -> _Library | None:
+def build(source: Source) -> Library | None:
     """The library, built now if it was not before; None where it cannot be."""
     compiler = _compiler()
     if compiler is None:
@@ -51,10 +51,10 @@ def build(source: Source) -> _Library | None:
         digest = _digest_of(source, compiler)
     except FileNotFoundError:  # an installation that left the sources out
         return None
-    for folder in (cache_folder(), None):
+    for folder in (_cache_folder(), None):
         try:
             path = _compiled(source, compiler, digest, folder or durable.temporary_folder())
-            return _Library(digest, ctypes.CDLL(str(path)))
+            return Library(digest, ctypes.CDLL(str(path)))
         except subprocess.SubprocessError:
             return None  # another folder would not help
         except OSError:  # cannot be written to, or holds what cannot be loaded
@@ -62,8 +62,8 @@ def build(source: Source) -> _Library | None:
     return None
 
 
-def cache_folder() -> Path:
-    """Where what was built is kept, and what was found out about it."""
+def _cache_folder() -> Path:
+    """Where what was built is kept."""
     return durable.user_folder("cache") / "kernels"
 
 

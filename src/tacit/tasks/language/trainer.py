@@ -37,12 +37,11 @@ from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.people import People
-from tacit.tasks.language.tokenizer_switch import switch_tokenizer
+from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
 from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -73,7 +72,7 @@ class LanguageTrainer:
         people: People = opened.data
         last, folder = opened.last, opened.folder
         _refuse_fixed_engine(experiment, opened.engine)
-        tokenizer = run_tokenizers.by_fingerprint(folder, last.facts["tokenizer"])
+        tokenizer = RunTokenizers(folder).by_fingerprint(last.facts["tokenizer"])
         model = model_files.load(
             last.model_file, vocab_size=tokenizer.vocab_size, own_factory=own_factory(experiment)
         )
