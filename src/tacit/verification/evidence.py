@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tacit.audit.results import read_object
 from tacit.config.experiment import Experiment
 from tacit.corpus.people_costs import KnownRun
 from tacit.corpus.people_ledger import PeopleLedger
@@ -25,7 +26,6 @@ from tacit.models.registry import build
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Entry
-from tacit.report.results import read_object
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory

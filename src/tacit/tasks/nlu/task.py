@@ -20,7 +20,7 @@ from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.models import NluModel, initial_model
+from tacit.tasks.nlu.models import NluModel, initial_encoder, initial_model
 from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances
@@ -47,13 +47,13 @@ def begin(
     experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run, from an initial model."""
-    start = initial_model(experiment, data.data)
-    void = _why_void(experiment, start.encoder)
+    encoder = initial_encoder(experiment, data.data)
+    void = _why_void(experiment, encoder)
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     trained_on = (data.people or data.data.identity,)
-    model = NluModel(start.build(labels), start.encoder, labels, trained_on)
+    model = NluModel(initial_model(experiment, encoder, labels), encoder, labels, trained_on)
     first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
     if (event := scaling.release_of(experiment.noise)) is not None:
         first.append(("scaling", event))
