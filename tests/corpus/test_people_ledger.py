@@ -787,7 +787,8 @@ def test_threads_that_charge_the_same_people_never_exceed_their_budget(group: Pa
     assert dict(PeopleLedger(group).spent(USER).counts) == {e: n for e, n in counts.items() if n}
     assert least_epsilon(total, 1e-6) <= 2.0
     cheapest = min(events, key=lambda event: least_epsilon(Composition.of([event]), 1e-6))
-    assert not PeoplesBudget(2.0, 1e-6).covers(total.then(cheapest))  # and nothing was left over
+    more = total.followed_by(Composition.of([cheapest]))
+    assert not PeoplesBudget(2.0, 1e-6).covers(more)  # and nothing was left over
 
 
 def work_in_process(folder: Path, number: int) -> None:

@@ -138,7 +138,7 @@ def test_a_sketch_does_not_depend_on_how_texts_are_cut_into_blocks():
     assert sketches == {b"key": whole}
     assert sketch(texts[::-1], size=256) == whole
     assert sketch(texts[:2000], size=256).joined(sketch(texts[1000:], size=256)) == whole
-    assert LineSketch.from_json(json.loads(json.dumps(whole.as_json()))) == whole
+    assert LineSketch.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 def test_the_share_found_is_the_share_that_is_there():
@@ -153,7 +153,7 @@ def test_the_share_found_is_the_share_that_is_there():
 @pytest.mark.parametrize("change", [{"places": "00"}, {"hashes": "x"}, {"size": 1}])
 def test_a_damaged_sketch_of_lines_is_refused(change):
     with pytest.raises(ValueError, match="a sketch of lines is damaged"):
-        LineSketch.from_json(sketch(made_up(5)).as_json() | change)
+        LineSketch.from_json(sketch(made_up(5)).to_json() | change)
 
 
 def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):

@@ -73,7 +73,7 @@ def test_another_key_tells_nothing():
 
 def test_a_sketch_comes_back_from_json_as_it_was():
     for made in (sketch(0, 3000), sketch(0, 10), sketch(0, 0)):
-        again = Sketch.from_json(json.loads(json.dumps(made.as_json())))
+        again = Sketch.from_json(json.loads(json.dumps(made.to_json())))
         assert again.values.tolist() == made.values.tolist()
         assert (again.count, again.size) == (made.count, made.size)
 
@@ -84,4 +84,4 @@ def test_a_sketch_comes_back_from_json_as_it_was():
 )
 def test_a_damaged_sketch_is_refused(change):
     with pytest.raises(ValueError, match="a sketch is damaged"):
-        Sketch.from_json(sketch(0, 3).as_json() | change)
+        Sketch.from_json(sketch(0, 3).to_json() | change)

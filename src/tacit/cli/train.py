@@ -37,7 +37,7 @@ from tacit.runs.figures import FIGURES
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
-    from tacit.tasks.language.trainer import EngineChoice
+    from tacit.tasks.task import MakeEngine
 
 
 _ONLY = {"language": ("--rounds", "--engine", "--device"), "nlu": ("--epochs",)}
@@ -140,7 +140,7 @@ def train(
 
 def carry_out(
     asked: Sequence[Request],
-    engine: EngineChoice | None,
+    engine: MakeEngine | None,
     *,
     keep_key: bool = False,
     tensorboard: bool = False,
@@ -173,7 +173,7 @@ def carry_out(
 
 def train_one(
     request: Request,
-    engine: EngineChoice | None,
+    engine: MakeEngine | None,
     *,
     keep_key: bool = False,
     tensorboard: bool = False,

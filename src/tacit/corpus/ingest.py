@@ -31,7 +31,7 @@ _Report = Callable[[str, int, int, int], None]
 _Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
 
 
-class Settings(TypedDict, total=False):
+class _Settings(TypedDict, total=False):
     """How records become a corpus, wherever they come from.
 
     options: splits and caps.
@@ -64,7 +64,7 @@ def ingest(
     format: str | None = None,
     quotes: bool = True,
     whole_files: bool = False,
-    **settings: Unpack[Settings],
+    **settings: Unpack[_Settings],
 ) -> Corpus:
     """Make the corpus directory `out` of files, folders or globs, and open it.
 
@@ -83,7 +83,7 @@ def ingest(
         format: one of `files.FORMATS`; by default what the files' names say.
         quotes: whether quotes in CSV and TSV enclose a field; else they are part of the text.
         whole_files: whether a text file is one text; else each of its lines is one.
-        settings: as in `Settings`.
+        settings: as in `_Settings`.
     """
     job = _Job(Path(out), settings)
     files = input_files(inputs, format)
@@ -108,7 +108,7 @@ def ingest_records(
     *,
     count: int = 0,
     inputs: Sequence[Path] = (),
-    **settings: Unpack[Settings],
+    **settings: Unpack[_Settings],
 ) -> Corpus:
     """Make a corpus of (user, texts) pairs; all else is as for `ingest`.
 
@@ -116,7 +116,7 @@ def ingest_records(
         records: pairs of a raw user id and texts that stay in their order; a user may come again.
         count: the number of pairs, for `report`; 0 if it is not known.
         inputs: the files that the records were read from, to be recognised by their digests.
-        settings: as in `Settings`.
+        settings: as in `_Settings`.
     """
     job = _Job(Path(out), settings)
 
@@ -130,7 +130,7 @@ def ingest_records(
 class _Job:
     """One ingest, from records to a corpus directory; if anything fails, it leaves no trace."""
 
-    def __init__(self, out: Path, settings: Settings) -> None:
+    def __init__(self, out: Path, settings: _Settings) -> None:
         salt = settings.get("salt")
         if salt is None:
             salt = secrets.token_hex(hashing.SALT_BYTES)

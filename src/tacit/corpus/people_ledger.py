@@ -30,7 +30,6 @@ from tacit.corpus.people_costs import (
     Joint,
     KnownRun,
     PeoplesBudget,
-    RunAccount,
     Terms,
     compose,
     least_epsilon,
@@ -147,13 +146,8 @@ class PeopleLedger:
     def account(self) -> Account:
         """The budget, what was spent of it, and by which runs."""
         runs, budget = self.runs(), self._record.budget
-        return Account(
-            people=self.path.parent.name,
-            budget=budget,
-            spent=least_epsilon(self._spent(budget.terms), budget.delta) if budget else None,
-            declared=tuple(self._record.budgets),
-            runs=tuple(RunAccount.of(run_id, run, budget) for run_id, run in runs.items()),
-        )
+        spent = self._spent(budget.terms) if budget else Composition()
+        return Account.of(self.path.parent.name, runs, self._record.budgets, spent)
 
     def _read(self) -> None:
         """Read what is new, while no append is under way; a group without a file has no lines."""

@@ -77,14 +77,14 @@ class Sketch:
             return 0.0
         return float(np.isin(seen, large.values, assume_unique=True).mean())
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As data for JSON."""
         values = self.values.astype(">u8").tobytes().hex()
         return {"size": self.size, "count": self.count, "values": values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Sketch:
-        """From what `as_json` gave; anything else is refused."""
+        """From what `to_json` gave; anything else is refused."""
         try:
             size, count = data["size"], data["count"]
             values = np.frombuffer(bytes.fromhex(data["values"]), ">u8").astype(np.uint64)
@@ -170,7 +170,7 @@ class LineSketch:
         rows = sorted((rank, hashed) for hashed, rank in hashes.items())[:size]
         return LineSketch({hashed: rank for rank, hashed in rows}, size)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As data for JSON."""
         rows = sorted((rank, hashed) for hashed, rank in self.hashes.items())
         return {
@@ -181,7 +181,7 @@ class LineSketch:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LineSketch:
-        """From what `as_json` gave; anything else is refused."""
+        """From what `to_json` gave; anything else is refused."""
         try:
             size = int(data["size"])
             ranks = np.frombuffer(bytes.fromhex(data["places"]), ">u8").tolist()

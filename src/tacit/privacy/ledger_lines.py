@@ -51,7 +51,7 @@ def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
     return canonical_json(fields | {"hash": line_hash}).encode() + b"\n", line_hash
 
 
-def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
+def _open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
     """The fields of a line and its hash; `LedgerError` if they do not match.
 
     Another spelling of the same JSON is refused too.  The hash is taken of the line's own bytes
@@ -88,7 +88,7 @@ def open_chain(
         above: the hash of the last of those.
     """
     for number, line in enumerate(lines, start=count + 1):
-        fields, line_hash = open_seal(line, path, number)
+        fields, line_hash = _open_seal(line, path, number)
         if number == 1:
             if fields.get("format") != format:
                 what = f"it is not the header of a ledger in the format {format}"

@@ -22,9 +22,8 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
@@ -156,13 +155,13 @@ class LanguageRun(Run):
     def tokenizer_at(self, round: int) -> Tokenizer:
         """The tokenizer of the model after a round, which is not the last one's after a switch."""
         facts = self.directory.checkpoints.read(round).facts
-        return run_tokenizers.by_fingerprint(self.path, facts["tokenizer"])
+        return RunTokenizers(self.path).by_fingerprint(facts["tokenizer"])
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
         checkpoint = self.directory.checkpoints.read(round)
         size = self.tokenizer_at(checkpoint.leg).vocab_size
-        own = own_factory(self.experiment)
+        own = self.experiment.model.own_factory
         return weights.load(checkpoint.model_file, vocab_size=size, own_factory=own)
 
     def plans(self) -> tuple[RoundPlan, ...]:

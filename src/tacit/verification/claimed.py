@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import __version__
+from tacit.audit.results import read_object
 from tacit.config.experiment import Experiment
 from tacit.privacy.guarantee import finite
 from tacit.privacy.ledger_lines import Head
@@ -26,7 +27,6 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
 from tacit.report.facts import KIND
 from tacit.report.page import render
-from tacit.report.results import read_object
 from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result

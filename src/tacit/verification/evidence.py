@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tacit.audit.results import read_object
 from tacit.config.experiment import Experiment
 from tacit.corpus.people_costs import KnownRun
 from tacit.corpus.people_ledger import PeopleLedger
@@ -25,7 +26,6 @@ from tacit.models.registry import build
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Entry
-from tacit.report.results import read_object
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -197,7 +197,7 @@ class Evidence:
     @property
     def is_own_model(self) -> bool:
         """Whether the model is made by code of the user's own, which is never run here."""
-        return isinstance(self.experiment, Experiment) and ":" in self.experiment.model.name
+        return isinstance(self.experiment, Experiment) and bool(self.experiment.model.own_factory)
 
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
         """The sizes of the model's layers, for another vocabulary if `vocab_size` says so.
