@@ -30,7 +30,7 @@ import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Contribution, Diagnostics
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Diagnostics
 
 dist: Any = torch.distributed  # its type stubs leave out most of what is used here
 
@@ -188,8 +188,7 @@ class Ranks:
         each = slots[:, 1:].copy().view(np.float64)
         diagnostics = sum((Diagnostics(*row) for row in each.tolist()), Diagnostics())
         update, clip_bits = vector[:values], vector[values : values + bits]
-        total = Contribution(update, int(vector[values + bits]), clip_bits)
-        return CohortSum(total, diagnostics)
+        return CohortSum.of(update, int(vector[values + bits]), clip_bits, diagnostics)
 
     def _raise_mistake(self, source: int, mistake: str) -> None:
         """All learn what went wrong at one of them, and rank 0 raises it."""

@@ -22,7 +22,7 @@ from tacit.corpus.source import UserSource
 from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
 from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.clipping import ClipState
-from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution
+from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
@@ -141,6 +141,13 @@ class CohortSum:
     def empty(cls, task: CohortTask, job: CohortJob) -> CohortSum:
         """The sum over no users, which every other sum starts from."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
+
+    @classmethod
+    def of(
+        cls, update: Integers, weight: int, bits: Integers, diagnostics: Diagnostics
+    ) -> CohortSum:
+        """A sum from its parts, computed elsewhere; the arrays are kept, not copied."""
+        return cls(Contribution(update, weight, bits), diagnostics)
 
     def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
         """Add one more user's update: clipped, weighed, quantised."""
