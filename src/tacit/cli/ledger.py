@@ -15,7 +15,8 @@ from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
-    from tacit.runs.open_release import OpenRelease
+    from tacit.runs.bundle import Bundle
+    from tacit.runs.run import Run
 
 
 def ledger(
@@ -37,7 +38,7 @@ def ledger(
     """
     from tacit.cli import figures
     from tacit.privacy.ledger_lines import LedgerError
-    from tacit.runs.open_release import open_release
+    from tacit.runs.bundle import open_release
 
     if plot is not None:
         figures.check_target(plot)
@@ -52,7 +53,7 @@ def ledger(
     emit(row, as_json, lambda console: _print(console, row))
 
 
-def _plot(release: OpenRelease, path: Path) -> None:
+def _plot(release: Run | Bundle, path: Path) -> None:
     from tacit.cli import figures
     from tacit.cli.progress import bar
     from tacit.report.claim import epsilon_over_releases
@@ -66,7 +67,7 @@ def _plot(release: OpenRelease, path: Path) -> None:
     figures.epsilon_over_releases(path, curves, budget.epsilon if budget else None)
 
 
-def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
+def _as_row(path: Path, release: Run | Bundle) -> dict[str, Any]:
     """The ledger's header, what follows from it, and how it was checked."""
     book, header = release.ledger, release.ledger.header
     attempts = Counter((e.branch, e.round) for e in book.entries if e.kind == "round")

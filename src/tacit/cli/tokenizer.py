@@ -113,7 +113,6 @@ def _train(
     `tacit tokenizer train tokenizers/hitters --heavy-hitters corpora/chats --part 1/2`
     """
     from tacit.runs.run import LanguageRun
-    from tacit.runs.sampled import sampled_tokenizer
     from tacit.tokenizers import build, learn
     from tacit.tokenizers.heavy_hitters import HeavyHitters
     from tacit.tokenizers.history import LearntTokenizer
@@ -135,8 +134,7 @@ def _train(
         match source:
             case "--from":
                 path, round = run_and_round(str(from_run))
-                learnt = sampled_tokenizer(
-                    LanguageRun.open(path),
+                learnt = LanguageRun.open(path).sampled_tokenizer(
                     round,
                     kind,
                     size,

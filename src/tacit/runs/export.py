@@ -27,7 +27,7 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger_lines import Head, verify
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
-from tacit.runs.personalization import refuse_personal, refuse_personal_weights
+from tacit.runs.personalization import refuse_personal
 from tacit.runs.run import LanguageRun, NluRun, Run
 
 _Experiment = TypeVar("_Experiment", bound=Complete)
@@ -125,7 +125,7 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     measured = [row for row in run.metrics() if row[name] == checkpoint.leg]
     own_files: dict[str, bytes] = {}
     if isinstance(run, LanguageRun):
-        refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
+        refuse_personal(run.path, weights.trained_on(checkpoint.model_file))
         size = parameter_count(run.model(checkpoint.leg))
         tokenizer = run.tokenizer_at(checkpoint.leg)
         words = f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens"

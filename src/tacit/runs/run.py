@@ -8,6 +8,7 @@ here needs its key: what may be claimed follows from the ledger alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
+from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
 from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
@@ -35,7 +37,9 @@ from tacit.tasks.nlu.metrics import NLUMetrics
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.utterances import data_of
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers import learn
+from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,9 @@ class Run:
         return self.directory.result() is not None
 
     @property
-    def is_simulation(self) -> bool:
-        return self.ledger.header.simulation
+    def checked_against(self) -> str:
+        """What says how long the ledger has to be."""
+        return f"the checkpoint of {self.experiment.leg_name} {self.leg}"
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, by leg."""
@@ -134,7 +139,7 @@ class Run:
             **self.results(),
             f"{self.experiment.leg_name}s": self.leg,
             "intact": True,
-            "simulation": self.is_simulation,
+            "simulation": self.ledger.header.simulation,
         }
 
 
@@ -176,6 +181,34 @@ class LanguageRun(Run):
     def corpus(self) -> UserCorpus:
         """The corpus it was trained on, if that is still where it was."""
         return load_corpus(self.experiment.corpus.source)
+
+    def sampled_tokenizer(
+        self,
+        round: int | None,
+        kind: Kind,
+        size: int,
+        key: bytes,
+        *,
+        tokens: int = 1_000_000,
+        sampling: Sampling = DEFAULT,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> LearntTokenizer:
+        """A tokenizer learnt from what the model after a round (None: the last) says.
+
+        It costs the people of the run nothing more, and keeps the run's ledger as its history.
+        `key` decides about the samples and protects nobody: the model was released already.
+        """
+        checkpoint = self.directory.checkpoints.read(round)
+        leg, old = checkpoint.leg, self.tokenizer_at(checkpoint.leg)
+        return learn.from_run(
+            lambda: sample_texts(
+                self.model(leg), old, key, tokens=tokens, sampling=sampling, progress=progress
+            ),
+            *(old, self.ledger, checkpoint.head, leg),
+            kind=kind,
+            size=size,
+            tokens=tokens,
+        )
 
     def results(self) -> dict[str, Any]:
         """The last metrics on the text of test users."""
