@@ -207,19 +207,25 @@ def _header(beginning: Beginning, key: RunKey) -> Header:
     experiment, declared = beginning.experiment, beginning.declared
     privacy, inherited = experiment.privacy, beginning.inherited
     assert privacy.delta is not None
-    budget = None
-    if privacy.budget_epsilon is not None:
-        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
     toml = experiment.to_toml().encode()
     origin = f"{inherited.ledger.header.run_id}@{inherited.leg}" if inherited else ""
     return Header(
         run_id=key.hmac(b"run id", toml, origin.encode()).hex()[:16],
         delta=privacy.delta,
-        budget=budget,
+        budget=budget_of(experiment),
         simulation=experiment.seed is not None,
         experiment=hashlib.sha256(toml).hexdigest(),
         **{name: getattr(declared, name) for name in declared.__dataclass_fields__},
     )
+
+
+def budget_of(experiment: AnyExperiment) -> Budget | None:
+    """The run's own budget, as its ledger's header declares it; None if it has none."""
+    privacy = experiment.privacy
+    if privacy.budget_epsilon is None:
+        return None
+    assert privacy.delta is not None
+    return Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
 
 
 def _first_ledger(path: Path, header: Header, inherited: Inherited | None) -> Ledger:

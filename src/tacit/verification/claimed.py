@@ -33,6 +33,7 @@ from tacit.runs.directory import digest_of_result
 from tacit.runs.export import without_folders
 from tacit.runs.run import NluRun
 from tacit.tasks import AnyExperiment
+from tacit.tasks.nlu.encoding import Encoder
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.models import NluModel
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -71,18 +72,20 @@ def _result(evidence: Evidence) -> Iterator[str]:
     row |= {"charged_rounds": row["rounds"], f"{experiment.leg_name}s": done}
     if isinstance(experiment, NluExperiment):
         row["method"] = experiment.training.method
-        row["as_printed"] = _as_printed(evidence, experiment)
-    yield from _compare(file, stated, row)
+    yield from _compare(file, stated, row | _as_printed(evidence))
     if stated.get("ending") == "complete" and done < experiment.legs:
         yield f"{file} says that the run is complete, after {done} of {experiment.legs}"
     if not isinstance(stated.get("key_kept"), bool):
         yield f"{file} does not say whether the run's key was kept"
 
 
-def _as_printed(evidence: Evidence, experiment: NluExperiment) -> list[dict[str, object]] | None:
-    """The figures of `edp-sgd-paper` for the epochs done."""
+def _as_printed(evidence: Evidence) -> dict[str, Any]:
+    """The figures of `edp-sgd-paper` for the epochs done, which files on intents and slots have."""
+    experiment = evidence.experiment
+    if not isinstance(experiment, NluExperiment):
+        return {}
     run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.leg)
-    return run.as_printed()
+    return {"as_printed": run.as_printed()}
 
 
 def _audit(evidence: Evidence) -> Iterator[str]:
@@ -129,9 +132,8 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
         "experiment": without_folders(experiment).to_toml(),
+        **_as_printed(evidence),
     }
-    if isinstance(experiment, NluExperiment):
-        expected["as_printed"] = _as_printed(evidence, experiment)
     yield from _compare(file, facts, expected)
     if (projected := facts.get("projected")) is not None:
         to = Projection(projected["cohort"], projected["population"], projected["delta"])
@@ -250,21 +252,20 @@ def _card_facts(evidence: Evidence) -> CardFacts:
     """What the card is made of, with nothing measured, nothing left to do and no key."""
     ledger, experiment = evidence.ledger, evidence.experiment
     if isinstance(experiment, Experiment):
-        words = Tokenizer.load(evidence.directory.tokenizer_file)
-        count = 0 if evidence.is_own_model else sum(evidence.layers())
-        vocabulary = f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}"
+        words: Tokenizer | Encoder = Tokenizer.load(evidence.directory.tokenizer_file)
+        parameters = 0 if evidence.is_own_model else sum(evidence.layers())
     else:
         stored = NluModel.load(evidence.model_file)
-        count = sum(parameter.numel() for parameter in stored.model.parameters())
-        vocabulary = f"{stored.encoder.in_words}, {stored.encoder.provenance}"
+        parameters = sum(each.numel() for each in stored.model.parameters())
+        words = stored.encoder
     return CardFacts(
         leg=evidence.bundle.round,
         is_complete=True,
         key_exists=False,
         guarantee=evidence.guarantee,
         head=Head(len(ledger.entries) - 1, ledger.hashes[-2]),
-        model=f"{experiment.model.name} with {count:,} parameters",
-        vocabulary=vocabulary,
+        parameters=parameters,
+        words=words,
         metrics=None,
     )
 

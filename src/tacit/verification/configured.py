@@ -15,8 +15,8 @@ from typing import Any
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy.budget import Budget
 from tacit.privacy.events import Composition, Event, NonPrivate
+from tacit.runs.start import budget_of
 from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
 from tacit.tasks.nlu import task as nlu
@@ -174,13 +174,9 @@ def _header(evidence: Evidence) -> Iterator[str]:
     """
     header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
     privacy, before = experiment.privacy, [entry.event for entry in evidence.inherited]
-    budget = None
-    if privacy.budget_epsilon is not None:
-        assert privacy.delta is not None
-        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
     expected: dict[str, Any] = {
         "delta": privacy.delta,
-        "budget": budget,
+        "budget": budget_of(experiment),
         "simulation": experiment.seed is not None,
         # Without an accountant by name, the claim is by the sound one with the least epsilon.
         "accountant": None if header.accountant is None else privacy.accountant,
