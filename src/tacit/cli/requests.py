@@ -197,17 +197,15 @@ def _of_variant(run: Path, name: str, experiment: AnyExperiment, resume: bool) -
 
 def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     """Refuse to go on with a run unless it was started with every value that is asked for."""
-    old = dict(by_dotted_key(directory.experiment().model_dump()))
     solved = _NOISE if asked.privacy.target_epsilon is not None else ()
-    for key, value in by_dotted_key(asked.model_dump()):
-        # What is unset or counted is filled in when a run begins; names and words may differ.
-        is_filled_in = value in (None, "", ()) or key.endswith("_is_counted") or key in solved
-        is_free = is_filled_in or key == "name" or key.startswith("about.")
-        if not is_free and old.get(key) != value:
-            raise ValueError(
-                f"{directory.path} holds another experiment: {key} is {old.get(key)!r} there and"
-                f" {value!r} here; go on with it unchanged, or name another directory"
-            )
+    unset = [
+        key
+        for key, value in by_dotted_key(asked.model_dump())
+        if value in (None, "", ()) or key.endswith("_is_counted")
+    ]
+    directory.experiment().refuse_another(
+        asked, directory.path, "name another directory", filled_in=(*solved, *unset)
+    )
 
 
 def _check_cohorts(every: Sequence[Request]) -> None:
@@ -215,6 +213,7 @@ def _check_cohorts(every: Sequence[Request]) -> None:
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
     from tacit.tasks.language.people import People
+    from tacit.tasks.language.plans import refuse_large_cohort
 
     corpora: dict[str, UserCorpus] = {}
     for request in every:
@@ -224,10 +223,4 @@ def _check_cohorts(every: Sequence[Request]) -> None:
         source = experiment.corpus.source
         if source not in corpora:
             corpora[source] = load_corpus(source)
-        users = len(People.of(experiment, corpora[source]).users)
-        if experiment.plan.cohort > users:
-            raise ValueError(
-                f"{experiment.name}: plan.cohort of {experiment.plan.cohort:g} users a round is"
-                f" more than the {users:,} training users of {source}; lower it with --set"
-                " plan.cohort=..."
-            )
+        refuse_large_cohort(experiment, len(People.of(experiment, corpora[source]).users))
