@@ -38,7 +38,8 @@ def _small_experiment(text: str) -> SmallExperiment:
         values[name] = readers[name](value)
     if missing := [name for name in names if name not in values]:
         raise typer.BadParameter(f"{', '.join(missing)} is missing; write {example}")
-    return SmallExperiment(*(values.pop(name) for name in names), **values)
+    required = [values.pop(name) for name in names]
+    return SmallExperiment(*required, **values)
 
 
 def plan(
