@@ -11,6 +11,7 @@ slow that much less than the clock.  `--quick` is a look that takes a few second
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import statistics
@@ -25,6 +26,8 @@ from tacit.evaluation.sampling import Sampling, sample_tokens
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.recurrent import RecurrentModel
 from tacit.models.registry import build
+from tacit.tokenizers.build import word_level
+from tacit.tokenizers.tokenizer import Tokenizer
 
 WORDS = 10_000
 LENGTH = 20
@@ -55,15 +58,19 @@ class Size:
 QUICK = Size(tokens=40_000, texts=3, repeats=1)
 
 
+@functools.cache
+def _words() -> Tokenizer:
+    """A dictionary with BOS, EOS and UNK first."""
+    return word_level(f"word{id}" for id in range(WORDS - 3))
+
+
 def batched(model: LanguageModel, threads: int, size: Size, repeat: int) -> tuple[int, int]:
     """Texts and tokens."""
     texts = sample_tokens(
         model,
+        _words(),
         repeat.to_bytes(1),
         tokens=size.tokens,
-        bos=BOS,
-        eos=EOS,
-        forbidden=[UNK],
         threads=threads,
     )
     return len(texts), sum(map(len, texts))

@@ -33,8 +33,7 @@ from tacit.privacy.randomness import RunKey
 from tacit.tasks.language.canary_clients import (
     CanaryClients,
     WithCanaryClients,
-    cosines,
-    simulated_coins,
+    coins_of,
 )
 from tests.federated.tiny import ListedUsers
 
@@ -172,7 +171,7 @@ def test_planned_guesses_fit_the_canaries_and_beat_naive_ones(epsilon):
 
 def one_round(noise_multiplier, seed, plan_class=RoundPlan):
     """The real plan with 60 canary clients among 3 users of nothing: clients and release."""
-    clients = CanaryClients(count=60, dimension=400, clip_norm=0.5, key=simulated_coins(seed))
+    clients = CanaryClients(60, 400, 0.5, coins_of(RunKey.from_seed(seed)), ((0, 400),))
     plan = plan_class(
         population=63,
         sampler=PoissonSampler(1.0),
@@ -218,7 +217,7 @@ def test_the_bound_of_a_right_mechanism_stays_below_its_claim_in_20_runs_of_20(n
     for seed in range(20):
         clients, average = one_round(noise_multiplier, seed)
         found = audit_one_run(
-            cosines(clients, average),
+            clients.cosines(average),
             clients.included,
             Guesses(10, 10),
             delta=1e-5,
@@ -229,7 +228,7 @@ def test_the_bound_of_a_right_mechanism_stays_below_its_claim_in_20_runs_of_20(n
 
 def audited(clients, change, guesses, **options):
     """The empirical epsilon of a training with these clients that changed the model so."""
-    traces = cosines(clients, change)
+    traces = clients.cosines(change)
     return empirical_epsilon(traces, clients.included, clients.degrees, guesses, **options)
 
 

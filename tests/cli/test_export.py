@@ -22,9 +22,9 @@ from tacit.runs.export import without_folders
 from tacit.runs.run import Run
 from tacit.runs.start import create
 from tacit.runs.stored_model import StoredModel
-from tacit.tokenizers import learn
-from tacit.tokenizers.heavy_hitters import HeavyHitters
+from tacit.tokenizers.learn import Users
 from tacit.train import step, train
+from tacit_papers.bagdasaryan2022.heavy_hitters import HeavyHitters, learn_tokenizer
 from tests.runs.small import WORDS, experiment, make_folder, texts_of
 
 FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
@@ -252,12 +252,10 @@ def test_paths_of_a_machine_are_shortened(small):
 def with_a_learnt_tokenizer(tmp_path):
     """A run that owes part of its epsilon to those whom its tokenizer was learnt from."""
     own = make_folder(tmp_path / "own")
-    users = learn.Users.of(str(own / "corpus"), "1/2")
-    (own / "scratch").mkdir()
+    users = Users.of(str(own / "corpus"), "1/2", delta=1e-3)
     (own / "words.txt").write_text(" ".join(WORDS) + "\n")
-    terms = learn.Terms(own / "scratch", delta=1e-3)
     method = HeavyHitters(30.0, hashes=8, width=64, threshold=0.0)
-    made = learn.heavy_hitters(users, str(own / "words.txt"), method, terms, "word", 60)
+    made = learn_tokenizer(users, str(own / "words.txt"), method, "word", 60)
     source = str(made.save(own / "learnt"))
     wanted = experiment(own, seed=None, rounds=2, plan={"cohort": 5}).changed(
         tokenizer={"source": source}, corpus={"part": "2/2"}

@@ -73,8 +73,6 @@ def test_options_and_settings_reach_the_experiment(tacit, recipe, tmp_path):
     experiment = NluRun.open(tmp_path / "run").experiment
     assert (experiment.noise.clip_norm, experiment.training.epochs) == (2.0, 1)
     assert "No differential privacy" in said
-    for row in NluRun.open(tmp_path / "run").as_printed():
-        assert f"- epsilon {row['shown']}: {row['meaning']}" in said
     assert "The run key was kept" in said
     assert (tmp_path / "run" / "private" / "key").exists()
 

@@ -166,7 +166,7 @@ MISTAKES = [
     (f"{GOOD} --target-epsilon 3", "leaves nothing to solve for"),
     ("--population 100 --cohort 5 --rounds 5", "noise_multiplier is missing"),
     ("--population 100 --rounds 5 --noise-multiplier 1", "cohort is missing"),
-    ("--population 100 --cohort 5 --target-epsilon 3", "rounds are all missing"),
+    ("--population 100 --cohort 5 --target-epsilon 3", "noise_multiplier and rounds are missing"),
     ("--population 100 --rounds 5 --noise-multiplier 1 --target-epsilon 3", "from_experiment"),
     ("--population 100 --cohort 5 --rounds 5 --target-epsilon 0", "target_epsilon must be"),
     ("--population 100 --cohort 5 --rounds 5 --target-epsilon nan", "target_epsilon must be"),

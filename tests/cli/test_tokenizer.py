@@ -10,8 +10,6 @@ import pytest
 import tokenizers
 import torch
 
-from tacit.corpus.builtin import load_corpus
-from tacit.corpus.people_ledger import PeopleLedger
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -132,35 +130,9 @@ def test_an_oracle_says_that_it_voids_everything_and_train_wants_that_accepted(t
     assert not run.exists()
 
 
-HITTERS = ("--epsilon", 100, "--words", 2, "--threshold", 0, "--candidates")
-
-
-def test_heavy_hitters_are_in_a_ledger_and_in_the_register(tacit, own, out):
+def test_partition_selection_takes_300_words_of_each_user(tacit, out):
     corpus = make_folder(out.with_name("users")) / "corpus"
-    words = ["--heavy-hitters", corpus, *HITTERS, own / "public.txt", "--seed", 3]
-    row, made = learnt(tacit, out, *words, "--kind", "word")
-    assert row["provenance"].startswith("private: heavy hitters (count-mean sketch, local epsilon")
-    assert "2 words per user" in row["provenance"]
-    # A delta buys a hair of a pure epsilon.
-    assert row["released_before"]["epsilon"] == pytest.approx(100, rel=1e-3)
-    assert row["released_before"]["population"] == len(load_corpus(corpus).train)
-    assert set(made.words) <= {*WORDS, "zebra", "."}
-    [known] = PeopleLedger.open(load_corpus(corpus).identity).runs().values()
-    assert known.header.simulation is True
-    again, _ = learnt(tacit, out.with_name("again"), *words, "--kind", "word")
-    assert again["origin"]["tokenizer"] == row["origin"]["tokenizer"]
-    said = tacit.says("train", out.with_name("third"), *words, "--part", "1/2")
-    assert "Its users (part 1/2) have paid epsilon" in said
-    assert "the tokenizer costs that much." in said
-
-
-@pytest.mark.slow
-def test_each_method_has_its_own_number_of_words(tacit, own, out):
-    corpus = make_folder(out.with_name("users")) / "corpus"
-    text = own / "public.txt"
-    row, _ = learnt(tacit, out, "--heavy-hitters", corpus, "--epsilon", 150, "--candidates", text)
-    assert "for 3 words per user" in row["provenance"]
-    row, made = learnt(tacit, out.with_name("s"), "--partition-selection", corpus, "--delta", 0.01)
+    row, made = learnt(tacit, out, "--partition-selection", corpus, "--delta", 0.01)
     assert "300 words per user" in row["provenance"]
     assert row["released_before"]["epsilon"] == pytest.approx(8, rel=0.01)
     assert row["released_before"]["delta"] == 0.01
@@ -172,19 +144,17 @@ STRAY = [
     ("--temperature 2 --oracle C", "--temperature is for --from"),
     ("--top-k 2 --oracle C", "--top-k is for --from"),
     ("--max-length 2 --public T", "--max-length is for --from"),
-    ("--part 1/2 --public T", "--part is for --heavy-hitters and --partition-selection and --orac"),
+    ("--part 1/2 --public T", "--part is for --partition-selection and --oracle"),
     ("--part 1/2 --from R", "leave it out with --from"),
-    ("--epsilon 8 --from R", "--epsilon is for --heavy-hitters and --partition-selection; leave"),
+    ("--epsilon 8 --from R", "--epsilon is for --partition-selection; leave"),
     ("--epsilon 8 --oracle C", "--epsilon is for"),
     ("--population 90 --public T", "--population is for"),
     ("--words 3 --oracle C", "--words is for"),
     ("--delta 0.1 --from R", "--delta is for"),
-    ("--threshold 2 --partition-selection C", "--threshold is for --heavy-hitters; leave it out"),
-    ("--candidates T --partition-selection C", "--candidates is for --heavy-hitters"),
     ("--seed 1 --public T", "--seed is for --from and"),
 ]
 WRONG = [
-    ("", "name one source of the tokenizer: --from, --public, --heavy-hitters"),
+    ("", "name one source of the tokenizer: --from, --public, --partition-selection"),
     ("--from R --public T", "name one source of the tokenizer: .* got --from and --public"),
     (
         "--public T --kind sentence",
@@ -205,12 +175,17 @@ WRONG = [
     ("--oracle nowhere", "there is no corpus 'nowhere'"),
     ("--oracle C --part 3/2", "part must be from 1/2 to 2/2, got 3/2"),
     ("--oracle C --part x/y", "part must be such as 1/2, got 'x/y'"),
-    ("--heavy-hitters C --words 0", "--words must be at least 1"),
-    ("--heavy-hitters C --epsilon 0", "--epsilon must be a finite number above 0"),
-    ("--heavy-hitters C --threshold -1", "threshold must be a finite number of at least 0"),
-    ("--heavy-hitters C --population 0", "--population must be at least 1"),
-    ("--heavy-hitters C --population 3", "population must be at least the .* users there are"),
-    ("--heavy-hitters C --kind word --size 20", "size must be at least 36 for a list of words"),
+    ("--partition-selection C --words 0", "--words must be at least 1"),
+    ("--partition-selection C --epsilon 0", "--epsilon must be a finite number above 0"),
+    ("--partition-selection C --population 0", "--population must be at least 1"),
+    (
+        "--partition-selection C --population 3",
+        "population must be at least the .* users",
+    ),
+    (
+        "--partition-selection C --kind word --size 20",
+        "size must be at least 36 for a list",
+    ),
     ("--partition-selection C --delta 0", "--delta must be strictly between 0 and 1"),
     ("--partition-selection C --delta 2", "--delta must be strictly between 0 and 1"),
     ("--partition-selection C --words 1e6", "words_per_user must be at most 100,000"),
@@ -272,7 +247,7 @@ def interrupted(*_, **__):
 def test_ctrl_c_while_sampling_leaves_nothing(tacit, bpe_run, out, monkeypatch, name):
     from tacit.evaluation import sampling
 
-    monkeypatch.setattr(sampling, "_in_parallel", interrupted)
+    monkeypatch.setattr(sampling, "in_threads", interrupted)
     words = [out, "--from", bpe_run] if name == "train" else [bpe_run, "--out", out]
     code, printed, err = tacit(name, *words, *FEW)
     assert (code, printed, err) == (130, "", "tacit: interrupted\n")
@@ -372,7 +347,7 @@ def test_a_swap_that_was_interrupted_says_how_to_go_on(tacit, bpe_run, tmp_path,
 
     new = tmp_path / "new"
     with monkeypatch.context() as patched:
-        patched.setattr(sampling, "_in_parallel", interrupted)
+        patched.setattr(sampling, "in_threads", interrupted)
         code, out, err = tacit("swap", bpe_run, "--run", new, *SWAP, "--quiet")
     assert (code, out) == (130, "")
     assert err == (

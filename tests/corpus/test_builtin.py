@@ -12,6 +12,7 @@ from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions, ingest_built
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.people_ledger import leave_copy
 from tacit.corpus.store import Corpus
+from tacit.privacy import durable
 
 
 def test_chitchat_has_the_people_and_words_that_it_is_known_for(chitchat):
@@ -62,6 +63,7 @@ def test_chitchat_works_where_nothing_can_be_cached(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    durable.temporary_folder.cache_clear()
     corpus = load_corpus("chitchat")
     assert len(corpus) == 5
     assert tmp_path in corpus.path.parents

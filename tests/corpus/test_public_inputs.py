@@ -11,7 +11,7 @@ from tacit.corpus import people, sketches
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.ingest import ingest, ingest_records
 from tacit.corpus.public_inputs import refuse_private
-from tacit.corpus.sketches import LineSketch, LineSketchMaker, count_found
+from tacit.corpus.sketches import LineSketch, add_lines, count_found
 from tacit.tokenizers.public import PublicSource
 from tests.corpus.writing import write
 
@@ -24,9 +24,9 @@ def made_up(count, seed=0):
 
 
 def sketch(texts, key=b"key", size=4096):
-    maker = LineSketchMaker(key, size=size)
-    maker.add(*as_bytes(texts))
-    return maker.finish()[0]
+    sketches = {key: LineSketch({}, size)}
+    add_lines(sketches, *as_bytes(texts))
+    return sketches[key]
 
 
 def as_bytes(texts):
@@ -132,13 +132,13 @@ def test_the_sketch_keeps_no_text_and_a_missing_one_is_refused(corpus):
 def test_a_sketch_does_not_depend_on_how_texts_are_cut_into_blocks():
     texts = made_up(3000)
     whole = sketch(texts, size=256)
-    maker = LineSketchMaker(b"key", size=256)
+    sketches = {b"key": LineSketch({}, 256)}
     for start in range(0, 3000, 70):
-        maker.add(*as_bytes(texts[start : start + 70]))
-    assert maker.finish() == [whole]
+        add_lines(sketches, *as_bytes(texts[start : start + 70]))
+    assert sketches == {b"key": whole}
     assert sketch(texts[::-1], size=256) == whole
     assert sketch(texts[:2000], size=256).joined(sketch(texts[1000:], size=256)) == whole
-    assert LineSketch.from_json(json.loads(json.dumps(whole.as_json()))) == whole
+    assert LineSketch.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 def test_the_share_found_is_the_share_that_is_there():
@@ -153,7 +153,7 @@ def test_the_share_found_is_the_share_that_is_there():
 @pytest.mark.parametrize("change", [{"places": "00"}, {"hashes": "x"}, {"size": 1}])
 def test_a_damaged_sketch_of_lines_is_refused(change):
     with pytest.raises(ValueError, match="a sketch of lines is damaged"):
-        LineSketch.from_json(sketch(made_up(5)).as_json() | change)
+        LineSketch.from_json(sketch(made_up(5)).to_json() | change)
 
 
 def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):

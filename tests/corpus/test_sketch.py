@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.corpus.sketches import Sketch, SketchMaker
+from tacit.corpus.sketches import Sketch
 
 KEY = bytes(range(32))
 SIZE = 1024
@@ -61,10 +61,7 @@ def test_the_estimate_is_within_five_standard_errors_and_not_elsewhere(share):
 
 
 def test_a_member_that_comes_twice_counts_once():
-    maker = SketchMaker(KEY, 16)
-    maker.add(members(0, 100))
-    maker.add(members(50, 150))
-    found = maker.finish()
+    found = Sketch.of([*members(0, 100), *members(50, 150)], KEY, 16)
     assert found.count == 150
     assert found == Sketch(found.values, 150, 16)
     assert found.values.tolist() == sketch(0, 150, 16).values.tolist()
@@ -76,7 +73,7 @@ def test_another_key_tells_nothing():
 
 def test_a_sketch_comes_back_from_json_as_it_was():
     for made in (sketch(0, 3000), sketch(0, 10), sketch(0, 0)):
-        again = Sketch.from_json(json.loads(json.dumps(made.as_json())))
+        again = Sketch.from_json(json.loads(json.dumps(made.to_json())))
         assert again.values.tolist() == made.values.tolist()
         assert (again.count, again.size) == (made.count, made.size)
 
@@ -87,4 +84,4 @@ def test_a_sketch_comes_back_from_json_as_it_was():
 )
 def test_a_damaged_sketch_is_refused(change):
     with pytest.raises(ValueError, match="a sketch is damaged"):
-        Sketch.from_json(sketch(0, 3).as_json() | change)
+        Sketch.from_json(sketch(0, 3).to_json() | change)

@@ -10,7 +10,7 @@ import pytest
 from tacit.corpus import store
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.source import UserSource, held_out, kept
+from tacit.corpus.source import UserSource
 from tacit.corpus.store import Corpus
 
 MADE = [(f"user {i}", [f"text {j} of {i}" for j in range(i % 7 + 1)]) for i in range(200)]
@@ -48,7 +48,7 @@ def corpus(tmp_path_factory):
 
 
 def test_a_corpus_and_its_parts_are_user_sources(corpus):
-    for source in (corpus, corpus.train, corpus.test, kept(corpus), held_out(corpus.train)):
+    for source in (corpus, corpus.train, corpus.test, corpus.kept(), corpus.train.held_out()):
         assert isinstance(source, UserSource)
         assert not source.is_synthetic_users
         assert len(source.fingerprint) == 64
@@ -63,17 +63,18 @@ def test_train_and_test_divide_the_users(corpus):
 
 def test_kept_and_held_out_divide_the_texts(corpus):
     for i in range(len(corpus)):
-        assert sorted(kept(corpus).texts(i) + held_out(corpus).texts(i)) == sorted(corpus.texts(i))
-    total = sum(held_out(corpus).text_counts())
+        both = corpus.kept().texts(i) + corpus.held_out().texts(i)
+        assert sorted(both) == sorted(corpus.texts(i))
+    total = sum(corpus.held_out().text_counts())
     assert total == corpus.info()["held_out_texts"]
     assert 0.2 < total / corpus.info()["texts"] < 0.4
-    assert sum(kept(corpus.train).text_counts()) + sum(held_out(corpus.train).text_counts()) == sum(
-        corpus.train.text_counts()
-    )
+    train = corpus.train
+    counts = [sum(view.text_counts()) for view in (train.kept(), train.held_out(), train)]
+    assert counts[0] + counts[1] == counts[2]
 
 
 def test_single_texts_and_counts_agree_with_whole_users(corpus):
-    for source in (corpus, corpus.train, kept(corpus), held_out(corpus.test)):
+    for source in (corpus, corpus.train, corpus.kept(), corpus.test.held_out()):
         counts = source.text_counts()
         for i in range(0, len(source), 9):
             texts = source.texts(i)
@@ -92,8 +93,8 @@ def test_indices_may_be_numpy_and_must_be_in_range(corpus):
 
 
 def test_another_process_can_be_given_a_corpus(corpus):
-    again = pickle.loads(pickle.dumps(kept(corpus.train)))
-    assert again.texts(5) == kept(corpus.train).texts(5)
+    again = pickle.loads(pickle.dumps(corpus.train.kept()))
+    assert again.texts(5) == corpus.train.kept().texts(5)
 
 
 def test_the_salt_is_stored_and_not_shown(corpus):

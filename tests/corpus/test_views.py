@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import Permutation, derived
-from tacit.corpus.source import IID, Subset, UserSource, held_out, kept
+from tacit.corpus.source import IID, Subset, UserSource
 
 
 class Plain(UserSource):
@@ -81,8 +81,8 @@ def test_iid_spreads_one_persons_records():
 def test_held_out_marks_travel_with_their_records():
     source = SyntheticCorpus(SyntheticOptions(users=10, held_out_fraction=0.4))
     view = IID(source.train)
-    assert records(kept(view)) == records(kept(source.train))
-    assert records(held_out(view)) == records(held_out(source.train))
+    assert records(view.kept()) == records(source.train.kept())
+    assert records(view.held_out()) == records(source.train.held_out())
 
 
 @given(source=sources, data=st.data())
@@ -108,5 +108,5 @@ def test_a_subset_outside_of_the_source_is_refused():
 
 def test_a_source_without_marks_has_no_held_out_texts():
     with pytest.raises(ValueError, match="does not say which texts are held out"):
-        kept(Plain([["a"]])).texts(0)
+        Plain([["a"]]).kept().texts(0)
     assert Plain([["a"]]).text_counts().tolist() == [1]

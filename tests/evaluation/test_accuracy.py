@@ -1,23 +1,28 @@
 """Accuracy and perplexity equal brute force, whatever the batch, and count what they say."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from tacit.evaluation.accuracy import Metrics, evaluate, metrics, perplexity
-from tacit.evaluation.predictors import NetworkPredictor
-from tacit.evaluation.scores import score
+from tacit.evaluation import scoring as subject
+from tacit.evaluation.accuracy import Metrics, evaluate, perplexity
+from tacit.evaluation.scoring import batches, score
 from tacit.models.registry import build
 from tests.evaluation.tiny import SIZES, Table, tiny
 from tests.oracles import scoring
 
 BOS, EOS, UNK = 0, 1, 2
 SEQUENCES = st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=8)
+
+
+def rows_at_a_time(rows):
+    """Logits of this many targets at a time."""
+    return mock.patch.object(subject, "_ROWS", rows)
 
 
 def test_a_case_counted_by_hand():
@@ -56,8 +61,8 @@ def test_a_case_counted_by_hand():
 def test_evaluation_equals_one_sequence_at_a_time(kind, sequences, rows, unk):
     model = tiny(kind)
     expected = scoring.metrics(scoring.logits_of(model), sequences, BOS, unk)
-    scores = score(NetworkPredictor(model, rows), sequences, never=unk)
-    found = metrics(scores, bos=BOS, unk=unk)
+    with rows_at_a_time(rows):
+        found = evaluate(model, sequences, bos=BOS, unk=unk)
     for name in ("targets", "unknown", "top1", "top3", "top5"):
         assert getattr(found, name) == expected[name], name
     assert found.log_prob == pytest.approx(expected["log_prob"], abs=1e-9)
@@ -68,9 +73,10 @@ def test_in_single_precision_only_rounding_differs(kind):
     model = build(kind, 7, **SIZES[kind])
     generator = np.random.default_rng(1)
     sequences = [generator.integers(0, 7, size) for size in (4, 30, 1, 12, 12, 2, 0, 7)]
-    together = score(NetworkPredictor(model, rows=8), sequences)
+    with rows_at_a_time(8):
+        together = score(model, sequences)
     for index, sequence in enumerate(sequences):
-        alone = score(NetworkPredictor(model), [sequence])
+        alone = score(model, [sequence])
         place = slice(*together.first[index : index + 2])
         assert together.targets[place].tolist() == sequence[1:].tolist()
         assert np.array_equal(together.ranks[place], alone.ranks)
@@ -109,14 +115,16 @@ def test_a_model_that_is_equally_unsure_scores_the_same_everywhere():
 
 def test_a_text_comes_in_pieces_without_padding():
     model = Table(torch.zeros(3, 3))
-    list(NetworkPredictor(model, rows=4).chunks([np.zeros(6, np.int64), np.zeros(3, np.int64)]))
+    with rows_at_a_time(4):
+        score(model, [np.zeros(6, np.int64), np.zeros(3, np.int64)])
     assert model.calls == [(2, 2), (1, 3)]  # tokens given are tokens that predict a target
 
 
 def test_a_model_without_state_gets_texts_whole():
     model = Table(torch.zeros(3, 3), carry=False)
     texts = [np.zeros(size, np.int64) for size in (9, 3, 20, 3)]
-    list(NetworkPredictor(model, rows=4).chunks(texts))
+    with rows_at_a_time(4):
+        score(model, texts)
     assert model.calls == [(1, 19), (2, 8), (1, 2)]
 
 
@@ -132,7 +140,7 @@ def test_no_dropout_and_no_gradient_and_the_mode_is_left_as_it_was():
 
 
 def test_a_chunk_that_is_never_finished_leaves_gradients_on():
-    chunks = NetworkPredictor(Table(torch.zeros(3, 3)), rows=1).chunks([np.zeros(4, np.int64)])
+    [chunks] = batches(Table(torch.zeros(3, 3)), [np.zeros(4, np.int64)])
     next(chunks)
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
@@ -164,12 +172,8 @@ def test_a_token_out_of_range_is_named(token, named):
 
 
 def test_what_cannot_be_scored_is_refused():
-    with pytest.raises(ValueError, match="Linear is no LanguageModel"):
-        evaluate(nn.Linear(2, 2), [[0, 1]], bos=0, unk=None)
     with pytest.raises(ValueError, match="sequence 0 must be a flat list"):
         evaluate(Table(torch.zeros(3, 3)), [[[0, 1]]], bos=0, unk=None)
-    with pytest.raises(ValueError, match="rows must be at least 1"):
-        NetworkPredictor(Table(torch.zeros(3, 3)), rows=0)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "transformer-14m"])
@@ -177,10 +181,12 @@ def test_the_number_of_threads_changes_no_figure_and_is_left_as_it_was(kind):
     model = build(kind, 7, **SIZES[kind])
     generator = np.random.default_rng(1)
     sequences = [generator.integers(0, 7, size) for size in generator.integers(0, 20, 60)]
-    alone = score(NetworkPredictor(model, rows=8), sequences)
+    with rows_at_a_time(8):
+        alone = score(model, sequences)
     torch.set_num_threads(3)
     try:
-        together = score(NetworkPredictor(model, rows=8), sequences)
+        with rows_at_a_time(8):
+            together = score(model, sequences)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(1)

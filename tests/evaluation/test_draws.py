@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.evaluation.decoder import Output, _TiedHead
 from tacit.evaluation.sampling import _LOG2_E, Sampling, _draw, _keep_first_choices
-from tacit.evaluation.scores import top_k
+from tacit.evaluation.scoring import top_k
 from tacit.models.layers import TiedEmbedding
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,14 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.accuracy import evaluate, evaluate_words, metrics, word_metrics
+from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
-from tacit.evaluation.predictors import as_predictor
-from tacit.evaluation.scores import score
+from tacit.evaluation.scoring import score
 from tacit.tokenizers import build
 from tacit.tokenizers.normalisation import WHITE_SPACE
 from tacit_papers.bagdasaryan2022.rows import whole_texts
-from tests.evaluation.tiny import Table
+from tests.evaluation.tiny import Table, evaluate_words
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, FakeSource, texts, tokenizer
 
 people = st.lists(st.lists(texts, max_size=5).map(tuple), max_size=6).map(
@@ -173,12 +173,12 @@ def test_one_scoring_serves_token_and_word_metrics_of_cut_texts(kind):
         *start, _ = one.encode(text)
         noise[start[:-1], start[1:]] += 50
     model = Table(noise)
-    scores = score(as_predictor(model), found.sequences, never=one.unk)
-    by_token = metrics(scores, bos=one.bos, unk=one.unk)
-    by_word = word_metrics(scores, found.owners, unk=one.unk)
-    assert by_token == evaluate(model, found.sequences, bos=one.bos, unk=one.unk)
+    scores = score(model, found.sequences, never=one.unk)
+    by_token = evaluate(model, found.sequences, bos=one.bos, unk=one.unk)
+    by_word = evaluate(model, found.sequences, bos=one.bos, unk=one.unk, owners=found.owners)
+    assert by_token == replace(by_word, words=0, right_words=0, unknown_words=0)
     assert by_word.words == sum(max(owners) + 1 for owners in found.owners)
-    assert (by_word.tokens, by_word.log_prob) == (by_token.targets, by_token.log_prob)
+    assert by_word.log_prob == scores.log_probs.sum()
     right = unknown = 0
     for text, (tokens, owners) in enumerate(zip(found.sequences, found.owners, strict=True)):
         for word in range(max(owners) + 1):
@@ -187,7 +187,7 @@ def test_one_scoring_serves_token_and_word_metrics_of_cut_texts(kind):
             ranks = [scores.ranks[scores.first[text] + place - 1] for place in places]
             unknown += is_unknown
             right += not is_unknown and not any(ranks)
-    assert (by_word.right, by_word.unknown) == (right, unknown)
+    assert (by_word.right_words, by_word.unknown_words) == (right, unknown)
     assert 0 < right < by_word.words
 
 
@@ -197,14 +197,9 @@ def test_whole_texts_have_the_figures_of_evaluate_words():
     users = FakeSource(tuple((text,) for text in said))
     found = held_out_texts(users, one, 1000)
     model = Table(torch.randn(one.vocab_size, one.vocab_size))
-    scores = score(as_predictor(model), found.sequences, never=one.unk)
     expected = evaluate_words(model, one, said)
-    ours = word_metrics(scores, found.owners, unk=one.unk)
-    assert (ours.words, ours.right, ours.tokens) == (
-        expected.words,
-        expected.right,
-        expected.tokens,
-    )
+    ours = evaluate(model, found.sequences, bos=one.bos, unk=one.unk, owners=found.owners)
+    assert replace(ours, log_prob=0.0) == replace(expected, log_prob=0.0)
     assert ours.perplexity_per_word == pytest.approx(expected.perplexity_per_word, rel=1e-9)
 
 

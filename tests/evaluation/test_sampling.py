@@ -6,13 +6,14 @@ import math
 import signal
 import threading
 import time
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from tacit.evaluation import sampling
+from tacit.evaluation import sampling, scoring
 from tacit.evaluation.sampling import Sampling, sample_texts, sample_tokens
 from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
@@ -31,15 +32,23 @@ def _many_slots(monkeypatch):
     monkeypatch.setattr(sampling, "_SLOT_TOKENS", 16)
 
 
+class Words(NamedTuple):
+    """All that sampling tokens asks of a tokenizer."""
+
+    vocab_size: int
+    unk: int | None = None
+    bos: int = BOS
+    eos: int = EOS
+
+
 def corpus(model, tokens=700, key=KEY, **options):
     settings = {
         name: options.pop(name)
         for name in ("temperature", "top_k", "max_length")
         if name in options
     }
-    return sample_tokens(
-        model, key, tokens=tokens, bos=BOS, eos=EOS, sampling=Sampling(**settings), **options
-    )
+    words = Words(model.config.vocab_size, options.pop("unk", None))
+    return sample_tokens(model, words, key, tokens=tokens, sampling=Sampling(**settings), **options)
 
 
 def first_token_table() -> torch.Tensor:
@@ -164,7 +173,7 @@ def test_it_is_what_one_text_at_a_time_gives(name, monkeypatch):
     monkeypatch.setattr(sampling, "_LANE_TOKENS", 80)
     monkeypatch.setattr(sampling, "_SLOT_TOKENS", 20)
     model = MODELS[name]
-    found = corpus(model, 161, max_length=6, forbidden=[UNK])
+    found = corpus(model, 161, max_length=6, unk=UNK)
     first = one_at_a_time(model, KEY, 0, 80, 4, 6)
     second = one_at_a_time(model, KEY, 1, 81, 4, 6)
     assert found == first + second
@@ -227,7 +236,7 @@ def test_lengths_are_those_of_the_model_and_dropping_unfinished_texts_is_noticed
 
 
 def test_no_text_is_longer_than_the_longest_nor_has_what_is_never_said():
-    texts = corpus(Table(torch.zeros(5, 5)), max_length=6, forbidden=[UNK])
+    texts = corpus(Table(torch.zeros(5, 5)), max_length=6, unk=UNK)
     assert {len(text) for text in texts} == set(range(7))
     assert set(itertools.chain(*texts)) == {3, 4}
 
@@ -254,7 +263,7 @@ def test_broken_weights_are_named(wrong, settings):
 
 
 def test_progress_never_goes_back_and_ends_with_the_size(monkeypatch):
-    monkeypatch.setattr(sampling, "_REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(scoring, "_REPORT_SECONDS", 0.01)
     calls = []
     threads = set()
 
@@ -310,7 +319,7 @@ def test_texts_are_decoded_without_unknown_or_empty_ones():
     model = Table(torch.zeros(6, 6))
     arguments = {"tokens": 500, "sampling": Sampling(max_length=4)}
     texts = sample_texts(model, tokenizer, KEY, **arguments)
-    found = sample_tokens(model, KEY, bos=BOS, eos=EOS, forbidden=[UNK], **arguments)
+    found = sample_tokens(model, tokenizer, KEY, **arguments)
     assert texts == [tokenizer.decode(text) for text in found if text]
     assert len(texts) < len(found)
     assert {word for text in texts for word in text.split(" ")} == {"red", "green", "blue"}
@@ -330,10 +339,7 @@ def test_bytes_that_are_no_character_leave_nothing_behind():
     model = Table(torch.zeros(tokenizer.vocab_size, tokenizer.vocab_size))
     arguments = {"tokens": 300, "sampling": Sampling(max_length=3)}
     texts = sample_texts(model, tokenizer, KEY, **arguments)
-    forbidden = () if tokenizer.unk is None else (tokenizer.unk,)
-    found = sample_tokens(
-        model, KEY, bos=tokenizer.bos, eos=tokenizer.eos, forbidden=forbidden, **arguments
-    )
+    found = sample_tokens(model, tokenizer, KEY, **arguments)
     decoded = [tokenizer.decode(text) for text in found]
     assert any(set(text) == {"\ufffd"} for text in decoded)
     assert any("\ufffd" in text and set(text) != {"\ufffd"} for text in decoded)
@@ -360,17 +366,9 @@ def test_a_tokenizer_of_another_size_is_refused():
         ({"threads": 0}, "threads must be at least 1, got 0"),
         ({"key": b""}, "key must be bytes, at least one"),
         ({"key": "text"}, "key must be bytes"),
-        ({"forbidden": [3]}, "token 3 is not among the model's 3: the tokenizer does not fit"),
-        ({"forbidden": [-1]}, "token -1 is not among the model's 3"),
-        ({"forbidden": [1, 2]}, "forbidden leaves no token to sample"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(options, message):
     with pytest.raises(ValueError, match=message) as caught:
         corpus(Table(torch.zeros(3, 3)), **{"tokens": 5, **options})
     assert "\n" not in str(caught.value)
-
-
-def test_a_model_of_another_size_is_refused():
-    with pytest.raises(ValueError, match="token 1 is not among the model's 1"):
-        corpus(Table(torch.zeros(1, 1)))

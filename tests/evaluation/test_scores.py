@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tacit.evaluation.scores import _log_probs_and_ranks, top_k
+from tacit.evaluation.scoring import _log_probs_and_ranks, top_k
 from tests.oracles import scoring
 
 # Few distinct values, so that ties are common.

@@ -6,11 +6,10 @@ import math
 import pytest
 import torch
 
-from tacit.evaluation.accuracy import WordMetrics, evaluate, evaluate_words, word_metrics
-from tacit.evaluation.predictors import NetworkPredictor
-from tacit.evaluation.scores import score
+from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.evaluation.scoring import score
 from tacit.tokenizers.build import learn, word_level
-from tests.evaluation.tiny import Table
+from tests.evaluation.tiny import Table, evaluate_words
 
 BOS, EOS, UNK = 0, 1, 2
 # Words of two tokens each: ab, ac, bb.
@@ -20,7 +19,7 @@ PIECES = {"a": 3, "b": 4, "c": 5}
 class TwoTokensPerWord:
     """Spells each word letter by letter; a letter that is not among the pieces is UNK."""
 
-    unk = UNK
+    bos, unk = BOS, UNK
 
     def word_ids(self, text: str) -> tuple[list[int], list[int]]:
         words = text.split()
@@ -41,9 +40,9 @@ def test_a_word_counts_if_all_of_its_tokens_are_predicted_in_turn():
     found = evaluate_words(Table(table()), TwoTokensPerWord(), ["ab ac", "bb ab"])
     # ab: a after BOS, b after a: right.  ac: a after b right, c after a wrong.
     # bb: b after BOS wrong (and then b after b wrong).  ab: a after b, b after a: right.
-    assert (found.words, found.right, found.unknown) == (4, 2, 0)
+    assert (found.words, found.right_words, found.unknown_words) == (4, 2, 0)
     assert found.word_accuracy == 0.5
-    assert found.tokens == 10  # eight letters, and EOS twice
+    assert found.targets == 10  # eight letters, and EOS twice
 
 
 def test_perplexity_per_word_is_equation_2():
@@ -61,13 +60,13 @@ def test_an_unknown_piece_makes_the_word_a_mistake_even_if_unk_is_predicted():
     logits = torch.zeros(6, 6)
     logits[:, UNK] = 9
     found = evaluate_words(Table(logits), TwoTokensPerWord(), ["zz az"])
-    assert (found.words, found.right, found.unknown) == (2, 0, 2)
-    assert found.unknown_rate == 1
+    assert (found.words, found.right_words, found.unknown_words) == (2, 0, 2)
+    assert found.unknown == 3  # z, z and z; a is known
 
 
 def test_a_text_without_words_counts_its_end_only():
     found = evaluate_words(Table(torch.zeros(6, 6)), TwoTokensPerWord(), ["", "ab"])
-    assert (found.words, found.tokens) == (1, 4)
+    assert (found.words, found.targets) == (1, 4)
     assert found.log_prob == pytest.approx(-4 * math.log(6), rel=1e-6)
 
 
@@ -76,14 +75,16 @@ def test_word_metrics_add_up():
     model, tokenizer = Table(table()), TwoTokensPerWord()
     parts = [evaluate_words(model, tokenizer, [text]) for text in texts]
     whole = evaluate_words(model, tokenizer, texts)
-    total = sum(parts, WordMetrics())
-    assert (total.words, total.right, total.tokens) == (whole.words, whole.right, whole.tokens)
+    total = sum(parts, Metrics())
+    assert (total.words, total.right_words) == (whole.words, whole.right_words)
+    assert total.targets == whole.targets
     assert total.log_prob == pytest.approx(whole.log_prob)
 
 
 def test_figures_of_nothing_are_not_numbers():
-    assert WordMetrics().as_row()["perplexity_per_word"] is None
-    assert math.isnan(WordMetrics().word_accuracy)
+    assert "perplexity_per_word" not in Metrics(targets=2).as_row()
+    assert math.isnan(Metrics().perplexity_per_word)
+    assert math.isnan(Metrics().word_accuracy)
 
 
 def test_for_a_word_dictionary_the_words_are_the_targets_but_eos():
@@ -93,11 +94,11 @@ def test_for_a_word_dictionary_the_words_are_the_targets_but_eos():
     tokens = tokenizer.encode_batch(texts)
     by_token = evaluate(model, tokens, bos=tokenizer.bos, unk=tokenizer.unk)
     by_word = evaluate_words(model, tokenizer, texts)
-    scores = score(NetworkPredictor(model), tokens)
+    scores = score(model, tokens)
     ends = int(((scores.targets == tokenizer.eos) & (scores.ranks == 0)).sum())
     assert by_word.words == by_token.targets - len(texts)
-    assert by_word.right == by_token.top1 - ends
-    assert by_word.unknown == by_token.unknown == 1
+    assert by_word.right_words == by_token.top1 - ends
+    assert by_word.unknown_words == by_token.unknown == 1
     assert by_word.log_prob == by_token.log_prob
 
 
@@ -110,11 +111,10 @@ def test_a_real_bpe_tells_which_word_a_token_belongs_to():
     for before, after in itertools.pairwise(ids):
         certain[before, after] = 20 - 0.01 * after
     found = evaluate_words(Table(certain), tokenizer, [text])
-    scores = score(NetworkPredictor(Table(certain)), [ids])
+    scores = score(Table(certain), [ids])
     assert found.words == 2
     by_hand = sum(
         all(scores.ranks[place - 1] == 0 for place, owner in enumerate(owners) if owner == word)
         for word in (0, 1)
     )
-    assert found.right == by_hand
-    assert word_metrics(scores, [owners], unk=None) == found
+    assert found.right_words == by_hand

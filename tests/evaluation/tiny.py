@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models.base import LanguageModel, ModelConfig, State
 from tacit.models.registry import build
 
@@ -60,3 +61,15 @@ class Table(LanguageModel):
         before = torch.zeros(len(tokens)) if state is None else state[0]
         after = (before + tokens.shape[1],) if self.carry else None
         return self.logits[tokens], after
+
+
+def evaluate_words(model, tokenizer, texts) -> Metrics:
+    """Figures of whole texts, their words counted."""
+    split = [tokenizer.word_ids(text) for text in texts]
+    return evaluate(
+        model,
+        [ids for ids, _ in split],
+        bos=tokenizer.bos,
+        unk=tokenizer.unk,
+        owners=[owners for _, owners in split],
+    )

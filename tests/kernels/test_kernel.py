@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.kernels import handwritten
 from tacit.kernels import handwritten as kernel
 from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.rows import TokenRows
@@ -22,10 +21,8 @@ def nothing_remembered(monkeypatch):
     """What was built and chosen is asked for anew in every test, whatever the environment says."""
     monkeypatch.delenv("TACIT_KERNEL", raising=False)
     kernel.built_kernel.cache_clear()
-    kernel.chosen_kernel.cache_clear()
     yield
     kernel.built_kernel.cache_clear()
-    kernel.chosen_kernel.cache_clear()
 
 
 @pytest.fixture
@@ -35,6 +32,11 @@ def library():
     if found is None:
         pytest.skip("no compiler")
     return found
+
+
+def kernel_name():
+    """Which form is chosen here."""
+    return HandwrittenSGD(build("lstm", 23)).name
 
 
 def one_step():
@@ -49,7 +51,7 @@ def one_step():
 def test_without_a_compiler_plain_torch_operations_are_used(monkeypatch):
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     assert kernel.built_kernel() is None
-    assert handwritten.kernel_name() == "torch"
+    assert kernel_name() == "torch"
     assert np.isfinite(one_step().weights()).all()
     with pytest.raises(ValueError, match="no compiler here builds the kernel"):
         HandwrittenSGD(build("lstm", 23), "c++")
@@ -58,7 +60,7 @@ def test_without_a_compiler_plain_torch_operations_are_used(monkeypatch):
 def test_an_installation_without_the_sources_does_without_the_kernel(monkeypatch, tmp_path):
     nowhere = replace(kernel.SOURCE, files=(tmp_path / "nowhere.cpp",))
     monkeypatch.setattr(kernel, "SOURCE", nowhere)
-    assert handwritten.kernel_name() == "torch"
+    assert kernel_name() == "torch"
 
 
 def test_a_compiler_that_fails_is_as_good_as_none(monkeypatch, tmp_path):
@@ -67,19 +69,19 @@ def test_a_compiler_that_fails_is_as_good_as_none(monkeypatch, tmp_path):
     failing.chmod(0o755)
     monkeypatch.setenv("CXX", str(failing))
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    assert handwritten.kernel_name() == "torch"
+    assert kernel_name() == "torch"
     assert list((tmp_path / "kernels").iterdir()) == []
 
 
 def test_a_broken_library_in_the_cache_is_passed_by(monkeypatch, tmp_path, library):
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    digest = library.name.split()[1]
+    digest = library.digest
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / f"step-{digest}.so").write_bytes(b"not a library")
     built = []
     monkeypatch.setattr(native, "_compiled", _noting(built, native._compiled, library))
     kernel.built_kernel.cache_clear()
-    assert kernel.built_kernel().name == library.name
+    assert kernel.built_kernel().digest == library.digest
     assert built[0] == tmp_path / "kernels"
     assert built[1] != built[0]
 
@@ -90,7 +92,7 @@ def test_a_cache_that_cannot_be_written_to_is_passed_by(monkeypatch, tmp_path, l
     built = []
     monkeypatch.setattr(native, "_compiled", _noting(built, native._compiled, library))
     kernel.built_kernel.cache_clear()
-    assert handwritten.kernel_name() == library.name
+    assert kernel_name() == f"c++ {library.digest}"
     assert built[1] != built[0]
     assert stat.S_IMODE(os.stat(built[1]).st_mode) == 0o700
 
@@ -102,40 +104,31 @@ def _noting(folders, build_in, library):
         folders.append(folder)
         if len(folders) == 1:
             return build_in(source, compiler, digest, folder)
-        return library.library._name
+        return library.functions._name
 
     return noting
 
 
-@pytest.mark.parametrize(("is_right", "gain", "taken"), [(1, 2, 1), (1, 0.5, 0), (0, 2, 0)])
-def test_the_choice_is_made_once_and_kept(monkeypatch, tmp_path, library, is_right, gain, taken):
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    (tmp_path / "kernels").mkdir()
-    monkeypatch.setattr(kernel, "_trial", lambda _: (bool(is_right), gain))
-    assert kernel._is_chosen(library) == taken
-    monkeypatch.setattr(kernel, "_trial", lambda _: pytest.fail("a second trial"))
-    assert kernel._is_chosen(library) == taken
-    assert len(list((tmp_path / "kernels").iterdir())) == 1
+def test_the_kernel_agrees_with_plain_torch_operations(library):
+    assert kernel._agrees(library)
 
 
-def test_the_kernel_agrees_with_plain_torch_operations_in_the_trial(library):
-    threads = torch.get_num_threads()
-    is_right, gain = kernel._trial(library)
-    assert is_right
-    assert gain > 0
-    assert torch.get_num_threads() == threads
+def test_a_kernel_that_computes_wrongly_is_as_good_as_none(monkeypatch, library):
+    step = kernel.TorchStep.step
+    monkeypatch.setattr(kernel.TorchStep, "step", lambda self, *args: 1.001 * step(self, *args))
+    kernel.built_kernel.cache_clear()
+    assert kernel.built_kernel() is None
+    assert kernel_name() == "torch"
 
 
 def test_the_choice_can_be_made_by_hand(monkeypatch, library):
-    for wanted, name in (("torch", "torch"), ("c++", library.name)):
+    for wanted, name in (("torch", "torch"), ("c++", f"c++ {library.digest}")):
         monkeypatch.setenv("TACIT_KERNEL", wanted)
-        kernel.chosen_kernel.cache_clear()
-        assert handwritten.kernel_name() == name
+        assert kernel_name() == name
         assert one_step().name == name
     monkeypatch.setenv("TACIT_KERNEL", "fortran")
-    kernel.chosen_kernel.cache_clear()
     with pytest.raises(ValueError, match="TACIT_KERNEL must be torch or c"):
-        handwritten.kernel_name()
+        kernel_name()
 
 
 def test_the_name_changes_with_whatever_may_change_the_bits(monkeypatch):

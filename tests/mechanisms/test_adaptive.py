@@ -9,7 +9,6 @@ from tacit.mechanisms.clipping import (
     FlatClip,
     PerLayerClip,
     QuantileClip,
-    bit_sensitivity,
     joint_noise_multiplier,
     split_noise_multiplier,
 )
@@ -42,7 +41,9 @@ def test_update_and_bits_together_have_the_multiplier_that_was_split(z, room, bi
     z_update = split_noise_multiplier(z, sigma_b, bits)
     assert z_update > z
     assert z_update**-2 + bits * (2 * sigma_b) ** -2 == pytest.approx(z**-2, rel=1e-9)
-    assert joint_noise_multiplier([z_update] + [2 * sigma_b] * bits) == pytest.approx(z, rel=1e-9)
+    assert joint_noise_multiplier(z_update, sigma_b, bits, Adjacency.ADD_REMOVE) == pytest.approx(
+        z, rel=1e-9
+    )
 
 
 def test_split_of_one_bit_is_the_formula_of_the_paper():
@@ -172,8 +173,8 @@ def no_stream(purpose):
 
 
 def test_bit_sensitivity_by_adjacency():
-    assert bit_sensitivity(Adjacency.ADD_REMOVE) == 0.5
-    assert bit_sensitivity(Adjacency.REPLACE) == 1.0
+    for adjacency, sensitivity in ((Adjacency.ADD_REMOVE, 0.5), (Adjacency.REPLACE, 1.0)):
+        assert joint_noise_multiplier(math.inf, 3.0, 1, adjacency) == 3.0 / sensitivity
 
 
 @pytest.mark.parametrize(

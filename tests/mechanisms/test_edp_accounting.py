@@ -9,12 +9,11 @@ from scipy import optimize, stats
 
 from tacit.mechanisms import edp_accounting
 from tacit.mechanisms.edp_accounting import (
-    DecayingReleases,
     _rounded_down,
+    decaying_events,
     effective_multiplier,
-    paper_figures,
 )
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import _RENYI_ORDERS, _rdp_curve, accountant_named
@@ -28,6 +27,11 @@ ONE_LAYER = LayerScaling.none((1,))
 def calibrated(q=0.1, workers=2, C=1.0, z=2.0, decay=None):
     decay = decay or NoiseDecay()
     return CalibratedEdpSgd(workers, C, z, ONE_LAYER, decay, sampler=PoissonSampler(q))
+
+
+def composition(method, steps, groups=edp_accounting.GROUPS):
+    """What the first steps cost together."""
+    return Composition.of(decaying_events(method.sampler, method.multipliers(steps), groups))
 
 
 # Decaying noise without sampling: everything has a closed form.
@@ -84,9 +88,7 @@ def test_zcdp_of_decaying_gaussians_adds_up(decay, square):
     best = optimize.minimize_scalar(epsilon, bounds=(1.0001, 200), method="bounded").fun
     found = ZCDP.epsilon(gaussians(decay), DELTA)
     assert found == pytest.approx(best, rel=1e-5)
-    z_t = [Z0 * decay.factor(epoch) for epoch in range(EPOCHS)]
-    published = edp_accounting._published_epsilon(z_t, DELTA)
-    assert published == pytest.approx(rho + 2 * math.sqrt(rho * math.log(1 / DELTA)), rel=1e-12)
+    published = rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
     assert PLD.epsilon(gaussians(decay), DELTA) < found < published
 
 
@@ -94,36 +96,34 @@ def test_zcdp_of_decaying_gaussians_adds_up(decay, square):
 
 
 def test_an_epoch_of_decay_is_one_over_q_steps():
-    releases = calibrated(q=0.05, z=2.0, decay=NoiseDecay("linear", 0.5)).releases(41)
-    assert len(releases.multipliers) == 41
-    assert releases.multipliers[0] == 1.0
-    assert releases.multipliers[20] == pytest.approx(1 / 1.5, rel=1e-14)
-    assert releases.multipliers[40] == pytest.approx(1 / 2, rel=1e-14)
+    multipliers = calibrated(q=0.05, z=2.0, decay=NoiseDecay("linear", 0.5)).multipliers(41)
+    assert len(multipliers) == 41
+    assert multipliers[0] == 1.0
+    assert multipliers[20] == pytest.approx(1 / 1.5, rel=1e-14)
+    assert multipliers[40] == pytest.approx(1 / 2, rel=1e-14)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
 @pytest.mark.parametrize("C", [0.1, 5.0])
 def test_events_have_half_the_multiplier_whatever_the_workers_and_the_clip_norm(workers, C):
-    composition = calibrated(q=0.1, workers=workers, C=C, z=2.5).releases(30).composition()
-    assert composition == Composition(((PoissonGaussian(0.1, 1.25), 30),))
+    method = calibrated(q=0.1, workers=workers, C=C, z=2.5)
+    assert composition(method, 30) == Composition(((PoissonGaussian(0.1, 1.25), 30),))
 
 
 def test_with_everybody_in_every_step_the_events_are_plain_gaussians():
-    composition = (
-        calibrated(q=1.0, z=3.0, decay=NoiseDecay("linear", 1.0)).releases(2).composition()
-    )
-    assert composition == Composition(((Gaussian(1.5), 1), (Gaussian(0.75), 1)))
-    assert composition.adjacency is Adjacency.ADD_REMOVE
+    both = composition(calibrated(q=1.0, z=3.0, decay=NoiseDecay("linear", 1.0)), 2)
+    assert both == Composition(((Gaussian(1.5), 1), (Gaussian(0.75), 1)))
+    assert both.adjacency is Adjacency.ADD_REMOVE
 
 
 def test_rdp_of_decaying_sampled_noise_is_the_sum_of_binomial_expansions():
     """Mironov et al. 2019, at whole orders, written out."""
     q = 0.2
-    releases = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3)).releases(8)
-    curve = _rdp_curve(releases.composition())
+    method = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3))
+    curve = _rdp_curve(composition(method, 8))
     for order in (2, 3, 8, 16):
         expected = 0.0
-        for m in releases.multipliers:
+        for m in method.multipliers(8):
             terms = [
                 math.comb(order, k)
                 * (1 - q) ** (order - k)
@@ -147,9 +147,10 @@ def loss_masses(q, m, step):
 
 def test_pld_of_decaying_sampled_noise_is_a_plain_convolution():
     q, step = 0.2, 1e-3
-    releases = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3)).releases(12)
+    method = calibrated(q=q, z=6.0, decay=NoiseDecay("exponential", 0.3))
+    multipliers = method.multipliers(12)
     first, masses = 0, np.ones(1)
-    for m in releases.multipliers:
+    for m in multipliers:
         start, more = loss_masses(q, m, step)
         first, masses = first + start, np.convolve(masses, more)
     losses = (first + np.arange(len(masses))) * step
@@ -159,10 +160,10 @@ def test_pld_of_decaying_sampled_noise_is_a_plain_convolution():
         return float(-np.expm1(epsilon - losses[above]) @ masses[above])
 
     expected = optimize.brentq(lambda epsilon: delta(epsilon) - DELTA, 0, losses[-1])
-    epsilon = PLD.epsilon(releases.composition(), DELTA)
+    epsilon = PLD.epsilon(composition(method, 12), DELTA)
     assert epsilon == pytest.approx(expected, rel=2e-3)
     # The decay is no detail: neither the first nor the last noise gives this figure.
-    for m in (releases.multipliers[0], releases.multipliers[-1]):
+    for m in (multipliers[0], multipliers[-1]):
         constant = PLD.epsilon(Composition.of([(PoissonGaussian(q, m), 12)]), DELTA)
         assert abs(constant / epsilon - 1) > 0.1
 
@@ -199,7 +200,7 @@ def test_event_is_a_bound_on_the_exact_divergence_and_sensitivity_C_would_not_be
         return total
 
     with_record, without = density(gradients), density(gradients[1:])
-    event = method.releases(1).composition()
+    event = composition(method, 1)
     too_small = Composition.of([PoissonGaussian(q, z)])  # as if it could only move the sum by C
     step, exceeded = grid[1] - grid[0], False
     for epsilon in (0.05, 0.1, 0.2, 0.4, 0.8):
@@ -240,8 +241,7 @@ def test_values_that_differ_in_their_last_bit_are_one_group():
 
 
 def test_steps_keep_their_order_in_the_events():
-    releases = DecayingReleases(PoissonSampler(0.1), (3.0, 2.0, 0.0, 2.5))
-    assert releases.events(2) == [
+    assert decaying_events(PoissonSampler(0.1), (3.0, 2.0, 0.0, 2.5), 2) == [
         PoissonGaussian(0.1, 2.5),
         PoissonGaussian(0.1, 2.0),
         NonPrivate("eDP-SGD without noise"),
@@ -259,7 +259,7 @@ DECAYS = [
 @pytest.mark.parametrize("decay", DECAYS, ids=["linear", "slow", "fast"])
 def test_a_hundred_groups_lose_little_of_the_sum_of_inverse_squares(decay):
     """Measured: 1.2%, 0.9%, 2.0%; a grid of equal ratios loses 2.0%, 1.0%, 7.1%."""
-    multipliers = calibrated(q=0.001, decay=decay).releases(20_000).multipliers
+    multipliers = calibrated(q=0.001, decay=decay).multipliers(20_000)
     rounded = _rounded_down(multipliers, edp_accounting.GROUPS)
     assert len(set(rounded.tolist())) <= 100
     loss = float(np.sum(rounded**-2.0) / np.sum(np.asarray(multipliers) ** -2.0)) - 1
@@ -267,10 +267,10 @@ def test_a_hundred_groups_lose_little_of_the_sum_of_inverse_squares(decay):
 
 
 def test_fewer_groups_give_a_larger_epsilon_that_is_still_close():
-    releases = calibrated(q=0.1, z=4.0, decay=NoiseDecay("linear", 0.3)).releases(40)
-    exact = PLD.epsilon(releases.composition(), DELTA)
-    assert len(releases.composition().counts) == 40
-    few = PLD.epsilon(releases.composition(groups=15), DELTA)
+    method = calibrated(q=0.1, z=4.0, decay=NoiseDecay("linear", 0.3))
+    exact = PLD.epsilon(composition(method, 40), DELTA)
+    assert len(composition(method, 40).counts) == 40
+    few = PLD.epsilon(composition(method, 40, groups=15), DELTA)
     assert exact < few < 1.06 * exact
 
 
@@ -278,9 +278,9 @@ def test_fewer_groups_give_a_larger_epsilon_that_is_still_close():
 @pytest.mark.parametrize("decay", DECAYS, ids=["linear", "slow", "fast"])
 def test_a_hundred_groups_lose_at_most_one_percent_of_epsilon(decay):
     """Measured: 5.954 to 5.988, 1.387 to 1.391, 7,017 to 7,028."""
-    releases = calibrated(q=0.05, z=8.0, decay=decay).releases(300)
-    exact = PLD.epsilon(releases.composition(groups=300), 1e-5)
-    assert exact <= PLD.epsilon(releases.composition(), 1e-5) < 1.01 * exact
+    method = calibrated(q=0.05, z=8.0, decay=decay)
+    exact = PLD.epsilon(composition(method, 300, groups=300), 1e-5)
+    assert exact <= PLD.epsilon(composition(method, 300), 1e-5) < 1.01 * exact
 
 
 @pytest.mark.parametrize("groups", [0, -1, 2.0])
@@ -292,13 +292,13 @@ def test_no_groups_at_all_are_refused(groups):
 @pytest.mark.parametrize("multiplier", [-1.0, math.nan, math.inf])
 def test_a_multiplier_that_is_none_is_refused(multiplier):
     with pytest.raises(ValueError, match=r"multipliers\[1\] must be a finite number"):
-        DecayingReleases(PoissonSampler(0.1), (1.0, multiplier))
+        decaying_events(PoissonSampler(0.1), (1.0, multiplier))
 
 
 def test_a_step_without_noise_costs_everything():
-    releases = DecayingReleases(PoissonSampler(0.1), (1.0, 0.0))
-    assert PLD.epsilon(releases.composition(), DELTA) == math.inf
-    assert not calibrated(z=0.0).releases(3).composition().is_private
+    releases = Composition.of(decaying_events(PoissonSampler(0.1), (1.0, 0.0)))
+    assert PLD.epsilon(releases, DELTA) == math.inf
+    assert not composition(calibrated(z=0.0), 3).is_private
 
 
 # The printed algorithm.
@@ -312,81 +312,14 @@ def test_effective_multipliers(workers, rounded):
     )
 
 
-def figures(source="private gradients", z=1.0, decay=None, epochs=5):
-    scaling = LayerScaling((0.5, 2.0), (1, 1), source)
-    return PaperEdpSgd(8, 0.5, z, scaling, decay or NoiseDecay()).figures(epochs, DELTA)
-
-
-def test_printed_algorithm_has_no_finite_epsilon_and_says_why():
-    found = figures()
-    assert found.actual.epsilon == math.inf
-    assert "infinite, because the scaling factors alpha_k are taken from" in found.actual.meaning
-    assert "if the scaling factors alpha_k were public" in found.given_public_scaling.meaning
-    assert "no guarantee" in found.as_published.meaning
-    assert found.actual.delta == found.given_public_scaling.delta == DELTA
-
-
-def test_printed_algorithm_with_public_factors_has_the_conditional_figure():
-    found = figures(source="public batch")
-    assert (
-        found.actual.epsilon
-        == found.given_public_scaling.epsilon
-        == (figures().given_public_scaling.epsilon)
-    )
-    assert "alpha_k are public, and" in found.actual.meaning
-
-
-@pytest.mark.parametrize(
-    "decay", [NoiseDecay(), NoiseDecay("linear", 0.3), NoiseDecay("exponential", 0.1)]
-)
-def test_conditional_figure_is_one_gaussian_per_epoch_of_the_effective_multiplier(decay):
-    """Of all epochs together, by the closed form; without amplification."""
-    found = figures(z=20.0, decay=decay)
-    z_t = np.array([20.0 * decay.factor(epoch) for epoch in range(5)])
-    m = 1 / math.sqrt(np.sum((2 * math.sqrt(8) * 2.0 / z_t) ** 2))
-    epsilon = found.given_public_scaling.epsilon
-    below = stats.norm.cdf(-epsilon * m - 1 / (2 * m))
-    delta = stats.norm.cdf(1 / (2 * m) - epsilon * m) - math.exp(epsilon) * below
-    assert delta == pytest.approx(DELTA, rel=1e-6)
-
-
-def test_conditional_figure_is_stated_for_replace_one():
-    events = edp_accounting.given_public_scaling([1.0, 1.0], workers=4, largest_scale=1.0)
-    assert events == Composition(((Gaussian(0.25, Adjacency.REPLACE), 2),))
-
-
-def test_published_figure_is_far_below_the_conditional_one():
-    # rho = 5/2, and log(1/delta) = 7.6009.
-    found = figures()
-    assert found.as_published.epsilon == pytest.approx(2.5 + 2 * math.sqrt(2.5 * 7.60090246))
-    assert found.as_published.epsilon < found.given_public_scaling.epsilon / 20
-
-
-def test_figures_of_the_papers_smallest_noise_are_finite_numbers_of_its_order():
-    """Its Table 1 has log10(epsilon) up to 24.4."""
-    found = figures(z=1e-6, decay=NoiseDecay("exponential", 0.5), epochs=40)
-    assert 20 < math.log10(found.as_published.epsilon) < 32
-    ratio = found.given_public_scaling.epsilon / found.as_published.epsilon
-    assert ratio == pytest.approx(4 * 8 * 2.0**2, rel=1e-3)  # rho grows by 4 N max alpha_k^2
-
-
-def test_without_noise_all_figures_are_infinite():
-    found = figures(source="public batch", z=0.0)
-    assert found.actual.epsilon == found.as_published.epsilon == math.inf
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"largest_scale": 0.0}, "largest_scale must be a finite number above 0, got 0.0"),
-        ({"delta": 0.0}, "delta must be strictly between 0 and 1, got 0.0"),
-        ({"multipliers": [-1.0]}, "noise_multiplier must be a finite number of at least 0"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier must be a finite number of at least 0"),
     ],
 )
-def test_settings_without_a_figure_are_refused(fields, message):
-    good = {"multipliers": [1.0], "workers": 2, "largest_scale": 1.0, "delta": DELTA}
-    given_fields = good | fields
-    multipliers = given_fields.pop("multipliers")
+def test_settings_without_a_multiplier_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        paper_figures(multipliers, scaling_is_public=False, **given_fields)
+        effective_multiplier(**({"noise_multiplier": 1.0, "workers": 2} | fields))

@@ -17,7 +17,6 @@ from tacit.mechanisms.clipping import (
     NoClip,
     PerLayerClip,
     QuantileClip,
-    StepClip,
 )
 from tacit.mechanisms.estimators import (
     ClippedDenominator,
@@ -223,7 +222,7 @@ def test_contribution_has_norm_at_most_weight_times_clip_norm_exactly(
 
 
 def test_contribution_uses_the_clip_norms_of_the_state_it_is_given():
-    one = plan(clipper=FlatClip(1.0), schedule=StepClip(((1, 0.25),)), noise=None)
+    one = plan(clipper=FlatClip(1.0), schedule=LinearClip(1, 0.25), noise=None)
     update = np.array([3.0, 4.0])
     for round, norm in ((0, 1.0), (1, 0.25)):
         state = one.schedule.state((1.0,), round)
@@ -271,7 +270,6 @@ EVERY_FIELD_CHANGED = {
     "true average": plan(noise=None, estimator=TrueAverage()),
     "replacement": plan(noise=None, sampler=WithReplacementSampler(K, 9)),
     "weighting": plan(weighting=UserWeighting(160.0)),
-    "steps": plan(schedule=StepClip(((4885, 7.9), (6000, 5.0)))),
     "geometric": plan(schedule=GeometricClip(0.999, 0.5)),
     "linear": plan(schedule=LinearClip(100, 0.5)),
     "adaptive": plan(adaptive=QuantileClip()),
@@ -337,7 +335,7 @@ def test_json_that_is_not_a_plan_fails_closed(change, message):
 
 
 def test_json_of_a_part_alone_is_not_a_plan():
-    with pytest.raises(ValueError, match="expected the JSON of a 'round-plan', got 'no-clip'"):
+    with pytest.raises(ValueError, match="expected the JSON of a 'round-plan', got NoClip"):
         RoundPlan.from_json({"kind": "no-clip"})
 
 

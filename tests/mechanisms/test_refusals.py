@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.mechanisms.clipping import FlatClip, NoClip, PerLayerClip, QuantileClip, StepClip
+from tacit.mechanisms.clipping import FlatClip, LinearClip, NoClip, PerLayerClip, QuantileClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
@@ -16,7 +16,7 @@ from tacit.mechanisms.samplers import (
 )
 
 K = 1000
-STEPS = StepClip(((10, 0.5),))
+FALLING = LinearClip(10, 0.5)
 
 
 def plan(**fields):
@@ -73,7 +73,7 @@ def plan(**fields):
         ({"population": 2**32}, "population must be at most 4294967295, .* got 4294967296"),
         ({"unit": "person"}, "unit must be one of user, record, got 'person'"),
         (
-            {"clipper": NoClip(), "noise": None, "schedule": STEPS},
+            {"clipper": NoClip(), "noise": None, "schedule": FALLING},
             "clipper must have a clip norm for a schedule",
         ),
         (
@@ -81,7 +81,7 @@ def plan(**fields):
             "clipper must have a clip norm for a schedule or an adaptive clip",
         ),
         (
-            {"schedule": STEPS, "adaptive": QuantileClip()},
+            {"schedule": FALLING, "adaptive": QuantileClip()},
             "schedule must be ConstantClip beside an adaptive clip",
         ),
         (

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip, bit_sensitivity
+from tacit.mechanisms.clipping import FlatClip, PerLayerClip, QuantileClip, joint_noise_multiplier
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
 from tacit.mechanisms.fixed_point import CLIP_BITS
 from tacit.mechanisms.noise import IndependentNoise
@@ -166,7 +166,8 @@ def test_clip_bits_never_move_beyond_their_sensitivity(clipper, weighting, other
         )
         moved = np.abs(total(plan, [*others, user]).bits - total(plan, two).bits)
         assert moved.size == len(clipper.norms)
-        assert np.all(moved <= bit_sensitivity(adjacency) * 2**CLIP_BITS)
+        bit_sensitivity = 1 / joint_noise_multiplier(math.inf, 1.0, 1, adjacency)
+        assert np.all(moved <= bit_sensitivity * 2**CLIP_BITS)
 
 
 UP, DOWN = (DIRECTION * 1e3, 7), (-DIRECTION * 1e3, 7)

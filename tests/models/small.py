@@ -6,6 +6,8 @@ import torch
 
 from tacit.models.base import LanguageModel
 from tacit.models.registry import build
+from tacit.models.weights import to_bytes
+from tacit.privacy import durable
 
 VOCABULARY = 11
 SIZES = {
@@ -21,6 +23,11 @@ RECURRENT = NAMES[:4]
 
 def small(name: str, *, seed: int = 0, **overrides) -> LanguageModel:
     return build(name, VOCABULARY, seed=seed, **(SIZES[name] | overrides))
+
+
+def save(model: LanguageModel, path) -> None:
+    """Write a model as trainings do."""
+    durable.write_whole(path, to_bytes(model))
 
 
 def jittered(model: LanguageModel, seed: int = 0) -> LanguageModel:

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tacit.models.clc import PADDING, CharCnn, Clc, ClcConfig, TwoWayLstm
+from tacit.models.clc import PADDING, Clc, ClcConfig, _CharCnn, _TwoWayLstm
 from tacit.models.understanding import UtteranceBatch
-from tacit.models.word_vectors import WordVectors
 
 SIZES = {"word_size": 5, "character_size": 3, "filters": 4, "hidden": 6}
 CONFIG = ClcConfig(words=9, characters=8, intents=3, tags=5, **SIZES, dropout=0.0, word_dropout=0.0)
@@ -100,7 +99,7 @@ def test_every_token_is_felt_by_every_tag_and_by_the_intent():
 
 def test_two_way_layer_is_torchs_own_bidirectional_one():
     torch.manual_seed(0)
-    ours, theirs = TwoWayLstm(3, 4), nn.LSTM(3, 4, bidirectional=True, batch_first=True)
+    ours, theirs = _TwoWayLstm(3, 4), nn.LSTM(3, 4, bidirectional=True, batch_first=True)
     onward, backward = ours.from_start.state_dict(), ours.from_end.state_dict()
     theirs.load_state_dict(onward | {f"{name}_reverse": kept for name, kept in backward.items()})
     values = torch.randn(2, 5, 3)
@@ -113,7 +112,7 @@ def test_two_way_layer_is_torchs_own_bidirectional_one():
 
 def test_a_word_has_the_same_vector_wherever_it_stands_and_however_it_is_padded():
     torch.manual_seed(0)
-    cnn = CharCnn(9, size=3, filters=6, width=5)
+    cnn = _CharCnn(9, size=3, filters=6, width=5)
     word, other = [3, 4, 5], [6, 7]
 
     def padded(*spelt):
@@ -130,7 +129,7 @@ def test_a_word_has_the_same_vector_wherever_it_stands_and_however_it_is_padded(
 
 def test_vectors_of_words_are_the_largest_answers_of_the_filters():
     torch.manual_seed(0)
-    cnn = CharCnn(9, size=2, filters=4, width=3)
+    cnn = _CharCnn(9, size=2, filters=4, width=3)
     spelt = [3, 8, 1]
     vectors = [torch.zeros(2), *cnn.embedding(torch.tensor(spelt)), torch.zeros(2)]
     weight, bias = cnn.convolution.weight, cnn.convolution.bias
@@ -258,12 +257,11 @@ def test_word_vectors_replace_those_that_were_found_only():
     model = Clc(ClcConfig(4, 8, 3, 5, **SIZES), seed=1)
     before = model.words.weight.detach().clone()
     values = torch.arange(15.0).reshape(3, 5).numpy()
-    model.set_word_vectors(WordVectors(values, torch.tensor([True, False, True]).numpy()))
+    for word in (1, 3):
+        model.set_word_vector(word, values[word - 1])
     after = model.words.weight.detach()
     assert torch.equal(after[[0, 2]], before[[0, 2]])
     assert torch.equal(after[[1, 3]], torch.from_numpy(values)[[0, 2]])
-    with pytest.raises(ValueError, match=r"must have the shape \[3, 5\], got \[2, 5\]"):
-        model.set_word_vectors(WordVectors(values[:2], values[:2, 0] > 0))
 
 
 @pytest.mark.parametrize(

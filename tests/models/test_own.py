@@ -5,7 +5,8 @@ import torch
 
 from tacit.models.base import from_vector_, layer_sizes, loss, to_vector
 from tacit.models.registry import build
-from tacit.models.weights import load, load_config, save
+from tacit.models.weights import load, load_config
+from tests.models.small import save
 
 HERE = "tests.models.own_modules"
 BIGRAM = f"{HERE}:Bigram"

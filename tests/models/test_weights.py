@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from tacit.models import weights
 from tacit.models.base import to_vector
-from tacit.models.weights import load, load_config, save
-from tests.models.small import NAMES, VOCABULARY, random_tokens, small
+from tacit.models.weights import load, load_config
+from tacit.privacy import durable
+from tests.models.small import NAMES, VOCABULARY, random_tokens, save, small
 
 
 @pytest.fixture
@@ -79,17 +79,11 @@ def test_a_failure_while_saving_keeps_the_old_file_whole(path, monkeypatch, fail
 
     save(small("lstm"), path)
     before = path.read_bytes()
-    monkeypatch.setattr(weights.os, moment, fails)
+    monkeypatch.setattr(durable.os, moment, fails)
     with pytest.raises(type(failure)):
         save(small("lstm", seed=2), path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
-
-
-def test_a_place_where_no_file_can_be_is_refused(path):
-    for wrong in (path.parent, path.parent / "none" / "model.safetensors"):
-        with pytest.raises(ValueError, match="must be a file's name in a folder that exists"):
-            save(small("lstm"), wrong)
 
 
 def test_a_file_can_be_read_by_whom_the_umask_allows(path):
@@ -106,7 +100,7 @@ def test_a_diverged_model_is_not_written(path, value):
     model = small("lstm")
     with torch.no_grad():
         model.projection.bias[2] = value
-    with pytest.raises(ValueError, match=r"not written: projection.bias has 1 of 6 values that"):
+    with pytest.raises(ValueError, match=r"projection.bias has 1 of 6 values that"):
         save(model, path)
     assert os.listdir(path.parent) == []
 

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from tacit.cli.main import main
-from tacit.kernels.handwritten import chosen_kernel
 from tacit.runs.run import Run
 
 # Tests that run in the background may have been told to ignore Ctrl-C.
@@ -65,14 +64,6 @@ def memorized(out: str) -> dict[str, tuple[int, int]]:
     """Canaries by Random Sampling and by Beam Search, by model, in their order."""
     line = r"^ (\S.*?) +(\d+) +(\d+) +\d+ of \d+ +0 of \d+ *$"
     return {name: (int(rs), int(bs)) for name, rs, bs in re.findall(line, out, re.MULTILINE)}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernel_of_its_own():
-    """What a demo chooses, with a cache of its own, is not for the tests before and after it."""
-    chosen_kernel.cache_clear()
-    yield
-    chosen_kernel.cache_clear()
 
 
 @pytest.fixture(scope="module")

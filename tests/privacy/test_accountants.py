@@ -24,7 +24,7 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.pld import _gaussian_delta, epsilon_of_rounds, gaussian_epsilon
+from tacit.privacy.pld import _epsilon_of_rounds, _gaussian_delta, gaussian_epsilon
 from tacit.privacy.profiles import Remove
 
 EVENTS = {
@@ -56,7 +56,7 @@ class TestContract:
         accountant = accountant_named(name)
         step_by_step = Composition()
         for _ in range(7):
-            step_by_step = step_by_step.then(event)
+            step_by_step = step_by_step.followed_by(Composition.of([event]))
         assert accountant.epsilon(step_by_step, self.delta) == self.epsilon(name, [(event, 7)])
 
     def test_two_parts_are_the_whole(self, name, kind):
@@ -149,7 +149,7 @@ def test_an_unknown_accountant_is_named_with_the_nearest():
 def test_lapses_are_spent_from_delta_before_anything_else(name, kind):
     accountant = accountant_named(name)
     rest = Composition.of([(EVENTS[kind], 20)])
-    whole = rest.then(Lapse(3e-7)).then(Lapse(1e-7), 2)
+    whole = rest.followed_by(Composition.of([Lapse(3e-7), (Lapse(1e-7), 2)]))
     assert accountant.epsilon(whole, 1e-6) == pytest.approx(accountant.epsilon(rest, 5e-7))
     assert accountant.epsilon(whole, 1e-6) >= accountant.epsilon(rest, 1e-6)
     if kind != "pure":  # whose epsilon hardly depends on delta
@@ -162,8 +162,8 @@ def test_lapses_are_spent_from_delta_before_anything_else(name, kind):
         assert found >= 0.98e-6
     for used_up in (5e-7, 4e-7, 1e-12):
         assert accountant.epsilon(whole, used_up) == np.inf
-    assert accountant.delta(rest.then(Lapse(0.4), 3), 1.0) == 1
-    ruined = whole.then(NonPrivate("no noise"))
+    assert accountant.delta(rest.followed_by(Composition.of([(Lapse(0.4), 3)])), 1.0) == 1
+    ruined = whole.followed_by(Composition.of([NonPrivate("no noise")]))
     assert (accountant.epsilon(ruined, 0.5), accountant.delta(ruined, 9.0)) == (np.inf, 1)
 
 
@@ -300,7 +300,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
     library = per_round.self_compose(rounds).get_epsilon_for_delta(delta)
     assert library < exact * (1 - 1e-3)
     for resolution in (5.0, 20.0, 150.0):
-        ours = epsilon_of_rounds([(Remove(1.0, 1000.0), rounds)], delta, resolution)
+        ours = _epsilon_of_rounds([(Remove(1.0, 1000.0), rounds)], delta, resolution)
         assert exact <= ours <= exact * 1.005
 
 
@@ -309,7 +309,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
 def test_a_finer_grid_is_tighter_and_never_below_the_exact_epsilon(rounds, delta):
     exact = gaussian_epsilon(1.0, delta)
     profile = Remove(1.0, float(np.sqrt(rounds)))
-    found = [epsilon_of_rounds([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
+    found = [_epsilon_of_rounds([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
     assert found == sorted(found, reverse=True)
     assert exact <= found[-1] <= exact * (1 + 1e-4)
 

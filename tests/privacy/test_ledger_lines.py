@@ -31,7 +31,7 @@ from tacit.privacy.ledger_lines import (
     Parent,
     PriorCost,
     PublicInput,
-    open_seal,
+    _open_seal,
     seal,
 )
 
@@ -388,8 +388,8 @@ def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path:
 )
 def test_a_sealed_line_opens_and_no_other(fields: dict[str, object]) -> None:
     line, line_hash = seal(fields)
-    assert open_seal(line[:-1], Path("l"), 1) == (fields, line_hash)
+    assert _open_seal(line[:-1], Path("l"), 1) == (fields, line_hash)
     with pytest.raises(LedgerError, match="it was changed"):
-        open_seal(
+        _open_seal(
             seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2'), Path("l"), 1
         )

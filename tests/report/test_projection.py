@@ -34,10 +34,9 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts, projected_facts
 from tacit.report.facts import gather
 from tacit.report.page import render
-from tacit.tokenizers import learn
-from tacit.tokenizers.heavy_hitters import HeavyHitters
-from tacit.tokenizers.learn import Terms, Users
+from tacit.tokenizers.learn import Users
 from tacit.train import train
+from tacit_papers.bagdasaryan2022.heavy_hitters import HeavyHitters, learn_tokenizer
 from tests.runs.small import WORDS, experiment, make_folder
 
 PUBLIC = (PublicInput("dictionary", "words.txt", "ab" * 32),)
@@ -236,15 +235,13 @@ def projected_to_itself(run):
 
 
 def test_what_the_same_people_paid_for_their_tokenizer_is_projected_with_the_rounds(people):
-    scratch = people / "scratch"
-    scratch.mkdir()
-    learnt = learn.heavy_hitters(
-        Users.of(str(people / "corpus"), ""),
+    learnt = learn_tokenizer(
+        Users.of(str(people / "corpus"), delta=1e-3),
         str(people / "candidates.txt"),
         HeavyHitters(8.0, hashes=8, width=64, threshold=0.0),
-        Terms(scratch, seed=1, delta=1e-3),
         "word",
         60,
+        seed=1,
     ).save(people / "hitters")
     run = train(experiment(people, rounds=2, tokenizer={"source": str(learnt)}), people / "same")
     facts = projected_to_itself(run)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tacit.privacy.events import Adjacency, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Header, verify
+from tacit.privacy.ledger_lines import Header
 from tacit.runs.bundle import Bundle, sealed_ledger
 from tests.report.test_projection import PUBLIC, made_ledger
 from tests.report.test_projection import WORD_EVENTS as WORDS
@@ -52,7 +52,7 @@ def test_a_bundle_claims_what_its_run_claims_and_notices_any_changed_byte(
         bundle.mkdir()
         for file, content in files.items():
             (bundle / file).write_bytes(content)
-        sealed = sealed_ledger(lines, verify(lines, ledger.path), files, len(noises))
+        sealed = sealed_ledger(lines, Ledger(ledger.path, lines), files, len(noises))
         (bundle / "ledger.jsonl").write_bytes(sealed)
         assert Bundle.open(bundle).guarantee() == Guarantee.of(Ledger.read(ledger.path))
         assert Bundle.open(bundle).guarantee().claim == Guarantee.of(ledger).claim

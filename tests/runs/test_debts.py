@@ -1,6 +1,7 @@
 """What a run owes for a tokenizer that was learnt from people's text."""
 
 import math
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,11 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.tasks.language.tokenizer_cost import are_disjoint, cost_of
 from tacit.tokenizers import learn
-from tacit.tokenizers.heavy_hitters import HeavyHitters
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.learn import Terms, Users
+from tacit.tokenizers.learn import Users
 from tacit.tokenizers.partition_selection import PartitionSelection
 from tacit.train import train
+from tacit_papers.bagdasaryan2022.heavy_hitters import HeavyHitters, learn_tokenizer
 from tests.runs.small import WORDS, experiment, make_folder
 
 SHAPE = ("word", 60)
@@ -42,12 +43,9 @@ def own(tmp_path):
 
 
 def hitters(own, part="", seed=1, name="hitters", epsilon=30.0):
-    users = Users.of(str(own / "corpus"), part)
-    scratch = own / f"scratch-{name}"
-    scratch.mkdir()
-    terms = Terms(scratch, seed=seed, delta=1e-3)
+    users = Users.of(str(own / "corpus"), part, delta=1e-3)
     method = HeavyHitters(epsilon, hashes=8, width=64, threshold=0.0)
-    made = learn.heavy_hitters(users, str(own / "candidates.txt"), method, terms, *SHAPE)
+    made = learn_tokenizer(users, str(own / "candidates.txt"), method, *SHAPE, seed)
     return made.save(own / name)
 
 
@@ -218,11 +216,9 @@ def test_the_charge_is_on_record_before_any_noise(own, monkeypatch):
 
 
 def test_partition_selection_is_charged_as_it_says(own):
-    users = Users.of(str(own / "corpus"))
+    users = Users.of(str(own / "corpus"), delta=1e-3)
     method = PartitionSelection.for_budget(8.0, 1e-3, 10)
-    (own / "scratch").mkdir()
-    terms = Terms(own / "scratch", delta=1e-3)
-    made = learn.partition_selection(users, method, terms, *SHAPE)
+    made = learn.release(users, method.events, method.learn, asdict(method), *SHAPE)
     assert made.history.ledger.composition().costly() == Composition.of(method.events).counts
     assert spent(made.history.ledger.composition(), "pld", 1e-3) <= 8.0
 
@@ -249,11 +245,10 @@ def test_nothing_is_owed_for_a_public_tokenizer(own):
 
 def test_a_counted_number_of_users_behind_a_tokenizer_is_published_and_excluded(own):
     """Partition selection without a declared population: its ledger has the exact number."""
-    users = Users.of(str(own / "corpus"))
-    (own / "scratch").mkdir()
-    terms = Terms(own / "scratch", delta=1e-3, seed=1)
+    users = Users.of(str(own / "corpus"), delta=1e-3)
     method = PartitionSelection.for_budget(8.0, 1e-3, 10)
-    folder = learn.partition_selection(users, method, terms, *SHAPE).save(own / "out")
+    made = learn.release(users, method.events, method.learn, asdict(method), *SHAPE, seed=1)
+    folder = made.save(own / "out")
     counted = LearntTokenizer.load(folder).history.ledger.header
     assert counted.population == len(users.source)
     assert counted.population_is_counted

@@ -7,12 +7,12 @@ import pytest
 
 from tacit.federated.cohort import CachedUsers
 from tacit.models.base import to_vector
+from tacit.privacy.randomness import RunKey
 from tacit.runs.run import Run
 from tacit.runs.start import create
-from tacit.tasks.language import assembly
-from tacit.tasks.language.canary_clients import cosines
+from tacit.tasks.language.canaries import read_planted
+from tacit.tasks.language.canary_clients import CanaryClients, coins_of
 from tacit.tasks.language.people import People
-from tacit.tasks.language.planting import read_planted
 from tacit.train import train
 from tests.runs.small import experiment, files_of
 
@@ -122,9 +122,10 @@ def test_canary_clients_leave_their_trace_and_nobody_else_does(folder, tmp_path)
     run = train(wanted, tmp_path / "run")
     assert run.guarantee().claim.startswith("Audit run")
     first, last = (to_vector(run.model(round)) for round in (0, 2))
-    clients = assembly.canary_clients(run.experiment, run.model())
+    coins = coins_of(RunKey.from_seed(run.experiment.seed))
+    clients = CanaryClients.of(run.experiment, run.model(), coins)
     assert 5 < clients.included.sum() < 25
-    found = cosines(clients, last - first)
+    found = clients.cosines(last - first)
     inside, outside = found[clients.included], found[~clients.included]
     spread = 1 / np.sqrt(clients.degrees)
     assert inside.mean() > outside.mean() + 2 * spread

@@ -15,8 +15,7 @@ from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.tokenizer_switch import with_switch
+from tacit.tasks.language.tokenizer_switch import RunTokenizers, with_switch
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
@@ -111,12 +110,12 @@ def test_the_round_of_a_switch_is_measured_before_and_after(switched_run):
 
 POINTS = {
     "while sampling": (sampling, "sample_tokens", 1, False),
-    "before the tokenizer is kept": (run_tokenizers, "keep", 1, False),
-    "after the tokenizer is kept": (run_tokenizers, "keep", 1, True),
+    "before the tokenizer is kept": (RunTokenizers, "keep", 1, False),
+    "after the tokenizer is kept": (RunTokenizers, "keep", 1, True),
     "before the switch is in the ledger": (Ledger, "charge", 5, False),
     "after the switch is in the ledger": (Ledger, "charge", 5, True),
-    "before tokenizer.json is replaced": (run_tokenizers, "use", 1, False),
-    "after tokenizer.json is replaced": (run_tokenizers, "use", 1, True),
+    "before tokenizer.json is replaced": (RunTokenizers, "use", 1, False),
+    "after tokenizer.json is replaced": (RunTokenizers, "use", 1, True),
     "before the switched model is measured": (Session, "evaluate_if_due", 5, False),
     "in the first round after": (LanguageTrainer, "run", 4, False),
     "before the first checkpoint after": (Checkpoints, "write", 5, False),

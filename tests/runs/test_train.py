@@ -232,7 +232,7 @@ def test_starting_from_weights_of_the_same_corpus_is_refused(folder, finished, t
 
 def test_starting_from_public_weights_works_and_is_not_charged(folder, finished, tmp_path):
     parent, _ = finished
-    weights.save(parent.model(0), tmp_path / "public.safetensors")
+    (tmp_path / "public.safetensors").write_bytes(weights.to_bytes(parent.model(0)))
     run = train(
         experiment(folder, rounds=1, model={"start": str(tmp_path / "public.safetensors")}),
         tmp_path / "run",
@@ -243,7 +243,7 @@ def test_starting_from_public_weights_works_and_is_not_charged(folder, finished,
 
 def test_weights_of_another_shape_are_refused(folder, finished, tmp_path):
     parent, _ = finished
-    weights.save(parent.model(0), tmp_path / "public.safetensors")
+    (tmp_path / "public.safetensors").write_bytes(weights.to_bytes(parent.model(0)))
     options = {"embedding_size": 6, "cells": 9}
     with pytest.raises(ValueError, match=r"model.start: .* holds .*cells=8.* asks for .*cells=9"):
         train(
@@ -325,7 +325,7 @@ def test_a_tokenizer_of_the_wrong_vocabulary_size_is_refused_with_starting_weigh
     folder, finished, tmp_path
 ):
     parent, _ = finished
-    weights.save(parent.model(0), tmp_path / "public.safetensors")
+    (tmp_path / "public.safetensors").write_bytes(weights.to_bytes(parent.model(0)))
     other = build.word_level(WORDS[:5], provenance=provenance.public("fewer words"))
     other.save(tmp_path / "tokenizer.json")
     with pytest.raises(ValueError, match="vocabulary of 20 tokens and the tokenizer one of 8"):

@@ -18,14 +18,14 @@ from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.session import Session
-from tacit.tasks.language import planting
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language import canaries
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
-from tacit.tokenizers import build, learn, provenance
-from tacit.tokenizers.heavy_hitters import HeavyHitters
-from tacit.tokenizers.learn import Terms, Users
+from tacit.tokenizers import build, provenance
+from tacit.tokenizers.learn import Users
 from tacit.train import train
 from tacit.train import train as train_nlu
+from tacit_papers.bagdasaryan2022.heavy_hitters import HeavyHitters, learn_tokenizer
 from tests.runs.small import WORDS, experiment, make_corpus, make_tokenizer, texts_of
 from tests.runs.test_resume import Died, dies
 from tests.tasks.nlu.small import of_method, small
@@ -133,13 +133,10 @@ def learnt(own: Path, part: str, corpus: str = "corpus") -> Path:
     """A tokenizer from the words of some users."""
     made = own / f"learnt-{corpus}-{part.replace('/', '-')}"
     if not made.exists():
-        scratch = made.with_name(f"{made.name}-scratch")
-        scratch.mkdir()
-        users = Users.of(str(own / corpus), part)
-        terms = Terms(scratch, seed=None, delta=1e-3)
+        users = Users.of(str(own / corpus), part, delta=1e-3)
         method = HeavyHitters(30.0, hashes=8, width=64, threshold=0.0)
         candidates = str(own / "candidates.txt")
-        learn.heavy_hitters(users, candidates, method, terms, "word", 60).save(made)
+        learn_tokenizer(users, candidates, method, "word", 60).save(made)
     return made
 
 
@@ -271,14 +268,14 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "killed after a charge": dying(LanguageTrainer, "run", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
     "killed before a switch is recorded": dying(
-        run_tokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED
+        RunTokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED
     ),
     "killed after a switch is recorded": dying(
-        run_tokenizers, "use", 1, after=False, rounds=3, phases=SWITCHED
+        RunTokenizers, "use", 1, after=False, rounds=3, phases=SWITCHED
     ),
     "killed after a switch": dying(Checkpoints, "write", 3, after=True, rounds=3, phases=SWITCHED),
     "killed before its canaries are bound": dying(
-        planting, "_digest_of", 1, after=False, audit={"canaries": GRID}
+        canaries, "_digest_of", 1, after=False, audit={"canaries": GRID}
     ),
     "killed before its result": dying(RunDirectory, "finish", 1, after=False),
     **{kind: nlu(kind) for kind in NLU},

@@ -33,7 +33,7 @@ CHANGED = [
     ("switched", "bundle"),
     ("beside", "bundle"),
 ]
-SECTIONS = ("claim", "ledger", "projected", "epsilon", "as_printed")
+SECTIONS = ("claim", "ledger", "projected", "epsilon")
 HOW = ("flip", "insert", "delete", "truncate")
 
 

@@ -313,8 +313,8 @@ TAMPERINGS = {
     "a simulation's result, sealed": Tampering(
         "simulated", forging.result(simulation=False), (RESULT, "simulation")
     ),
-    "figures as printed, sealed": Tampering(
-        "nlu edp-sgd-paper", forging.result(as_printed=None), (RESULT, "as_printed")
+    "the method in result.json, sealed": Tampering(
+        "nlu edp-sgd-paper", forging.result(method="edp-sgd"), (RESULT, "method")
     ),
     "half of result.json": Tampering(
         "private",

@@ -32,7 +32,6 @@ from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.models.base import to_vector
 from tacit.runs.run import LanguageRun
-from tacit.tasks.language import assembly
 from tacit.tasks.language import canary_clients as coins
 
 AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
@@ -96,7 +95,7 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
     only then are the coins held against the model; and the bound is recorded before it is returned.
     """
     key = coins.coins_of_run(run.path, run.ledger)
-    clients = assembly.canary_clients(run.experiment, run.model(), key)
+    clients = coins.CanaryClients.of(run.experiment, run.model(), key)
     assert clients is not None
     claimed = run.guarantee()
     # How many guesses there are follows from the claim alone, before anything is looked at.
@@ -123,8 +122,7 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
             f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
         )
     own = tries.begin(looked_at, confidence)  # synced before anything is looked at
-    traces = coins.cosines(
-        clients,
+    traces = clients.cosines(
         last - first,
         lambda done: tell("looking for canary clients", done, clients.count),
     )
@@ -174,7 +172,7 @@ def empirical_epsilon(
     """Both auditors on the same cosines of canary clients with the model's change.
 
     `cosines` and `included` have an entry per canary client (see
-    `tacit.tasks.language.canary_clients.cosines`); `degrees` is the number of values that their
+    `CanaryClients.cosines`); `degrees` is the number of values that their
     directions live in.  `guesses` must have been fixed without a look at the coins.
     """
     # First, so that a mismatch of sizes is refused before it is used.

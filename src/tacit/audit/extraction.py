@@ -29,8 +29,7 @@ import torch
 from tacit.audit.random_sampling import SAMPLES, memorized_by_sampling
 from tacit.audit.suffix_rank import BUDGET, rank_among_all
 from tacit.audit.suffixes import FloatArray, IntArray, Split, SuffixScorer, extended
-from tacit.evaluation.predictors import evaluating
-from tacit.evaluation.scores import top_k
+from tacit.evaluation.scoring import evaluating, top_k
 from tacit.federated.cohort import one_thread
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks

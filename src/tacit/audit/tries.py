@@ -21,9 +21,8 @@ down too, and `highest` is the largest of them: what an earlier try has shown re
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,8 @@ class Tries:
             own = self._try(rows, settings, confidence)
             if own.number > _count(rows):
                 row = {"try": own.number, "asked": confidence, "settings": dict(settings)}
-                self._append(row | {"confidence": own.confidence})
+                row["confidence"] = own.confidence
+                durable.append_line(self._path, row, mode=0o600)
         return own
 
     def finish(self, done: Try, lower_bound: float) -> None:
@@ -86,7 +86,7 @@ class Tries:
         row = {"try": done.number, "lower_bound": lower_bound}
         with self._locked():
             if row not in self._rows():
-                self._append(row)
+                durable.append_line(self._path, row, mode=0o600)
 
     def highest(self) -> float:
         """The largest bound that any try has shown; 0 before the first."""
@@ -119,29 +119,10 @@ class Tries:
             raise ValueError(f"{self._path} is damaged: it does not number its tries from 1 on")
         return rows
 
-    def _append(self, row: dict[str, Any]) -> None:
-        is_new = not self._path.exists()
-        durable.append_line(self._path, row, mode=0o600)
-        if is_new:
-            durable.sync(self._path.parent)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Two audits at once are two tries.  An end that a crash tore off is cut away first."""
-        lock = self._path.with_name(f".{self._path.name}.lock")
-        with durable.locked(lock):
-            _cut_torn_end(self._path)
-            yield
+    def _locked(self) -> AbstractContextManager[int]:
+        """Two audits at once are two tries."""
+        return durable.locked(self._path.with_name(f".{self._path.name}.lock"))
 
 
 def _count(rows: list[dict[str, Any]]) -> int:
     return sum("settings" in row for row in rows)
-
-
-def _cut_torn_end(path: Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)

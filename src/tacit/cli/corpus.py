@@ -231,7 +231,6 @@ def _print_account(console: Console, account: Account) -> None:
 def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
-    from tacit.corpus.source import held_out, kept
 
     for option, value, known in (
         ("part", part, ("all", "train", "test")),
@@ -243,7 +242,7 @@ def _select(name: str, part: str, texts: str) -> UserSource:
     source: UserSource = {"train": corpus.train, "test": corpus.test}.get(part, corpus)
     if texts == "all":
         return source
-    return kept(source) if texts == "kept" else held_out(source)
+    return source.kept() if texts == "kept" else source.held_out()
 
 
 def _quantiles(counts: NDArray[Any]) -> dict[str, int]:

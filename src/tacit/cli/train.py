@@ -241,9 +241,6 @@ def _print(console: Console, asked: Sequence[Request], results: Sequence[Result]
         names_by_sentences.setdefault(_sentences(result), []).append(request.variant)
     for sentences, names in names_by_sentences.items():
         console.print(f"{', '.join(names)}: {sentences}" if several else sentences)
-    for result in results:
-        for figure in result.get("as_printed") or ():  # by the paper's own reckoning
-            console.print(f"- epsilon {figure['shown']}: {figure['meaning']}")
     run = asked[0].run.parent if several else asked[0].run
     path = shlex.quote(str(run))
     console.print(f"The {'runs are' if several else 'run is'} in {path}")

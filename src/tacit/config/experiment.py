@@ -187,11 +187,12 @@ class _CanaryCell(Section):
     canaries: Whole
 
 
-class _Canaries(Section):
+class Canaries(Section):
     """Sentences that nobody wrote, planted in users' texts; see tacit.tasks.language.canaries."""
 
-    sharers: tuple[Positive, ...] = (1.0, 4.0, 16.0)  # expected users with the canary
-    example_probs: tuple[Probability, ...] = (0.1, 1.0)  # of a sharer's texts, replaced by it
+    # Expected users with a canary, and which share of a sharer's texts it replaces.
+    sharers: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1.0, 4.0, 16.0)
+    example_probs: Annotated[tuple[Probability, ...], Field(min_length=1)] = (0.1, 1.0)
     per_cell: Whole = 4  # canaries for each pair of the two; fewer on a small corpus
     words: Annotated[int, Field(ge=3, strict=True)] = 5
     draw: Literal["uniform", "unigram"] = "uniform"
@@ -203,7 +204,7 @@ class _Canaries(Section):
 class _Audit(Section):
     """What is planted to be looked for later; with any of it the run is an audit run."""
 
-    canaries: _Canaries | None = None
+    canaries: Canaries | None = None
     canary_clients: Whole | None = None  # made-up users for the empirical epsilon
 
     @property

@@ -35,7 +35,7 @@ from typing import Any, Generic, TypeVar
 import tomli_w
 
 from tacit.config.experiment import Experiment
-from tacit.config.sections import Complete, Tables, merge, read_toml
+from tacit.config.sections import Complete, Tables, by_dotted_key, merge, read_toml
 
 # Each variant is a directory of its own in that of a run.
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -67,17 +67,21 @@ class Recipe(Generic[E]):
 
     def to_toml(self) -> str:
         """A recipe with the same experiments: what they share, then what is each variant's own."""
-        tables = {
-            variant: experiment.model_dump(mode="json", exclude_none=True)
+        if not self.variants:
+            return self.experiments[""].to_toml()
+        values = {
+            variant: dict(by_dotted_key(experiment.model_dump(mode="json", exclude_none=True)))
             for variant, experiment in self.experiments.items()
         }
-        if not self.variants:
-            return tomli_w.dumps(tables[""])
-        for table in tables.values():
-            del table["name"]  # follows from the recipe's name and the variant's
-        shared = _shared(list(tables.values()))
-        own = {variant: _without(table, shared) for variant, table in tables.items()}
-        return tomli_w.dumps({**shared, "variants": own})
+        for own in values.values():
+            del own["name"]  # follows from the recipe's name and the variant's
+        first, *others = (own.items() for own in values.values())
+        shared = {key: value for key, value in first if all((key, value) in o for o in others)}
+        variants = {
+            variant: _tables({key: value for key, value in own.items() if key not in shared})
+            for variant, own in values.items()
+        }
+        return tomli_w.dumps(_tables(shared) | {"variants": variants})
 
 
 @dataclass(frozen=True)
@@ -185,26 +189,12 @@ TRAINING = Shelf(Experiment)
 names, load, source = TRAINING.names, TRAINING.load, TRAINING.source
 
 
-def _shared(tables: Sequence[Tables]) -> Tables:
-    """The values that all tables have."""
-    first, *others = tables
-    shared: Tables = {}
-    for key, value in first.items():
-        values = [table.get(key) for table in others]
-        if all(other == value for other in values):
-            shared[key] = value
-        elif isinstance(value, dict) and all(isinstance(other, dict) for other in values):
-            shared[key] = _shared([value, *(other or {} for other in values)])
-    return shared
-
-
-def _without(table: Tables, shared: Tables) -> Tables:
-    """What a table has beyond the shared values; where both have a key, both have tables."""
-    return {
-        key: _without(value, shared[key]) if key in shared else value
-        for key, value in table.items()
-        if key not in shared or value != shared[key]
-    }
+def _tables(values: Mapping[str, Any]) -> Tables:
+    """Nested tables of values by dotted key."""
+    tables: Tables = {}
+    for key, value in values.items():
+        tables = merge(tables, _nested(key.split("."), value))
+    return tables
 
 
 def _no_variant(recipe: str, variant: str, known: Sequence[str]) -> ValueError:

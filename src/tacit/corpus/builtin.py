@@ -13,13 +13,11 @@ user i is the same in every corpus of that seed, whatever the number of users.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -37,7 +35,7 @@ from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks
+from tacit.privacy import checks, durable
 
 _BUILTIN = ("chitchat", "synthetic")
 
@@ -131,9 +129,7 @@ def _chitchat() -> Corpus:
     try:
         return _cached_chitchat(_cache_folder() / name)
     except OSError:  # a cache that cannot be written to: one for this process, then
-        folder = Path(tempfile.mkdtemp(prefix="tacit-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return _cached_chitchat(folder / name)
+        return _cached_chitchat(durable.temporary_folder() / name)
 
 
 def _cached_chitchat(path: Path) -> Corpus:
@@ -168,11 +164,8 @@ def is_cached(corpus: Corpus) -> bool:
 
 
 def _cache_folder() -> Path:
-    """`$TACIT_CACHE/corpora`, or else `tacit/corpora` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    if own := os.environ.get("TACIT_CACHE"):
-        return Path(own) / "corpora"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tacit" / "corpora"
+    """Where corpora that were made by name are kept."""
+    return durable.user_folder("cache") / "corpora"
 
 
 _BRANCHES = 4

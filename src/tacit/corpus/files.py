@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -91,7 +91,13 @@ def input_files(
                 f" {FORMATS[kind]}: ingest files of one format at a time"
             )
     if files[0].format == "text":
-        _check_distinct(files)
+        seen: dict[str, Path] = {}
+        for file in files:
+            if (same := seen.setdefault(file.user, file.path)) != file.path:
+                raise ValueError(
+                    f"{str(same)!r} and {str(file.path)!r} would be the same user {file.user!r}:"
+                    " give their folder, or a quoted glob"
+                )
     return files
 
 
@@ -134,31 +140,16 @@ def stem(name: str) -> str:
     return name
 
 
-def _check_distinct(files: Sequence[InputFile]) -> None:
-    """Refuse two text files whose names stand for the same user."""
-    seen: dict[str, Path] = {}
-    for file in files:
-        if file.user in seen:
-            raise ValueError(
-                f"{str(seen[file.user])!r} and {str(file.path)!r} would be the same user"
-                f" {file.user!r}: give their folder, or a quoted glob"
-            )
-        seen[file.user] = file.path
-
-
 @dataclass(frozen=True)
 class InputStream:
-    """The decompressed bytes of an open file, and how much of the file has been read for them."""
+    """The decompressed bytes of an open file, and the file itself, which says how far it is read.
+
+    data: the bytes; `raw` is the file on disk.
+    """
 
     path: Path
-    raw: IO[bytes]
+    raw: io.BufferedReader
     data: io.BufferedReader
-    is_compressed: bool
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file on disk read so far."""
-        return self.raw.tell()
 
     def lines(self) -> Iterator[str]:
         """The lines of a UTF-8 file, with their ends; anything else is refused by line number."""
@@ -200,7 +191,7 @@ def opened(path: Path) -> Iterator[InputStream]:
         if kind is not None:
             data = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), kind)
         try:
-            yield InputStream(path, raw, io.BufferedReader(data, 1 << 18), kind is not None)
+            yield InputStream(path, raw, io.BufferedReader(data, 1 << 18))
         except OSError as problem:
             if kind is None or problem.errno is not None:
                 raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import hmac
 import math
 import re
 import sys
@@ -149,7 +150,8 @@ class Spool:
         """The user's key, its two halves as numbers, and the hashed and folded id."""
         key = hashing.user_key(user)
         head, tail = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
-        return key, head, tail, hashing.hashed_id(self._salt, user) + _folded_id(user)
+        hashed = hmac.digest(self._salt, user.encode(), "sha256")[:16]  # all that is stored of it
+        return key, head, tail, hashed + _folded_id(user)
 
     def _flush(self) -> None:
         """Write the records collected so far as one row group."""

@@ -14,7 +14,6 @@ user-level adjacency by adding or removing one user needs.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import math
 
 import numpy as np
@@ -30,11 +29,6 @@ Words = npt.NDArray[np.uint64]
 def user_key(raw_id: str) -> bytes:
     """The first 128 bits of SHA-256(label, raw id); users are in ascending order of it."""
     return hashlib.sha256(b"tacit corpus user\0" + raw_id.encode()).digest()[:KEY_BYTES]
-
-
-def hashed_id(salt: bytes, raw_id: str) -> bytes:
-    """HMAC-SHA256(salt, raw id), cut to 128 bits: the only id that a corpus stores."""
-    return hmac.digest(salt, raw_id.encode(), "sha256")[:16]
 
 
 def threshold(fraction: float) -> int:

@@ -23,7 +23,7 @@ from tacit.corpus import hashing, people
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
 from tacit.corpus.readers import Reader, Record
-from tacit.corpus.sketches import LineSketch, LineSketchMaker, SketchMaker
+from tacit.corpus.sketches import LineSketch, Sketch, add_lines
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
 
@@ -31,7 +31,7 @@ _Report = Callable[[str, int, int, int], None]
 _Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
 
 
-class Settings(TypedDict, total=False):
+class _Settings(TypedDict, total=False):
     """How records become a corpus, wherever they come from.
 
     options: splits and caps.
@@ -64,7 +64,7 @@ def ingest(
     format: str | None = None,
     quotes: bool = True,
     whole_files: bool = False,
-    **settings: Unpack[Settings],
+    **settings: Unpack[_Settings],
 ) -> Corpus:
     """Make the corpus directory `out` of files, folders or globs, and open it.
 
@@ -83,7 +83,7 @@ def ingest(
         format: one of `files.FORMATS`; by default what the files' names say.
         quotes: whether quotes in CSV and TSV enclose a field; else they are part of the text.
         whole_files: whether a text file is one text; else each of its lines is one.
-        settings: as in `Settings`.
+        settings: as in `_Settings`.
     """
     job = _Job(Path(out), settings)
     files = input_files(inputs, format)
@@ -108,7 +108,7 @@ def ingest_records(
     *,
     count: int = 0,
     inputs: Sequence[Path] = (),
-    **settings: Unpack[Settings],
+    **settings: Unpack[_Settings],
 ) -> Corpus:
     """Make a corpus of (user, texts) pairs; all else is as for `ingest`.
 
@@ -116,7 +116,7 @@ def ingest_records(
         records: pairs of a raw user id and texts that stay in their order; a user may come again.
         count: the number of pairs, for `report`; 0 if it is not known.
         inputs: the files that the records were read from, to be recognised by their digests.
-        settings: as in `Settings`.
+        settings: as in `_Settings`.
     """
     job = _Job(Path(out), settings)
 
@@ -130,7 +130,7 @@ def ingest_records(
 class _Job:
     """One ingest, from records to a corpus directory; if anything fails, it leaves no trace."""
 
-    def __init__(self, out: Path, settings: Settings) -> None:
+    def __init__(self, out: Path, settings: _Settings) -> None:
         salt = settings.get("salt")
         if salt is None:
             salt = secrets.token_hex(hashing.SALT_BYTES)
@@ -248,27 +248,24 @@ class _Census:
     """Who is in a corpus that is being made, sketched in passing while its users are written."""
 
     def __init__(self, salt: bytes, about_people: bool) -> None:
-        self._about_people = about_people
         self._folded: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+        self._keys: list[bytes] = []
+        self._ids: list[bytes] = []
         # Generated users need no installation to remember them.
-        secret = people.secret() if about_people else b""
-        self._ids, self._exported = SketchMaker(secret), SketchMaker(secret)
-        self._lines = LineSketchMaker(salt, secret) if about_people else LineSketchMaker(salt)
+        self._secret = people.secret() if about_people else None
+        self._lines = {key: LineSketch({}) for key in (salt, self._secret) if key is not None}
 
     def add(self, block: Block) -> None:
         """Take a block."""
         self._folded.append(block.folded)
-        self._lines.add(block.text, block.text_ends)
-        if self._about_people:
-            keys, size = block.keys.astype(">u8").tobytes(), hashing.KEY_BYTES
-            self._ids.add(keys[i : i + size] for i in range(0, len(keys), size))
-            # An export names users by their hashed ids: ingested again, they are known by those.
-            ids = (block.ids[i : i + 16].hex() for i in range(0, len(block.ids), 16))
-            self._exported.add(map(hashing.user_key, ids))
+        add_lines(self._lines, block.text, block.text_ends)
+        if self._secret is not None:
+            self._keys.append(block.keys.astype(">u8").tobytes())
+            self._ids.append(block.ids)
 
     def lines(self) -> LineSketch:
         """A sample of lines for the corpus to keep, under its salt."""
-        return self._lines.finish()[0]
+        return next(iter(self._lines.values()))
 
     def lookalikes(self) -> int:
         """The number of ids that differ from another one in case or blanks only."""
@@ -279,11 +276,18 @@ class _Census:
         self, inputs: Sequence[str], new_people: bool, fingerprint: str
     ) -> people.Recognition:
         """Find out who the people are, and remember them; generated users are only named."""
-        if not self._about_people:
+        if self._secret is None:
             return people.Recognition(hashing.derived("nobody", fingerprint)[:16], False, 0.0)
+        # An export names users by their hashed ids: ingested again, they are known by those.
+        exported = (hashing.user_key(user.hex()) for user in _sixteens(self._ids))
         return people.recognise(
-            [self._ids.finish(), self._exported.finish()],
+            [Sketch.of(ids, self._secret) for ids in (_sixteens(self._keys), exported)],
             inputs=inputs,
-            lines=self._lines.finish()[1],
+            lines=self._lines[self._secret],
             new_people=new_people,
         )
+
+
+def _sixteens(blobs: Iterable[bytes]) -> Iterator[bytes]:
+    """The 16-byte values that lie one after the other in some bytes."""
+    return (blob[i : i + 16] for blob in blobs for i in range(0, len(blob), 16))

@@ -32,6 +32,7 @@ from typing import Any
 
 from tacit.corpus.sketches import LineSketch, Sketch
 from tacit.privacy import durable
+from tacit.privacy.records import Count, Record
 
 SAME = 0.5  # of the smaller set: the same people
 _SOME = 0.01  # fewer than that in common is not worth a word
@@ -60,7 +61,7 @@ class Recognition:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Record):
     """What people.json says of a group that was not merged into another.
 
     inputs: the SHA-256 of all files that these people's text came in.
@@ -68,7 +69,7 @@ class Group:
     """
 
     id: str
-    number: int  # groups are numbered as they are made
+    number: Count  # groups are numbered as they are made
     sketches: tuple[Sketch, ...] = ()
     inputs: tuple[str, ...] = ()
     lines: LineSketch = field(default_factory=lambda: LineSketch({}))
@@ -114,26 +115,25 @@ def recognise(
         new = Group("", 0, tuple(sketches), tuple(inputs), lines or LineSketch({}))
         shares = {group.id: group.share(sketches) for group in groups}
         same = _matching(groups, shares, inputs)
-        share = max((shares[group.id] for group in same), default=0.0)
+        known = {group.id for group in same}
+        share = max((shares[group] for group in known), default=0.0)
         overlaps = tuple(
-            (group.id, shares[group.id])
-            for group in groups
-            if shares[group.id] >= _SOME and group not in same
+            pair for pair in shares.items() if pair[1] >= _SOME and pair[0] not in known
         )
-        if same and not new_people:
-            kept, *others = same
-            whole = kept.joined(new)
-            for other in others:
-                _merge_ledgers(kept.id, other.id)
-                whole = whole.joined(other)
-            _write_group(whole)
-            for other in others:
-                _write(other.id, {"merged_into": kept.id})
-            return Recognition(kept.id, True, share, None, overlaps)
-        declared_not = tuple(group.id for group in same[:1])
-        people = secrets.token_hex(8)
-        _write_group(replace(new, id=people, number=_next(groups), declared_not=declared_not))
-        return Recognition(people, False, share, next(iter(declared_not), None), overlaps)
+        if new_people or not same:
+            declared_not = tuple(group.id for group in same[:1])
+            people = secrets.token_hex(8)
+            _write_group(replace(new, id=people, number=_next(groups), declared_not=declared_not))
+            return Recognition(people, False, share, next(iter(declared_not), None), overlaps)
+        kept, *others = same
+        whole = kept.joined(new)
+        for other in others:
+            _merge_ledgers(kept.id, other.id)
+            whole = whole.joined(other)
+        _write_group(whole)
+        for other in others:
+            _write(other.id, {"merged_into": kept.id})
+        return Recognition(kept.id, True, share, None, overlaps)
 
 
 def _matching(
@@ -241,17 +241,8 @@ def _read(people: str) -> Group | None:
     """A group, or None if it is not known or was merged into another."""
     path = _folder(people) / FILE
     try:
-        data: dict[str, Any] = json.loads(path.read_bytes())
-        if "merged_into" in data:
-            return None
-        return Group(
-            people,
-            int(data["number"]),
-            tuple(map(Sketch.from_json, data["sketches"])),
-            tuple(map(str, data["inputs"])),
-            LineSketch.from_json(data["lines"]),
-            tuple(map(str, data["declared_not"])),
-        )
+        data = json.loads(path.read_bytes())
+        return None if "merged_into" in data else Group.from_json({"id": people, **data})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -262,15 +253,9 @@ def _read(people: str) -> Group | None:
 
 
 def _write_group(group: Group) -> None:
-    """Write a group's people.json."""
-    data = {
-        "number": group.number,
-        "sketches": [sketch.as_json() for sketch in group.sketches],
-        "inputs": group.inputs,
-        "lines": group.lines.as_json(),
-        "declared_not": group.declared_not,
-    }
-    _write(group.id, data)
+    """Write a group's people.json; the folder's name is its id."""
+    data = group.to_json()
+    _write(data.pop("id"), data)
 
 
 def _write(people: str, data: dict[str, Any]) -> None:
@@ -284,10 +269,7 @@ def state_folder(*, create: bool = True) -> Path:
 
     Without `create` it is where the folder is or would be, and nothing is made.
     """
-    base = os.environ.get("XDG_STATE_HOME")
-    path = (Path(base) if base else Path.home() / ".local" / "state") / "tacit"
-    if own := os.environ.get("TACIT_STATE"):
-        path = Path(own)
+    path = durable.user_folder("state")
     if not create:
         return path
     try:
@@ -295,7 +277,7 @@ def state_folder(*, create: bool = True) -> Path:
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
     except OSError as problem:
-        raise _unusable(path, problem) from None
+        raise _unusable(path, problem.strerror) from None
     if not path.is_dir():
         raise _unusable(path, "it is a file")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -323,7 +305,7 @@ def secret() -> bytes:
                 fresh.unlink(missing_ok=True)
         data = path.read_bytes()
     except OSError as problem:
-        raise _unusable(path.parent, problem) from None
+        raise _unusable(path.parent, problem.strerror) from None
     if len(data) != _SECRET_BYTES:
         raise ValueError(
             f"{str(path)!r} is damaged: it has {len(data)} bytes instead of {_SECRET_BYTES};"
@@ -332,8 +314,7 @@ def secret() -> bytes:
     return data
 
 
-def _unusable(path: Path, problem: OSError | str) -> ValueError:
-    why = problem if isinstance(problem, str) else problem.strerror or str(problem)
+def _unusable(path: Path, why: str | None) -> ValueError:
     return ValueError(
         f"cannot write to {str(path)!r}, where tacit remembers what was spent on whom ({why}): set"
         " TACIT_STATE to a folder that can be written to"

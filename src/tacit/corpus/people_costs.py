@@ -32,8 +32,8 @@ class KnownRun:
     header: Header
     hashes: list[str]  # of the header, then of each entry
     events: list[Event] = field(default_factory=list)
-    counts: dict[Event, int] = field(default_factory=dict)
-    _first: dict[int, dict[Event, int]] = field(default_factory=dict, repr=False)
+    counts: Counter[Event] = field(default_factory=Counter)
+    inherited: Counter[Event] = field(default_factory=Counter)  # of a branch: from the run it left
 
     @classmethod
     def of(cls, ledger: Ledger) -> KnownRun:
@@ -45,19 +45,15 @@ class KnownRun:
 
     def add(self, event: Event, line_hash: str) -> None:
         """Take one more entry."""
+        if self.header.parent and len(self.events) < self.header.parent.head.entries:
+            self.inherited[event] += 1
+        self.counts[event] += 1
         self.events.append(event)
         self.hashes.append(line_hash)
-        self.counts[event] = self.counts.get(event, 0) + 1
 
     def had_head(self, entries: int, line_hash: str) -> bool:
         """Whether this was the head of its ledger at some time."""
         return len(self.hashes) > entries and self.hashes[entries] == line_hash
-
-    def first(self, entries: int) -> dict[Event, int]:
-        """How often each event is among the first `entries` entries."""
-        if entries not in self._first:
-            self._first[entries] = dict(Counter(self.events[:entries]))
-        return self._first[entries]
 
     @property
     def composition(self) -> Composition:
@@ -109,17 +105,15 @@ def compose(counted: Iterable[KnownRun], runs: Sequence[KnownRun]) -> Compositio
     by_id: dict[str, list[KnownRun]] = {}
     for run in counted:
         by_id.setdefault(run.header.run_id, []).append(run)
-    total: dict[Event, int] = {}
+    total: Counter[Event] = Counter()
     beside: dict[str, PriorCost] = {}
     for run in counted:
-        inherited: dict[Event, int] = {}
+        total += run.counts
         if parent := run.header.parent:
             head = parent.head
             parents = by_id.get(parent.run_id, [])
             if any(other.had_head(head.entries, head.hash) for other in parents):
-                inherited = run.first(head.entries)
-        for event, count in run.counts.items():
-            total[event] = total.get(event, 0) + count - inherited.get(event, 0)
+                total -= run.inherited
         for cost in run.beside:
             if cost.head is None:
                 beside[f"{run.header.run_id} {cost.what}"] = cost
@@ -185,7 +179,7 @@ class PeoplesBudget(Record):
 
 
 @dataclass(frozen=True)
-class RunAccount:
+class _RunAccount:
     """What one run among others has cost."""
 
     run_id: str
@@ -196,17 +190,6 @@ class RunAccount:
     delta: float  # the budget's where there is one, else its own
     not_counted: str | None  # why it is in no sum
 
-    @classmethod
-    def of(cls, run_id: str, run: KnownRun, budget: PeoplesBudget | None) -> RunAccount:
-        """The account of a run under the people's budget, if there is one."""
-        why = run.why_not_counted
-        if why is None and budget and run.terms != budget.terms:
-            why = "on other terms than the budget"
-        delta = budget.delta if budget else run.header.delta
-        releases = sum(count for _, count in run.composition.costly())
-        epsilon = least_epsilon(run.composition, delta)
-        return cls(run_id, *run.terms, releases, epsilon, delta, why)
-
 
 @dataclass(frozen=True)
 class Account:
@@ -216,7 +199,29 @@ class Account:
     budget: PeoplesBudget | None
     spent: float | None  # at the budget's delta and on its terms
     declared: tuple[PeoplesBudget, ...]  # every budget there was, in its order
-    runs: tuple[RunAccount, ...]
+    runs: tuple[_RunAccount, ...]
+
+    @classmethod
+    def of(
+        cls,
+        people: str,
+        runs: Mapping[str, KnownRun],
+        budgets: Sequence[PeoplesBudget],
+        spent: Composition,
+    ) -> Account:
+        """The account of runs under the last of the budgets, on whose terms `spent` was spent."""
+        budget = budgets[-1] if budgets else None
+        accounts = []
+        for name, run in runs.items():
+            why = run.why_not_counted
+            if why is None and budget and run.terms != budget.terms:
+                why = "on other terms than the budget"
+            delta = budget.delta if budget else run.header.delta
+            releases = sum(count for _, count in run.composition.costly())
+            epsilon = least_epsilon(run.composition, delta)
+            accounts.append(_RunAccount(name, *run.terms, releases, epsilon, delta, why))
+        total = least_epsilon(spent, budget.delta) if budget else None
+        return cls(people, budget, total, tuple(budgets), tuple(accounts))
 
     @property
     def left(self) -> float | None:
@@ -245,13 +250,9 @@ class Joint:
     others, later, or not at all.
     """
 
-    others: int
     counted: int  # runs in the figure, this one included if it is of their kind
-    epsilon: float | None
-    delta: float
-    accountant: str
-    why_none: str  # why there is no figure
-    not_counted: tuple[tuple[str, int], ...]  # the reason, and how many other runs it holds for
+    epsilon: float | None  # None where there is no joint figure
+    remark: str  # all of it in sentences
 
     @classmethod
     def of(cls, own: str, runs: Mapping[str, KnownRun], delta: float) -> Joint:
@@ -263,45 +264,30 @@ class Joint:
         private = {name: run for name, run in runs.items() if run.why_not_counted is None}
         kinds = list(dict.fromkeys(run.terms for run in private.values()))
         terms = private[own].terms if own in private else kinds[0] if len(kinds) == 1 else None
-        counted = [run for run in private.values() if run.terms == terms]
-        reasons: Counter[str] = Counter()
-        for name, run in runs.items():
-            reason = run.why_not_counted
-            if reason is None and run.terms != terms:
-                reason = (
-                    f"{run.header.unit}-level under {run.header.adjacency} adjacency, which does"
-                    " not add to the others"
-                )
-            if reason is not None and name != own:
-                reasons[reason] += 1
-        epsilon, by, why_none = None, "", ""
+        counted = {name: run for name, run in private.items() if run.terms == terms}
+        others = len(runs) - 1
+        said = [f"This corpus has {others} other run{'s' if others > 1 else ''} on record."]
+        epsilon = None
         if len(counted) > 1:
             try:
-                epsilon, by = _joint_epsilon(counted, list(runs.values()), delta)
+                epsilon, by = _joint_epsilon(list(counted.values()), list(runs.values()), delta)
+                said.append(
+                    f"All {len(counted)} private ones together: epsilon {format_epsilon(epsilon)}"
+                    f" at delta {format_delta(delta)}, by {by}."
+                )
             except ValueError as error:
-                why_none = str(error)
+                said.append(f"No joint figure, because {error}.")
         elif len(kinds) > 1:
-            why_none = _why_not_added(kinds)
-        return cls(
-            len(runs) - 1, len(counted), epsilon, delta, by, why_none, tuple(reasons.items())
+            said.append(f"No joint figure, because {_why_not_added(kinds)}.")
+        reasons = Counter(
+            run.why_not_counted
+            or f"{run.header.unit}-level under {run.header.adjacency} adjacency, which does not add"
+            " to the others"
+            for name, run in runs.items()
+            if name != own and name not in counted
         )
-
-    @property
-    def remark(self) -> str:
-        """All of it in sentences."""
-        said = [
-            f"This corpus has {self.others} other run{'s' if self.others > 1 else ''} on record."
-        ]
-        if self.epsilon is not None:
-            said.append(
-                f"All {self.counted} private ones together: epsilon"
-                f" {format_epsilon(self.epsilon)} at delta {format_delta(self.delta)}, by"
-                f" {self.accountant}."
-            )
-        elif self.why_none:
-            said.append(f"No joint figure, because {self.why_none}.")
-        said += [f"Not counted: {count} {reason}." for reason, count in self.not_counted]
-        return " ".join(said)
+        said += [f"Not counted: {count} {reason}." for reason, count in reasons.items()]
+        return cls(len(counted), epsilon, " ".join(said))
 
 
 def _why_not_added(kinds: Sequence[Terms]) -> str:

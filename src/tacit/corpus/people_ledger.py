@@ -15,11 +15,10 @@ which all counted runs together would cost more.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from tacit.corpus.people_costs import (
     Joint,
     KnownRun,
     PeoplesBudget,
-    RunAccount,
     Terms,
     compose,
     least_epsilon,
@@ -43,14 +41,8 @@ from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import (
-    Charge,
-    Header,
-    LedgerError,
-    open_seal,
-    read_header,
-    seal,
-)
+from tacit.privacy.ledger_lines import FORMAT as LEDGER_FORMAT
+from tacit.privacy.ledger_lines import Charge, Header, LedgerError, open_chain, seal
 from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
@@ -154,78 +146,58 @@ class PeopleLedger:
     def account(self) -> Account:
         """The budget, what was spent of it, and by which runs."""
         runs, budget = self.runs(), self._record.budget
-        return Account(
-            people=self.path.parent.name,
-            budget=budget,
-            spent=least_epsilon(self._spent(budget.terms), budget.delta) if budget else None,
-            declared=tuple(self._record.budgets),
-            runs=tuple(RunAccount.of(run_id, run, budget) for run_id, run in runs.items()),
-        )
+        spent = self._spent(budget.terms) if budget else Composition()
+        return Account.of(self.path.parent.name, runs, self._record.budgets, spent)
 
     def _read(self) -> None:
         """Read what is new, while no append is under way; a group without a file has no lines."""
         try:
-            with self._held(os.O_RDONLY, fcntl.LOCK_SH):
+            with self._held(shared=True):
                 pass
         except FileNotFoundError:
             if self._record.lines:
                 raise LedgerError(f"the ledger {self.path} is gone") from None
 
     @contextmanager
-    def _held(self, flags: int, lock: int) -> Iterator[int]:
+    def _held(self, *, shared: bool = False) -> Iterator[int]:
         """Hold a lock on the file, all of it read and verified; gives its descriptor.
 
         If these people were merged into another group, it is the file of that group from now on.
         """
+        flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT | os.O_APPEND
         while True:
-            fd = os.open(self.path, flags, 0o600)
-            try:
-                fcntl.flock(fd, lock)
+            with durable.locked(self.path, shared=shared, flags=flags) as fd:
                 self._refresh(fd)
                 if self._record.merged_into is None:
                     yield fd
                     return
-            finally:
-                os.close(fd)
             self.path = self.path.parent.parent / self._record.merged_into / FILE_NAME
-            self._record, self._cover = _Record(), None
+            self._forget()
 
-    def _locked(self) -> AbstractContextManager[int]:
-        """Hold the file alone, to write to it."""
-        return self._held(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+    def _forget(self) -> None:
+        """Let the next look read the file from its start."""
+        self._record, self._cover = _Record(), None
 
     def _refresh(self, fd: int) -> None:
         """Read and verify what was appended since the last look; only while locked."""
         record = self._record
-        start = record.size - len(record.last)
-        data = _read_from(fd, start)
+        data = _read_from(fd, record.size - len(record.last))
         if not data.startswith(record.last):
             raise LedgerError(
                 f"the ledger {self.path} has become shorter, or was exchanged, while it was in use"
             )
         # An append that was cut off is left out: its noise was never drawn.  The next one drops it.
         *lines, _ = data[len(record.last) :].split(b"\n")
-        for line in lines:
-            self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        """Verify one line, and remember what it says."""
-        record, number = self._record, self._record.lines + 1
-        row, line_hash = open_seal(line, self.path, number)
-        if number == 1:
-            if row.get("format") != FORMAT:
-                raise LedgerError.at(
-                    self.path, 1, f"it is not the header of a ledger of format {FORMAT}"
-                )
-        elif row.pop("previous", None) != record.head:
-            raise LedgerError.at(self.path, number, "it does not follow from the line above it")
-        else:
-            try:
-                self._take_row(row)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise LedgerError.at(self.path, number, f"it is not valid: {error}") from error
-        record.head, record.lines, record.last = line_hash, number, line + b"\n"
-        record.size += len(record.last)
+        chain = open_chain(lines, self.path, FORMAT, count=record.lines, above=record.head)
+        for line, (number, row, line_hash) in zip(lines, chain, strict=True):
+            if number > 1:
+                try:
+                    self._take_row(row)
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    what = f"it is not valid: {error}"
+                    raise LedgerError.at(self.path, number, what) from error
+            record.head, record.lines, record.last = line_hash, number, line + b"\n"
+            record.size += len(record.last)
 
     def _take_row(self, row: dict[str, Any]) -> None:
         """Remember what a line says, of whichever of the four kinds it is."""
@@ -248,7 +220,9 @@ class PeopleLedger:
         """
         known = self._record.runs.get(run)
         if known is None:
-            header, line_hash = read_header(canonical_json(line).encode(), self.path)
+            sealed = [canonical_json(line).encode()]
+            [(_, fields, line_hash)] = open_chain(sealed, self.path, LEDGER_FORMAT)
+            header = Header.read(fields, self.path)
             if run.partition(_FORK)[0] != header.run_id:
                 raise ValueError(f"it is a line of the run {header.run_id}, not of {run}")
             self._record.runs[run] = KnownRun(header, [line_hash])
@@ -272,8 +246,7 @@ class PeopleLedger:
             lines.append(line)
         with self._undone_if_it_fails(fd):
             os.ftruncate(fd, record.size)  # drops what a crash left behind the last whole line
-            _write_at(fd, b"".join(lines), record.size)
-            os.fsync(fd)
+            durable.append(fd, b"".join(lines))
             if not record.lines:
                 durable.sync(self.path.parent)
             self._refresh(fd)
@@ -286,11 +259,8 @@ class PeopleLedger:
             yield
         except BaseException:
             if os.fstat(fd).st_size > size:
-                # All is read anew, since what was read of it must be forgotten.
-                self._record, self._cover = _Record(), None
-                os.ftruncate(fd, size)
-                with suppress(OSError):
-                    os.fsync(fd)
+                self._forget()  # what was read of it must not be remembered
+                durable.cut_back(fd, size)
                 self._refresh(fd)
             raise
 
@@ -304,7 +274,7 @@ class PeopleLedger:
         It replaces an earlier one, which stays on record: raising it is allowed.  A budget below
         what is spent already is refused, since it cannot be kept.
         """
-        with self._locked() as fd:
+        with self._held() as fd:
             spent = least_epsilon(self._spent(budget.terms), budget.delta)
             if not spent <= budget.epsilon:
                 raise ValueError(
@@ -332,7 +302,7 @@ class PeopleLedger:
         """
         header, hashes = ledger.header, ledger.hashes
         lines = ledger.path.read_bytes().splitlines(keepends=True)[: len(hashes)]
-        with self._locked() as fd:
+        with self._held() as fd:
             self._refuse_terms(header)
             known = self._record.runs.get(header.run_id)
             count = len(known.hashes) if known else 0
@@ -357,7 +327,7 @@ class PeopleLedger:
         several processes, are taken one after the other and never exceed the budget together.
         """
         run = ledger.header.run_id
-        with self._locked() as fd:
+        with self._held() as fd:
             known = self._record.runs.get(run)
             if known is None or known.hashes[-1] != ledger.head.hash:
                 charged = len(known.events) if known else 0
@@ -377,7 +347,7 @@ class PeopleLedger:
 
         `events` are what it would begin with, as far as that is known.
         """
-        with self._locked():
+        with self._held():
             self._refuse_terms(header)
             self._refuse_overspent()
             self._refuse_unbudgeted(events)
@@ -438,7 +408,7 @@ class PeopleLedger:
         self._read()
         if other.path == self.path:  # merged before
             return
-        with other._locked() as others, self._locked() as fd:
+        with other._held() as others, self._held() as fd:
             self._take_over(fd, other, _read_from(others, 0)[: other._record.size])
             other._append(others, [{"merged_into": self.path.parent.name}])
 
@@ -458,7 +428,7 @@ class PeopleLedger:
         head, size = other._record.head, other._record.size
         if not data[:size].endswith(other._record.last):
             raise LedgerError(f"the ledger {copy} was exchanged while it was read; try again")
-        with self._locked() as fd:
+        with self._held() as fd:
             if head not in self._record.learnt:
                 self._take_over(fd, other, data[:size])
                 self._append(fd, [{"learnt": head}])
@@ -468,7 +438,7 @@ class PeopleLedger:
         self._read()
         if self._record.lines:
             copy.parent.mkdir(mode=0o700, exist_ok=True)
-            with self._locked() as fd:  # one process at a time writes the copy
+            with self._held() as fd:  # one process at a time writes the copy
                 durable.write_whole(copy, _read_from(fd, 0)[: self._record.size], mode=0o600)
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
@@ -530,19 +500,9 @@ def remark_on_others(ledger: Ledger) -> str:
 
 def _read_from(fd: int, start: int) -> bytes:
     """All bytes from a position on."""
-    size = os.fstat(fd).st_size
-    parts, at = [], start
-    while at < size and (part := os.pread(fd, size - at, at)):
-        parts.append(part)
-        at += len(part)
-    return b"".join(parts)
-
-
-def _write_at(fd: int, data: bytes, at: int) -> None:
-    """All bytes at a position."""
-    while data:
-        written = os.pwrite(fd, data, at)
-        data, at = data[written:], at + written
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(start)
+        return file.read()
 
 
 def _describe_fork(ledger: Ledger, known: KnownRun) -> str:

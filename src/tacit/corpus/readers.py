@@ -98,7 +98,7 @@ class Reader:
             else:
                 for count, record in enumerate(self._from_lines(file, stream)):
                     if not count % 256:
-                        self.position = stream.position
+                        self.position = stream.raw.tell()
                     yield record
             self.position = file.size
 
@@ -182,7 +182,7 @@ class Reader:
     def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
         """A Parquet file, which may be compressed as a whole besides."""
         source = file.path
-        if stream.data.peek(4)[:4] != b"PAR1" or stream.is_compressed:
+        if stream.raw.peek(4)[:4] != b"PAR1":
             # Parquet is read from its end, so what is compressed as a whole is unpacked.
             source = self.scratch / "input.parquet"
             with source.open("wb") as unpacked:

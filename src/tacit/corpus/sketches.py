@@ -37,7 +37,6 @@ _SKETCH_SIZE = 8192
 LINES_KEPT = 4096
 _LEAST_WORDS = 5
 _LEAST_BYTES = 2 * _LEAST_WORDS - 1
-_PENDING = 1 << 16
 _BATCH = 1 << 16
 _NEWLINE = 10
 _BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\v\f", np.uint8))
@@ -58,9 +57,12 @@ class Sketch:
     @classmethod
     def of(cls, members: Iterable[bytes], key: bytes, size: int = _SKETCH_SIZE) -> Sketch:
         """The sketch of a set; a member that comes twice counts once."""
-        maker = SketchMaker(key, size)
-        maker.add(members)
-        return maker.finish()
+        blake, parts, source = hashlib.blake2b, [np.zeros(0, np.uint64)], iter(members)
+        while batch := list(islice(source, _BATCH)):
+            hashes = b"".join([blake(member, digest_size=8, key=key).digest() for member in batch])
+            parts.append(np.frombuffer(hashes, ">u8").astype(np.uint64))
+        values = np.unique(np.concatenate(parts))
+        return cls(values[:size].copy(), len(values), size)
 
     def share(self, other: Sketch) -> float:
         """The estimated share of the smaller set that is in the other as well.
@@ -75,14 +77,14 @@ class Sketch:
             return 0.0
         return float(np.isin(seen, large.values, assume_unique=True).mean())
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As data for JSON."""
         values = self.values.astype(">u8").tobytes().hex()
         return {"size": self.size, "count": self.count, "values": values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Sketch:
-        """From what `as_json` gave; anything else is refused."""
+        """From what `to_json` gave; anything else is refused."""
         try:
             size, count = data["size"], data["count"]
             values = np.frombuffer(bytes.fromhex(data["values"]), ">u8").astype(np.uint64)
@@ -91,26 +93,6 @@ class Sketch:
         except (KeyError, TypeError, ValueError):
             raise ValueError("a sketch is damaged") from None
         return cls(values, count, size)
-
-
-class SketchMaker:
-    """Makes a sketch of members that come bit by bit; 8 bytes of memory for each of them."""
-
-    def __init__(self, key: bytes, size: int = _SKETCH_SIZE) -> None:
-        self._key, self._size = key, size
-        self._parts: list[Hashes] = [np.zeros(0, np.uint64)]
-
-    def add(self, members: Iterable[bytes]) -> None:
-        """Take some members."""
-        blake, key, source = hashlib.blake2b, self._key, iter(members)
-        while batch := list(islice(source, _PENDING)):
-            hashes = b"".join([blake(member, digest_size=8, key=key).digest() for member in batch])
-            self._parts.append(np.frombuffer(hashes, ">u8").astype(np.uint64))
-
-    def finish(self) -> Sketch:
-        """The sketch of all members taken."""
-        values = np.unique(np.concatenate(self._parts))
-        return Sketch(values[: self._size].copy(), len(values), self._size)
 
 
 @dataclass(frozen=True)
@@ -183,9 +165,12 @@ class LineSketch:
 
     def joined(self, other: LineSketch) -> LineSketch:
         """The sketch of both texts together, which must have been made with one key."""
-        return _smallest({**self.hashes, **other.hashes}, max(self.size, other.size))
+        size = max(self.size, other.size)
+        hashes = {**self.hashes, **other.hashes}
+        rows = sorted((rank, hashed) for hashed, rank in hashes.items())[:size]
+        return LineSketch({hashed: rank for rank, hashed in rows}, size)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As data for JSON."""
         rows = sorted((rank, hashed) for hashed, rank in self.hashes.items())
         return {
@@ -196,7 +181,7 @@ class LineSketch:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LineSketch:
-        """From what `as_json` gave; anything else is refused."""
+        """From what `to_json` gave; anything else is refused."""
         try:
             size = int(data["size"])
             ranks = np.frombuffer(bytes.fromhex(data["places"]), ">u8").tolist()
@@ -208,36 +193,24 @@ class LineSketch:
         return cls(dict(zip(hashes, ranks, strict=True)), size)
 
 
-class LineSketchMaker:
-    """Makes a sketch of texts that come a block at a time, in memory that does not grow.
+def add_lines(sketches: dict[bytes, LineSketch], data: Any, text_ends: Numbers) -> None:
+    """Let each of some sketches, by their keys, take the lines of more texts.
 
-    Several keys give as many sketches of the same lines, which are looked for only once.
+    The texts lie one after the other in UTF-8, each up to its end.  A sketch never grows beyond its
+    size, and the lines are looked for once for all keys.
     """
-
-    def __init__(self, *keys: bytes, size: int = LINES_KEPT) -> None:
-        self._size = size
-        self._hashes: dict[bytes, dict[bytes, int]] = {key: {} for key in keys}
-        self._last = dict.fromkeys(keys, _LAST)  # lines with higher ranks are not among the lowest
-
-    def add(self, data: Any, text_ends: Numbers) -> None:
-        """Take texts that lie one after the other in UTF-8, each up to its end."""
-        lines = _Lines.of(data, text_ends)
-        for key, hashes in self._hashes.items():
-            new: dict[bytes, int] = {}
-            highest = 0
-            for rank, line in lines.lowest(key, self._last[key]):
-                # They come in ascending order: at most `size` can be kept, but for equal ranks.
-                if len(new) >= self._size and rank > highest:
-                    break
-                new[_hash(line, key)] = highest = rank
-            kept = dict(_smallest({**hashes, **new}, self._size).hashes)
-            self._hashes[key] = kept
-            if len(kept) == self._size:
-                self._last[key] = max(kept.values())
-
-    def finish(self) -> list[LineSketch]:
-        """The sketches of all lines taken, one for each key."""
-        return [_smallest(hashes, self._size) for hashes in self._hashes.values()]
+    lines = _Lines.of(data, text_ends)
+    for key, sketch in sketches.items():
+        is_full = len(sketch) == sketch.size
+        last = max(sketch.hashes.values()) if is_full else _LAST  # no higher rank is kept
+        new: dict[bytes, int] = {}
+        highest = 0
+        for rank, line in lines.lowest(key, last):
+            # They come in ascending order: at most `size` can be kept, but for equal ranks.
+            if len(new) >= sketch.size and rank > highest:
+                break
+            new[_hash(line, key)] = highest = rank
+        sketches[key] = sketch.joined(LineSketch(new, sketch.size))
 
 
 def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str]) -> list[int]:
@@ -252,12 +225,6 @@ def count_found(samples: Sequence[tuple[LineSketch, bytes]], lines: Iterable[str
             hashes = (_hash(line, key) for _, line in block.lowest(key, last))
             hits.update(hashed for hashed in hashes if hashed in sketch.hashes)
     return list(map(len, seen))
-
-
-def _smallest(hashes: Mapping[bytes, int], size: int) -> LineSketch:
-    """The sketch that keeps the `size` lines of the lowest ranks."""
-    rows = sorted((rank, hashed) for hashed, rank in hashes.items())[:size]
-    return LineSketch({hashed: rank for rank, hashed in rows}, size)
 
 
 def _hash(line: bytes, key: bytes) -> bytes:

@@ -66,6 +66,24 @@ class UserSource(ABC):
         """For each of a user's texts, whether it is held out from training."""
         raise ValueError(f"{type(self).__name__} does not say which texts are held out")
 
+    def held_out(self) -> UserSource:
+        """The same users with their held-out texts only; some may have none."""
+        return _TextSplit(self, True)
+
+    def kept(self) -> UserSource:
+        """The same users without their held-out texts; some may have none."""
+        return _TextSplit(self, False)
+
+    def part(self, number: int, of: int) -> UserSource:
+        """One of `of` disjoint parts of the users, `number` counted from 1.
+
+        A user's own hashed id decides its part, so one user's coming or going never moves another.
+        """
+        if not 1 <= number <= of:
+            raise ValueError(f"part must be from 1/{of} to {of}/{of}, got {number}/{of}")
+        head = np.fromiter((int(self.user_id(i)[:15], 16) for i in range(len(self))), np.int64)
+        return Subset(self, np.flatnonzero(head % of == number - 1))
+
     def _checked(self, index: int) -> int:
         """A user's index as an int; negative indices and those past the end are refused."""
         value = int(index)
@@ -208,17 +226,6 @@ class Subset(View):
         return int(self._indices[self._checked(index)])
 
 
-def part(source: UserSource, number: int, of: int) -> UserSource:
-    """One of `of` disjoint parts of the users, `number` counted from 1; all parts make the whole.
-
-    A user's own hashed id decides its part, so one user's coming or going never moves another.
-    """
-    if not 1 <= number <= of:
-        raise ValueError(f"part must be from 1/{of} to {of}/{of}, got {number}/{of}")
-    head = np.fromiter((int(source.user_id(i)[:15], 16) for i in range(len(source))), np.int64)
-    return Subset(source, np.flatnonzero(head % of == number - 1))
-
-
 class _TextSplit(View):
     """Each user's held-out texts, or all the others.
 
@@ -251,16 +258,6 @@ class _TextSplit(View):
         """For each of the user's texts in the source, whether it is in this view."""
         mask: Mask = self._source.held_out_mask(index) == self._held_out
         return mask
-
-
-def held_out(source: UserSource) -> UserSource:
-    """The same users with their held-out texts only; some may have none."""
-    return _TextSplit(source, True)
-
-
-def kept(source: UserSource) -> UserSource:
-    """The same users without their held-out texts; some may have none."""
-    return _TextSplit(source, False)
 
 
 class IID(View):

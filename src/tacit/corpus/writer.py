@@ -100,7 +100,7 @@ class CorpusWriter:
             texts, self._mapped("text_ends"), self._mapped("text")
         )
         self._write_table(store.TEXTS, store.TEXTS_SCHEMA, [text, held_out])
-        self._write_json(store.LINES, lines.as_json())
+        self._write_json(store.LINES, lines.to_json())
         tables = [self.path / name for name in (store.USERS, store.TEXTS)]
         whole = {
             "format": store.FORMAT,

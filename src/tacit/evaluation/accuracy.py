@@ -30,37 +30,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
-from tacit.evaluation.predictors import (
-    Predictor,
-    Tokens,
-    as_predictor,
-)
-from tacit.evaluation.scores import Scores, score
-from tacit.tokenizers.tokenizer import Tokenizer
-
-
-class _Additive:
-    """Counts and sums, so that the metrics of two sets of texts add up to those of both."""
-
-    def __add__(self, other: Self) -> Self:
-        ours, others = astuple(self), astuple(other)  # type: ignore[call-overload]
-        return type(self)(*(one + another for one, another in zip(ours, others, strict=True)))
-
-    def _finite(self, *names: str) -> dict[str, Any]:
-        """Some figures by name; one that is not a finite number is null."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: value if math.isfinite(value) else None for name, value in values.items()}
+from tacit.evaluation.scoring import Predictor, Scores, Tokens, score
 
 
 @dataclass(frozen=True)
-class Metrics(_Additive):
-    """How many targets there were and how many were predicted right; see the module."""
+class Metrics:
+    """How many targets and words there were, and how many were predicted right; see the module.
+
+    All of it are counts and sums, so that the metrics of two sets of texts add up to those of both.
+    """
 
     targets: int = 0
     unknown: int = 0  # of these, targets outside the dictionary
@@ -68,44 +51,65 @@ class Metrics(_Additive):
     top3: int = 0
     top5: int = 0
     log_prob: float = 0.0  # the sum of the targets' natural log-probabilities
+    words: int = 0  # 0 where it is not known which word a token belongs to
+    right_words: int = 0  # all of whose tokens are first choices
+    unknown_words: int = 0  # with a token outside the dictionary
+
+    def __add__(self, other: Metrics) -> Metrics:
+        return Metrics(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def accuracy_top1(self) -> float:
         """Share of targets that are the model's first choice; unknown ones never are."""
-        return self._share(self.top1)
+        return _ratio(self.top1, self.targets)
 
     @property
     def accuracy_top3(self) -> float:
         """Share of targets among the first three choices."""
-        return self._share(self.top3)
+        return _ratio(self.top3, self.targets)
 
     @property
     def accuracy_top5(self) -> float:
         """Share of targets among the first five choices."""
-        return self._share(self.top5)
+        return _ratio(self.top5, self.targets)
 
     @property
     def unknown_rate(self) -> float:
         """Share of targets outside the dictionary."""
-        return self._share(self.unknown)
+        return _ratio(self.unknown, self.targets)
 
     @property
     def loss(self) -> float:
         """Mean negative log-probability per target, in nats."""
-        return -self.log_prob / self.targets if self.targets else math.nan
+        return _ratio(-self.log_prob, self.targets)
 
     @property
     def perplexity(self) -> float:
         """exp of the loss; infinite if some target had probability 0."""
         return perplexity(self.loss)
 
-    def _share(self, count: int) -> float:
-        return count / self.targets if self.targets else math.nan
+    @property
+    def word_accuracy(self) -> float:
+        """Share of words all of whose tokens are first choices."""
+        return _ratio(self.right_words, self.words)
+
+    @property
+    def perplexity_per_word(self) -> float:
+        """exp(-log P / words), over all texts together: equation 2 of the paper."""
+        return perplexity(_ratio(-self.log_prob, self.words))
 
     def as_row(self) -> dict[str, Any]:
         """Under the names that files and scripts rely on; what is not a number is null."""
-        accuracies = ("accuracy_top1", "accuracy_top3", "accuracy_top5")
-        return {"targets": self.targets} | self._finite(*accuracies, "perplexity", "unknown_rate")
+        names = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "unknown_rate"]
+        if self.words:
+            names += ["word_accuracy", "perplexity_per_word"]
+        figures = {name: getattr(self, name) for name in names}
+        finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        return {"targets": self.targets} | finite
+
+
+def _ratio(part: float, whole: int) -> float:
+    return part / whole if whole else math.nan
 
 
 def perplexity(loss: float) -> float:
@@ -113,64 +117,49 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if not loss > 700 else math.inf
 
 
-def metrics(scores: Scores, *, bos: int, unk: int | None) -> Metrics:
-    """The metrics of scored texts; see the module for what counts."""
-    kept = scores.targets != bos
-    unknown = kept & (scores.targets == _token(unk))
-    ranks = scores.ranks[kept & ~unknown]
+def evaluate(
+    predictor: Predictor,
+    sequences: Sequence[Tokens],
+    *,
+    bos: int,
+    unk: int | None,
+    owners: Sequence[Sequence[int]] | None = None,
+) -> Metrics:
+    """Score the sequences, each from a fresh state, and count; see the module for what counts.
+
+    Args:
+        predictor: a model, or a baseline such as a unigram.
+        sequences: tokens of each text.
+        bos: the token at the beginning of a text, which is no target.
+        unk: the token for what is outside the dictionary; None if there is none.
+        owners: for each token of each text the number of its word, or -1 (`Tokenizer.word_ids`);
+            without it no words are counted.
+    """
+    scores = score(predictor, sequences, never=unk)
+    counted = scores.targets != bos
+    is_unknown = scores.targets == (-1 if unk is None else unk)  # no token has the id -1
+    unknown = counted & is_unknown
+    ranks = scores.ranks[counted & ~unknown]
+    words = right = with_unknown = 0
+    if owners is not None:
+        words, right, with_unknown = _count_words(scores, owners, is_unknown)
     return Metrics(
-        targets=int(kept.sum()),
+        targets=int(counted.sum()),
         unknown=int(unknown.sum()),
         top1=int((ranks < 1).sum()),
         top3=int((ranks < 3).sum()),
         top5=int((ranks < 5).sum()),
-        log_prob=float(scores.log_probs[kept].sum()),
+        log_prob=float(scores.log_probs[counted].sum()),
+        words=words,
+        right_words=right,
+        unknown_words=with_unknown,
     )
 
 
-def evaluate(
-    predictor: Predictor | nn.Module, sequences: Sequence[Tokens], *, bos: int, unk: int | None
-) -> Metrics:
-    """Score the sequences, each from a fresh state, and count."""
-    scores = score(as_predictor(predictor), sequences, never=unk)
-    return metrics(scores, bos=bos, unk=unk)
-
-
-@dataclass(frozen=True)
-class WordMetrics(_Additive):
-    """How many words there were and how many were predicted right; see the module."""
-
-    words: int = 0
-    right: int = 0
-    unknown: int = 0  # words with a token outside the dictionary
-    tokens: int = 0  # all targets, EOS with them
-    log_prob: float = 0.0
-
-    @property
-    def word_accuracy(self) -> float:
-        """Share of words all of whose tokens are first choices."""
-        return self.right / self.words if self.words else math.nan
-
-    @property
-    def unknown_rate(self) -> float:
-        """Share of words with a token outside the dictionary."""
-        return self.unknown / self.words if self.words else math.nan
-
-    @property
-    def perplexity_per_word(self) -> float:
-        """exp(-log P / words), over all texts together: equation 2 of the paper."""
-        return perplexity(-self.log_prob / self.words) if self.words else math.nan
-
-    def as_row(self) -> dict[str, Any]:
-        """Under the names that files and scripts rely on; what is not a number is null."""
-        figures = self._finite("word_accuracy", "perplexity_per_word", "unknown_rate")
-        return {"words": self.words, "tokens": self.tokens} | figures
-
-
-def word_metrics(
-    scores: Scores, owners: Sequence[Sequence[int]], *, unk: int | None
-) -> WordMetrics:
-    """Metrics of scored texts; `owners` has the word of each token of each text, BOS included."""
+def _count_words(
+    scores: Scores, owners: Sequence[Sequence[int]], unknown: npt.NDArray[np.bool_]
+) -> tuple[int, int, int]:
+    """How many words there are, are right, and have an unknown token."""
     none = np.empty(0, np.int64)
     word = np.concatenate([none, *(np.asarray(owner[1:], np.int64) for owner in owners)])
     text = np.repeat(np.arange(len(owners)), np.diff(scores.first))
@@ -182,29 +171,5 @@ def word_metrics(
         """Which words have one of these tokens."""
         return np.bincount(index, weights=tokens[inside], minlength=len(names)) > 0
 
-    failed, unknown = has(scores.ranks != 0), has(scores.targets == _token(unk))
-    return WordMetrics(
-        words=len(names),
-        right=int((~failed & ~unknown).sum()),
-        unknown=int(unknown.sum()),
-        tokens=len(scores.targets),
-        log_prob=float(scores.log_probs.sum()),
-    )
-
-
-def _token(unk: int | None) -> int:
-    """The id of UNK, or -1, which no token has, for a tokenizer without it."""
-    return -1 if unk is None else unk
-
-
-def evaluate_words(
-    predictor: Predictor | nn.Module, tokenizer: Tokenizer, texts: Sequence[str]
-) -> WordMetrics:
-    """Score whole texts, each from a fresh state, and count words.
-
-    Only between tokenizers of one normalisation are the figures of the same words.
-    """
-    split = [tokenizer.word_ids(text) for text in texts]
-    tokens, owners = [ids for ids, _ in split], [words for _, words in split]
-    scores = score(as_predictor(predictor), tokens, never=tokenizer.unk)
-    return word_metrics(scores, owners, unk=tokenizer.unk)
+    failed, with_unknown = has(scores.ranks != 0), has(unknown)
+    return len(names), int((~failed & ~with_unknown).sum()), int(with_unknown.sum())

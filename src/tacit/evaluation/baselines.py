@@ -23,14 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tacit.evaluation.predictors import (
-    Chunk,
-    IntArray,
-    Tokens,
-    all_contexts,
-    all_targets,
-    as_arrays,
-)
+from tacit.evaluation.scoring import Chunk, IntArray, Tokens, as_arrays, pairs
 
 
 @dataclass(frozen=True)
@@ -60,16 +53,15 @@ class Unigram:
             raise ValueError(f"bos must be a token below {vocab_size}, got {bos}")
         if vocab_size < 2:
             raise ValueError(f"vocab_size must be at least 2 (BOS and a target), got {vocab_size}")
-        targets = all_targets(as_arrays(sequences, vocab_size))
+        _, targets = pairs(as_arrays(sequences, vocab_size))
         counts = np.bincount(targets, minlength=vocab_size) + add
         counts[bos] = 0.0
         return cls(torch.from_numpy(counts / counts.sum()))
 
-    def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
-        """The same logits for every target, in one chunk."""
-        positions = np.arange(len(all_targets(sequences)))
-        if len(positions):
-            yield Chunk(positions, self.log_probs.expand(len(positions), -1))
+    def chunks(self, contexts: IntArray) -> Iterator[Chunk]:
+        """The same logits at every position, in one chunk."""
+        if len(contexts):
+            yield np.arange(len(contexts)), self.log_probs.expand(len(contexts), -1)
 
 
 @dataclass(frozen=True)
@@ -95,11 +87,10 @@ class Bigram:
     ) -> Bigram:
         """Count pairs of neighbours within each sequence, without those that end in BOS."""
         unigram = Unigram.fit(sequences, vocab_size, bos=bos, add=add)
-        arrays = as_arrays(sequences, vocab_size)
-        targets, contexts = all_targets(arrays), all_contexts(arrays)
+        contexts, targets = pairs(as_arrays(sequences, vocab_size))
         kept = targets != bos
-        pairs, counts = np.unique(contexts[kept] * vocab_size + targets[kept], return_counts=True)
-        before, after = pairs // vocab_size, pairs % vocab_size
+        bigrams, counts = np.unique(contexts[kept] * vocab_size + targets[kept], return_counts=True)
+        before, after = bigrams // vocab_size, bigrams % vocab_size
         discount = _discount(counts)
         totals = np.bincount(before, weights=counts, minlength=vocab_size)
         types = np.bincount(before, minlength=vocab_size)
@@ -108,15 +99,14 @@ class Bigram:
         starts = np.concatenate([[0], np.cumsum(types)]).astype(np.int64)
         return cls(unigram, starts, after, (counts - discount) / totals[before], backed_off)
 
-    def chunks(self, sequences: Sequence[IntArray]) -> Iterator[Chunk]:
+    def chunks(self, contexts: IntArray) -> Iterator[Chunk]:
         """Positions with the same token before them have the same logits, made once."""
-        contexts = all_contexts(sequences)
         order = np.argsort(contexts, kind="stable")
         edges = np.flatnonzero(np.diff(contexts[order])) + 1
         for group in np.split(order, edges):
             if len(group):
                 logits = self.log_probs_after(int(contexts[group[0]]))
-                yield Chunk(group, logits.expand(len(group), -1))
+                yield group, logits.expand(len(group), -1)
 
     def log_probs_after(self, token: int) -> Tensor:
         """log p(. | token) for all tokens, [vocab_size], in float64."""

@@ -14,7 +14,7 @@ to the vector that scores the words, and an `Output` computes the logits that it
 Guarantee.  However a row is computed, its logits are those that the model's `forward` gives for
 that text by itself, up to rounding.
 
-The model must be in evaluation mode (`tacit.evaluation.predictors.evaluating`), since dropout
+The model must be in evaluation mode (`tacit.evaluation.scoring.evaluating`), since dropout
 would make the rows random.
 """
 
@@ -26,13 +26,14 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, State
+from tacit.models.base import LanguageModel
 from tacit.models.layers import TiedEmbedding
 from tacit.models.recurrent import GatedLayer, RecurrentModel
 from tacit.models.transformer import Transformer, TransformerBlock, sinusoids
@@ -137,20 +138,29 @@ class Output:
 
 
 class Decoder(abc.ABC):
-    """Partial texts side by side, a row each.  Every text begins with the same token, BOS."""
+    """Partial texts side by side, a row each.  Every text begins with the same token, BOS.
+
+    `_rows` is all that is remembered of the texts so far: tensors with an entry for each row, of
+    which the first holds the values of the `Output` after the last tokens.
+    """
+
+    _head: _TiedHead | None = None
+    _rows: tuple[Tensor, ...] = ()
 
     @abc.abstractmethod
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
         """Read one more token per row; in the rows `begun` it is the first of a new text."""
 
     @property
-    @abc.abstractmethod
     def output(self) -> Output:
         """What the model says after the tokens so far."""
+        return Output(self._rows[0], self._head)
 
-    @abc.abstractmethod
     def take(self, rows: Tensor) -> Self:
         """An independent decoder with these rows in this order, so that a search can branch."""
+        taken = copy.copy(self)
+        taken._rows = tuple(part[rows] for part in self._rows)
+        return taken
 
 
 def decoder_for(model: LanguageModel, rows: int = 1, *, longest: int | None = None) -> Decoder:
@@ -210,30 +220,20 @@ class _RecurrentDecoder(Decoder):
             self._layers.append((layer, kernel[:, :inputs].t().contiguous(), bias, recurrent))
             inputs = layer.cells
         zero = model.embedding.weight.new_zeros(rows, model.config.cells)
-        self._state = [(zero,) * model.layer.state_tensors for _ in self._layers]
-        self._vectors = zero
+        self._rows = (zero,) * (1 + model.layer.state_tensors * len(self._layers))
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
-        vectors = self._model.embedding(tokens)
-        for index, (layer, kernel, bias, recurrent) in enumerate(self._layers):
-            before = self._state[index]
+        vectors, state = self._model.embedding(tokens), iter(self._rows[1:])
+        after: tuple[Tensor, ...] = ()
+        for layer, kernel, bias, recurrent in self._layers:
+            before = tuple(islice(state, layer.state_tensors))
             if begun is not None:
                 for part in before:
                     part.index_fill_(0, begun, 0)
-            after = layer.step(torch.addmm(bias, vectors, kernel), recurrent, before)
-            self._state[index], vectors = after, after[0]
-        self._vectors = self._model.projection(vectors)
-
-    @property
-    def output(self) -> Output:
-        return Output(self._vectors, self._head)
-
-    def take(self, rows: Tensor) -> Self:
-        taken = copy.copy(self)
-        taken._state = [tuple(part[rows] for part in state) for state in self._state]
-        taken._vectors = self._vectors[rows]
-        return taken
+            now = layer.step(torch.addmm(bias, vectors, kernel), recurrent, before)
+            after, vectors = (*after, *now), now[0]
+        self._rows = (self._model.projection(vectors), *after)
 
 
 class _TransformerDecoder(Decoder):
@@ -244,52 +244,38 @@ class _TransformerDecoder(Decoder):
         self._head = _TiedHead(model.embedding)
         weight, config = model.embedding.weight, model.config
         self._positions = sinusoids(longest, weight)
-        shape = (2, rows, config.heads, longest, config.embedding_size // config.heads)
-        self._kept = [weight.new_zeros(shape) for _ in range(config.layers)]
-        self._last = torch.full((rows,), -1)
-        self._vectors = weight.new_zeros(rows, config.embedding_size)
+        shape = (rows, config.heads, longest, config.embedding_size // config.heads)
+        kept = (weight.new_zeros(shape) for _ in range(2 * config.layers))
+        vectors = weight.new_zeros(rows, config.embedding_size)
+        self._rows = (vectors, torch.full((rows,), -1), *kept)
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
-        self._last = self._last + 1
-        if begun is not None:
-            self._last.index_fill_(0, begun, 0)
+        _, last, *kept = self._rows
+        last = _advanced(last, begun)
         vectors = self._model.embedding(tokens) * math.sqrt(self._model.config.embedding_size)
-        stream = vectors + self._positions[self._last]
+        stream = vectors + self._positions[last]
         # What is behind the last token is from the text before, or nothing.
-        seen = torch.arange(int(self._last.max()) + 1) <= self._last[:, None]
-        for block, kept in zip(self._model.blocks, self._kept, strict=True):
+        seen = torch.arange(int(last.max()) + 1) <= last[:, None]
+        for block, keys, values in zip(self._model.blocks, kept[::2], kept[1::2], strict=True):
             assert isinstance(block, TransformerBlock)
-            stream = stream + self._attention(block, kept, seen, block.attention_norm(stream))
+            inputs = block.attention_norm(stream)
+            query, key, value = (
+                part(inputs).unflatten(1, (block.heads, -1))
+                for part in (block.query, block.key, block.value)
+            )
+            rows = torch.arange(len(last))
+            keys[rows, :, last], values[rows, :, last] = key, value
+            attended = functional.scaled_dot_product_attention(
+                query.unsqueeze(2),
+                keys[:, :, : seen.shape[1]],
+                values[:, :, : seen.shape[1]],
+                attn_mask=seen[:, None, None],
+            )
+            stream = stream + block.attention_output(attended.flatten(1))
             wide = functional.gelu(block.widen(block.feed_forward_norm(stream)))
             stream = stream + block.narrow(wide)
-        self._vectors = self._model.output_norm(stream)
-
-    def _attention(
-        self, block: TransformerBlock, kept: Tensor, seen: Tensor, inputs: Tensor
-    ) -> Tensor:
-        query, key, value = (
-            part(inputs).unflatten(1, (block.heads, -1))
-            for part in (block.query, block.key, block.value)
-        )
-        rows, time = torch.arange(len(seen)), seen.shape[1]
-        kept[0, rows, :, self._last], kept[1, rows, :, self._last] = key, value
-        keys, values = kept[:, :, :, :time]
-        attended = functional.scaled_dot_product_attention(
-            query.unsqueeze(2), keys, values, attn_mask=seen[:, None, None]
-        )
-        mixed: Tensor = block.attention_output(attended.flatten(1))
-        return mixed
-
-    @property
-    def output(self) -> Output:
-        return Output(self._vectors, self._head)
-
-    def take(self, rows: Tensor) -> Self:
-        taken = copy.copy(self)
-        taken._kept = [kept[:, rows] for kept in self._kept]
-        taken._last, taken._vectors = self._last[rows], self._vectors[rows]
-        return taken
+        self._rows = (self._model.output_norm(stream), last, *kept)
 
 
 class _StateDecoder(Decoder):
@@ -301,34 +287,21 @@ class _StateDecoder(Decoder):
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-        self._state: State = None
-        self._logits = torch.empty(0)
         self._after_bos: tuple[Tensor, ...] = ()
 
     @torch.no_grad()
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
-        scores, state = self._model(tokens.unsqueeze(1), self._state)
+        scores, state = self._model(tokens.unsqueeze(1), self._rows[1:] or None)
         assert state is not None
         now = (scores[:, -1], *state)
-        if self._state is None:
+        if not self._rows:
             self._after_bos = tuple(part[:1].clone() for part in now)
         elif begun is not None:
             now = tuple(
                 part.index_copy(0, begun, first.expand(len(begun), *first.shape[1:]))
                 for part, first in zip(now, self._after_bos, strict=True)
             )
-        self._logits, self._state = now[0], now[1:]
-
-    @property
-    def output(self) -> Output:
-        return Output(self._logits)
-
-    def take(self, rows: Tensor) -> Self:
-        taken = copy.copy(self)
-        if self._state is not None:
-            taken._logits = self._logits[rows]
-            taken._state = tuple(part[rows] for part in self._state)
-        return taken
+        self._rows = now
 
 
 class _WholeTextDecoder(Decoder):
@@ -341,42 +314,38 @@ class _WholeTextDecoder(Decoder):
         self, read: Callable[[Tensor], Tensor], head: _TiedHead | None, rows: int, width: int = 8
     ) -> None:
         self._read, self._head = read, head
-        self._texts = torch.zeros(rows, width, dtype=torch.int64)
-        self._last = torch.full((rows,), -1)
+        self._rows = (torch.zeros(rows, width, dtype=torch.int64), torch.full((rows,), -1))
         self._output: Output | None = None
 
     def advance(self, tokens: Tensor, begun: Tensor | None = None) -> None:
         self._output = None
-        self._last = self._last + 1
-        if begun is not None:
-            self._last.index_fill_(0, begun, 0)
-        if int(self._last.max()) == self._texts.shape[1]:
-            self._texts = functional.pad(self._texts, (0, self._texts.shape[1]))
-        self._texts[torch.arange(len(tokens)), self._last] = tokens
+        texts, last = self._rows
+        last = _advanced(last, begun)
+        if int(last.max()) == texts.shape[1]:
+            texts = functional.pad(texts, (0, texts.shape[1]))
+        texts[torch.arange(len(tokens)), last] = tokens
+        self._rows = texts, last
 
     @property
     def output(self) -> Output:
+        """What the model gives for the last token of each text, some texts at a time."""
         if self._output is None:
-            self._output = Output(self._after_last(), self._head)
+            texts, last = self._rows
+            width = int(last.max()) + 1
+            some = max(1, _WHOLE_TEXTS // width)
+            parts = zip(torch.split(texts[:, :width], some), torch.split(last, some), strict=True)
+            with torch.no_grad():
+                values = [self._read(part)[torch.arange(len(part)), end] for part, end in parts]
+            self._output = Output(torch.cat(values), self._head)
         return self._output
 
-    @torch.no_grad()
-    def _after_last(self) -> Tensor:
-        """What the model gives for the last token of each text, some texts at a time."""
-        width = int(self._last.max()) + 1
-        some = max(1, _WHOLE_TEXTS // width)
-        values = [
-            self._read(texts)[torch.arange(len(texts)), last]
-            for texts, last in zip(
-                torch.split(self._texts[:, :width], some),
-                torch.split(self._last, some),
-                strict=True,
-            )
-        ]
-        return torch.cat(values)
-
     def take(self, rows: Tensor) -> Self:
-        taken = copy.copy(self)
-        taken._texts, taken._last = self._texts[rows], self._last[rows]
+        taken = super().take(rows)
         taken._output = None if self._output is None else self._output.take(rows)
         return taken
+
+
+def _advanced(last: Tensor, begun: Tensor | None) -> Tensor:
+    """The index of each row's last token after one more; 0 in rows that begin a text."""
+    last = last + 1
+    return last if begun is None else last.index_fill_(0, begun, 0)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections.abc import Callable, Collection
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor
 
 from tacit.evaluation.decoder import Output, decoder_for, most_rows
-from tacit.evaluation.predictors import evaluating
+from tacit.evaluation.scoring import evaluating, in_threads
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -41,7 +42,6 @@ _SLOT_TOKENS = 128  # the least share of a slot; for less there are fewer slots
 _HOPELESS = 1_000  # texts ended with less than a hundredth as many tokens: it only says EOS
 _NO_CHARACTER = "\ufffd"  # stands in decoded text for bytes that are no character
 
-_REPORT_SECONDS = 0.1
 _LOG2_E = math.log2(math.e)
 _SMALLEST_TEMPERATURE = 1e-30  # below, float32 has no reciprocal; the first choice has it all
 
@@ -111,18 +111,11 @@ def sample_texts(
     Byte-level tokens that do not make valid UTF-8 together are decoded to U+FFFD.  That is left
     out as well: it was never written, and would become a word of a tokenizer made from the texts.
     """
-    if tokenizer.vocab_size != model.config.vocab_size:
-        raise ValueError(
-            f"the model has {model.config.vocab_size} tokens and the tokenizer"
-            f" {tokenizer.vocab_size}: the tokenizer does not fit the model"
-        )
     sampled = sample_tokens(
         model,
+        tokenizer,
         key,
         tokens=tokens,
-        bos=tokenizer.bos,
-        eos=tokenizer.eos,
-        forbidden=() if tokenizer.unk is None else (tokenizer.unk,),
         sampling=sampling,
         threads=threads,
         progress=progress,
@@ -133,42 +126,36 @@ def sample_texts(
 
 def sample_tokens(
     model: LanguageModel,
+    tokenizer: Tokenizer,
     key: bytes,
     *,
     tokens: int,
-    bos: int,
-    eos: int,
-    forbidden: Collection[int] = (),
     sampling: Sampling = DEFAULT,
     threads: int | None = None,
     progress: _Progress | None = None,
 ) -> list[list[int]]:
     """Texts without their BOS and EOS, of at least `tokens` tokens in all.
 
-    A text may be empty.  BOS is never sampled, nor is what is `forbidden`.  `progress` is called
-    in the caller's thread.  `threads` changes the speed only; by default it is that of torch.
+    A text may be empty.  BOS and UNK are never sampled.  `progress` is called in the caller's
+    thread.  `threads` changes the speed only; by default it is that of torch.
     """
+    vocab_size = model.config.vocab_size
+    if tokenizer.vocab_size != vocab_size:
+        raise ValueError(
+            f"the model has {vocab_size} tokens and the tokenizer {tokenizer.vocab_size}: the"
+            " tokenizer does not fit the model"
+        )
     if not (isinstance(key, bytes) and key):
         raise ValueError("key must be bytes, at least one")  # never shown: it may be a secret
     checks.whole("tokens", tokens, at_least=1)
     if threads is not None:
         checks.whole("threads", threads, at_least=1)
-    vocab_size = model.config.vocab_size
-    for token in (bos, eos, *forbidden):
-        if not 0 <= token < vocab_size:
-            raise ValueError(
-                f"token {token} is not among the model's {vocab_size}: the tokenizer does not fit"
-                " the model"
-            )
-    banned = sorted({*forbidden, bos})
-    if len(banned) >= vocab_size:
-        raise ValueError("forbidden leaves no token to sample")
     if sampling.top_k is not None and sampling.top_k >= vocab_size:
         sampling = replace(sampling, top_k=None)  # it cuts nothing off
     count = min(_LANES, max(1, tokens // _LANE_TOKENS))
     quotas = [(tokens + lane) // count for lane in range(count)]
     lanes = [
-        _Lane(model, sampling, torch.tensor(banned), _generator(key, lane), quota, bos, eos)
+        _Lane(model, tokenizer, sampling, _generator(key, lane), quota)
         for lane, quota in enumerate(quotas)
     ]
 
@@ -176,8 +163,11 @@ def sample_tokens(
         if progress is not None:
             progress(sum(lane.done for lane in lanes), tokens)
 
+    stop = threading.Event()  # the lanes then stop after the step that they are at
     with evaluating(model):
-        return _in_parallel(lanes, threads or torch.get_num_threads(), report)
+        jobs = [partial(lane.run, stop) for lane in lanes]
+        texts = in_threads(jobs, threads or torch.get_num_threads(), report, stop.set)
+    return list(chain.from_iterable(texts))
 
 
 class _Lane:
@@ -189,16 +179,16 @@ class _Lane:
     def __init__(
         self,
         model: LanguageModel,
+        tokenizer: Tokenizer,
         sampling: Sampling,
-        banned: Tensor,
         generator: np.random.Generator,
         quota: int,
-        bos: int,
-        eos: int,
     ) -> None:
         self.done = 0  # tokens so far; only grows, so that another thread may read it
-        self._model, self._sampling, self._banned = model, sampling, banned
-        self._generator, self._quota, self._bos, self._eos = generator, quota, bos, eos
+        self._model, self._sampling, self._generator = model, sampling, generator
+        self._bos, self._eos, self._quota = tokenizer.bos, tokenizer.eos, quota
+        unk = () if tokenizer.unk is None else (tokenizer.unk,)
+        self._banned = torch.tensor(sorted({*unk, tokenizer.bos}))
         self._longest = longest = sampling.max_length
         self._slots = min(_SLOTS, max(1, quota // _SLOT_TOKENS), most_rows(model, longest))
         self._slot = np.arange(self._slots)
@@ -258,35 +248,6 @@ class _Lane:
         """Go on with these rows only."""
         self._slot, self._number = self._slot[rows], self._number[rows]
         self._lengths, self._texts = self._lengths[rows], self._texts[rows]
-
-
-def _in_parallel(lanes: list[_Lane], threads: int, report: Callable[[], None]) -> list[list[int]]:
-    """The texts of all lanes, a lane per thread at a time.
-
-    The caller's thread only waits and reports, so that Ctrl-C reaches it; the others then stop
-    after the step that they are at.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    stop = threading.Event()
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            try:
-                jobs = [pool.submit(lane.run, stop) for lane in lanes]
-                waiting = set(jobs)
-                while waiting:
-                    report()
-                    ready, waiting = wait(waiting, _REPORT_SECONDS, FIRST_EXCEPTION)
-                    for job in ready:
-                        job.result()
-                report()
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-    finally:
-        torch.set_num_threads(before)
-    return [text for job in jobs for text in job.result()]
 
 
 def _generator(key: bytes, lane: int) -> np.random.Generator:

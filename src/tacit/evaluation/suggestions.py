@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from tacit.evaluation.decoder import Decoder, decoder_for
-from tacit.evaluation.predictors import evaluating
+from tacit.evaluation.scoring import evaluating
 from tacit.models.base import LanguageModel
 from tacit.tokenizers.normalisation import WHITE_SPACE
 from tacit.tokenizers.tokenizer import Tokenizer

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import LanguageModel, check_flag, check_share, from_vector_, to_vector
-from tacit.privacy import checks
+from tacit.models.base import LanguageModel, check_share, from_vector_, to_vector
+from tacit.privacy.records import Positive, Record
 
 Weights = NDArray[np.float32]
 Average = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 
 
-class ServerOptimizer(abc.ABC):
+class ServerOptimizer(Record, abc.ABC):
     """theta <- theta + learning_rate * direction, with a direction of the average and a state."""
 
     learning_rate: float
@@ -55,10 +56,7 @@ class ServerOptimizer(abc.ABC):
 class ServerSGD(ServerOptimizer):
     """direction = average: Algorithm 1, if the learning rate is 1."""
 
-    learning_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        checks.positive("learning_rate", self.learning_rate)
+    learning_rate: Positive = 1.0
 
     def _direction(self, average: Average, state: State) -> tuple[Average, State]:
         return average, {}
@@ -68,14 +66,9 @@ class ServerSGD(ServerOptimizer):
 class ServerMomentum(ServerOptimizer):
     """v <- momentum v + average; direction = v, or average + momentum v with `nesterov`."""
 
-    learning_rate: float = 1.0
-    momentum: float = 0.9
+    learning_rate: Positive = 1.0
+    momentum: Annotated[float, check_share] = 0.9
     nesterov: bool = False
-
-    def __post_init__(self) -> None:
-        checks.positive("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
-        check_flag("nesterov", self.nesterov)
 
     def initial(self, size: int) -> State:
         """v = 0."""
@@ -99,16 +92,10 @@ class ServerAdam(ServerOptimizer):
     as far as a frequent one.
     """
 
-    learning_rate: float
-    beta1: float = 0.9
-    beta2: float = 0.99
-    stabiliser: float = 1e-3
-
-    def __post_init__(self) -> None:
-        checks.positive("learning_rate", self.learning_rate)
-        check_share("beta1", self.beta1)
-        check_share("beta2", self.beta2)
-        checks.positive("stabiliser", self.stabiliser)
+    learning_rate: Positive
+    beta1: Annotated[float, check_share] = 0.9
+    beta2: Annotated[float, check_share] = 0.99
+    stabiliser: Positive = 1e-3
 
     def initial(self, size: int) -> State:
         """m = v = 0 and t = 0."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
 from tacit.kernels.rows import Layout, TokenRows, check_layout, rows_of
 from tacit.kernels.sampled_softmax import SampledSoftmax
-from tacit.models.base import check_flag
-from tacit.privacy import checks
+from tacit.privacy.records import NonNegative, Positive, Record, at_least
 from tacit.privacy.stream import Stream
 
 Tokens = NDArray[np.integer[Any]]
@@ -42,7 +41,7 @@ class UserResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg:
+class FedAvg(Record):
     """E epochs of SGD over batches of B rows; the update is theta - theta^0.
 
     `clip_each_step` is "greedy" clipping: theta <- theta^0 + ClipFn(theta - theta^0) after every
@@ -52,25 +51,15 @@ class FedAvg:
     With `sampled_softmax` the softmax of every step is over some of the words only.
     """
 
-    learning_rate: float
-    local_epochs: int = 1
-    batch_size: int = 8
-    unroll: int = 10
+    learning_rate: Positive
+    local_epochs: Annotated[int, at_least(1)] = 1
+    batch_size: Annotated[int, at_least(1)] = 8
+    unroll: Annotated[int, at_least(1)] = 10
     clip_each_step: bool = False
-    update_penalty: float = 0.0
-    rows: Layout = "stream"
+    update_penalty: NonNegative = 0.0
+    rows: Annotated[Layout, check_layout] = "stream"
     shuffle: bool = False
     sampled_softmax: SampledSoftmax | None = None
-
-    def __post_init__(self) -> None:
-        checks.positive("learning_rate", self.learning_rate)
-        checks.whole("local_epochs", self.local_epochs, at_least=1)
-        checks.whole("batch_size", self.batch_size, at_least=1)
-        checks.whole("unroll", self.unroll, at_least=1)
-        check_flag("clip_each_step", self.clip_each_step)
-        checks.non_negative("update_penalty", self.update_penalty)
-        check_layout("rows", self.rows)
-        check_flag("shuffle", self.shuffle)
 
     def run(
         self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
@@ -107,25 +96,18 @@ class FedAvg:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSGD:
+class FedSGD(Record):
     """One gradient at theta^0: the update is -eta times the gradient of the mean loss of a batch.
 
     The batch is all of the user's rows, or `batch_size` of them drawn from the user's stream.  The
     user counts by all of its examples either way.  Nothing is projected: the server does that.
     """
 
-    learning_rate: float
-    batch_size: int | None = None
-    unroll: int = 10
-    rows: Layout = "stream"
+    learning_rate: Positive
+    batch_size: Annotated[int, at_least(1)] | None = None
+    unroll: Annotated[int, at_least(1)] = 10
+    rows: Annotated[Layout, check_layout] = "stream"
     sampled_softmax: SampledSoftmax | None = None
-
-    def __post_init__(self) -> None:
-        checks.positive("learning_rate", self.learning_rate)
-        if self.batch_size is not None:
-            checks.whole("batch_size", self.batch_size, at_least=1)
-        checks.whole("unroll", self.unroll, at_least=1)
-        check_layout("rows", self.rows)
 
     def run(
         self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip

@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.privacy import checks
+from tacit.privacy.records import one_of
 
 Layout = Literal["stream", "texts"]
+check_layout = one_of(*get_args(Layout))
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,6 @@ def _width_of(mask: NDArray[np.bool_]) -> int:
         return int(mask.shape[1])
     columns = np.flatnonzero(mask.any(axis=0))
     return int(columns[-1]) + 1 if len(columns) else 0
-
-
-def check_layout(name: str, value: str) -> None:
-    """Raise `ValueError` unless the value is one of the layouts."""
-    if value not in get_args(Layout):
-        raise ValueError(f"{name} must be one of {', '.join(get_args(Layout))}, got {value!r}")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights, check_tokens
 from tacit.kernels.rows import TokenRows
-from tacit.privacy import checks
+from tacit.privacy.records import Record, at_least
 from tacit.privacy.stream import Stream
 
 # Whatever is this likely is certain: a float sum of such probabilities is not exact enough to tell.
@@ -55,7 +55,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class SampledSoftmax:
+class SampledSoftmax(Record):
     """A softmax over the user's own words and at least `negatives` others.
 
     They follow the log-uniform law over token ids, pi_v ~ log((v + 2) / (v + 1)), which is Zipf's
@@ -66,12 +66,8 @@ class SampledSoftmax:
     every number of words needs buffers of its own, which are kept.
     """
 
-    negatives: int
-    multiple_of: int = 256
-
-    def __post_init__(self) -> None:
-        checks.whole("negatives", self.negatives, at_least=1)
-        checks.whole("multiple_of", self.multiple_of, at_least=1)
+    negatives: Annotated[int, at_least(1)]
+    multiple_of: Annotated[int, at_least(1)] = 256
 
     def of(self, sgd: LocalSGD, rows: TokenRows, stream: Stream) -> LocalSteps:
         """Local steps on these rows over candidates; the exact ones if that would be all words."""

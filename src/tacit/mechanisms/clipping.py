@@ -35,7 +35,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
+from tacit.privacy.records import OpenUnit, Positive, Probability, at_least
 
 Vector = NDArray[np.float64]
 
@@ -53,6 +54,18 @@ LARGEST_CLIP_NORM = 1e30
 # Units of 2^-52 by which a norm is raised beyond its own error: they pay for the rounding of the
 # factor, of the scaled values, of their product with a weight, and of S = sqrt(sum S_j^2).
 _SPARE_UNITS = 8
+
+
+def check_clip_norm(name: str, value: float) -> float:
+    """The value, if it is within the range that the guarantee of this module covers; else raise."""
+    if not _SMALLEST_CLIP_NORM <= value <= LARGEST_CLIP_NORM:
+        raise ValueError(
+            f"{name} must be between {_SMALLEST_CLIP_NORM:g} and {LARGEST_CLIP_NORM:g}, got {value}"
+        )
+    return value
+
+
+ClipNorm = Annotated[float, check_clip_norm]
 
 
 @dataclass(frozen=True)
@@ -94,11 +107,8 @@ class Clipper(PlanPart, abc.ABC):
 class FlatClip(Clipper):
     """The whole update at once: update * min(1, S / |update|)."""
 
-    clip_norm: float
+    clip_norm: ClipNorm
     kind: ClassVar[str] = "flat-clip"
-
-    def __post_init__(self) -> None:
-        check_clip_norm("clip_norm", self.clip_norm)
 
     @property
     def norms(self) -> tuple[float, ...]:
@@ -185,15 +195,6 @@ def total_norm(norms: Sequence[float]) -> float:
     if len(norms) == 1:
         return float(norms[0])
     return math.hypot(*norms) if norms else math.inf
-
-
-def check_clip_norm(name: str, value: float) -> float:
-    """The value, if it is within the range that the guarantee of this module covers; else raise."""
-    if not _SMALLEST_CLIP_NORM <= value <= LARGEST_CLIP_NORM:
-        raise ValueError(
-            f"{name} must be between {_SMALLEST_CLIP_NORM:g} and {LARGEST_CLIP_NORM:g}, got {value}"
-        )
-    return value
 
 
 def _flat_vector(update: NDArray[Any]) -> Vector:
@@ -297,37 +298,12 @@ class ConstantClip(ClipSchedule):
 
 
 @dataclass(frozen=True)
-class StepClip(ClipSchedule):
-    """A new S from each of the given rounds on, such as ((4885, 7.9),)."""
-
-    steps: tuple[tuple[int, float], ...]
-    kind: ClassVar[str] = "steps"
-
-    def __post_init__(self) -> None:
-        rounds = [checks.whole("steps' round", round, at_least=1) for round, _ in self.steps]
-        if not rounds or rounds != sorted(set(rounds)):
-            raise ValueError(
-                f"steps must have at least one round, in increasing order, got {rounds}"
-            )
-        for _, norm in self.steps:
-            check_clip_norm("steps' clip_norm", norm)
-
-    def norm(self, initial: float, round: int) -> float:
-        """The S of the last step whose round has come, or the clipper's own before the first."""
-        return next((norm for start, norm in reversed(self.steps) if start <= round), initial)
-
-
-@dataclass(frozen=True)
 class GeometricClip(ClipSchedule):
     """S times `factor` each round, but not below `final_norm`."""
 
-    factor: float
-    final_norm: float
+    factor: Probability
+    final_norm: ClipNorm
     kind: ClassVar[str] = "geometric"
-
-    def __post_init__(self) -> None:
-        checks.probability("factor", self.factor)
-        check_clip_norm("final_norm", self.final_norm)
 
     def norm(self, initial: float, round: int) -> float:
         """max(S factor^round, final_norm), or S itself if it is below that from the start."""
@@ -338,13 +314,9 @@ class GeometricClip(ClipSchedule):
 class LinearClip(ClipSchedule):
     """In equal steps to `final_norm`, which holds from `final_round` on."""
 
-    final_round: int
-    final_norm: float
+    final_round: Annotated[int, at_least(1)]
+    final_norm: ClipNorm
     kind: ClassVar[str] = "linear"
-
-    def __post_init__(self) -> None:
-        checks.whole("final_round", self.final_round, at_least=1)
-        check_clip_norm("final_norm", self.final_norm)
 
     def norm(self, initial: float, round: int) -> float:
         """S (1 - t) + final_norm t with t = min(round / final_round, 1)."""
@@ -363,16 +335,10 @@ class QuantileClip(PlanPart):
     twentieth of the expected cohort, as the paper does.
     """
 
-    target_quantile: float = 0.5
-    learning_rate: float = 0.2
-    bit_noise_stddev: float | None = None
+    target_quantile: OpenUnit = 0.5
+    learning_rate: Positive = 0.2
+    bit_noise_stddev: Positive | None = None
     kind: ClassVar[str] = "quantile-clip"
-
-    def __post_init__(self) -> None:
-        checks.open_unit("target_quantile", self.target_quantile)
-        checks.positive("learning_rate", self.learning_rate)
-        if self.bit_noise_stddev is not None:
-            checks.positive("bit_noise_stddev", self.bit_noise_stddev)
 
     def noise_stddev(self, expected_cohort: float) -> float:
         """sigma_b, on the sum of the bits."""
@@ -382,21 +348,11 @@ class QuantileClip(PlanPart):
         self, norms: Sequence[float], bit_sums: Iterable[float], expected_cohort: float
     ) -> tuple[float, ...]:
         """The next bounds from the noisy sums of +-1/2 bits, over the public expected cohort."""
-        fractions = [bits / expected_cohort + 0.5 for bits in bit_sums]
-        return tuple(
-            self._next(norm, fraction) for norm, fraction in zip(norms, fractions, strict=True)
-        )
-
-    def _next(self, norm: float, fraction: float) -> float:
-        """S exp(-learning_rate (b - target_quantile)) within the range that can be clipped to."""
+        fractions = np.array([*bit_sums]) / expected_cohort + 0.5
         # The noise can be large; neither exp nor the clipper's range may overflow from it.
-        exponent = min(max(-self.learning_rate * (fraction - self.target_quantile), -50.0), 50.0)
-        return min(max(norm * math.exp(exponent), _SMALLEST_CLIP_NORM), LARGEST_CLIP_NORM)
-
-
-def bit_sensitivity(adjacency: Adjacency) -> float:
-    """How far one user moves a sum of +-1/2 bits: its bit appears, or changes sign."""
-    return 0.5 if adjacency is Adjacency.ADD_REMOVE else 1.0
+        exponents = np.clip(-self.learning_rate * (fractions - self.target_quantile), -50.0, 50.0)
+        following = [n * math.exp(e) for n, e in zip(norms, exponents, strict=True)]
+        return tuple(np.clip(following, _SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM).tolist())
 
 
 def split_noise_multiplier(noise_multiplier: float, bit_noise_stddev: float, bits: int) -> float:
@@ -412,8 +368,13 @@ def split_noise_multiplier(noise_multiplier: float, bit_noise_stddev: float, bit
     return z / math.sqrt(1 - (least / sigma_b) ** 2)
 
 
-def joint_noise_multiplier(noise_multipliers: Sequence[float]) -> float:
-    """Gaussian releases about the same cohort as one: (sum of z_i^-2)^(-1/2)."""
-    if len(noise_multipliers) == 1:
-        return noise_multipliers[0]
-    return 1 / math.hypot(*(1 / z for z in noise_multipliers))
+def joint_noise_multiplier(z: float, bit_noise_stddev: float, bits: int, by: Adjacency) -> float:
+    """Update and bits as one Gaussian release: (z_u^-2 + m (sigma_b / sensitivity)^-2)^(-1/2).
+
+    `z` is the update's multiplier under this adjacency.  One user moves a sum of +-1/2 bits by 1/2
+    if its bit appears or disappears, and by 1 if it changes sign.
+    """
+    if not bits:
+        return z
+    bit_sensitivity = 0.5 if by is Adjacency.ADD_REMOVE else 1.0
+    return 1 / math.hypot(1 / z, *[bit_sensitivity / bit_noise_stddev] * bits)

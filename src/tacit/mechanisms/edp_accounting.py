@@ -1,11 +1,11 @@
-"""What eDP-SGD costs: the events of the calibrated variant, and three figures for the printed one.
+"""What eDP-SGD costs: the events of the calibrated variant, and the noise of the printed one.
 
 eDP-SGD (Dupuy et al. 2021, Algorithm 1) clips the mean gradient of each of N micro-batches to C.
 One record can turn such a mean around, from a vector of norm C to its opposite: the sum over the
 workers moves by up to 2C whatever the size of the micro-batch, under add/remove-one and under
 replace-one alike.
 
-Guarantee of `DecayingReleases`: let every record join a step independently with probability q and
+Guarantee of `decaying_events`: let every record join a step independently with probability q and
 pick its worker independently and uniformly, and let Gaussian noise of standard deviation 2C m be
 added to the sum of the clipped vectors.  Then the step is dominated, under add/remove-one, by the
 Poisson-sampled Gaussian of multiplier m.  Proof: condition on where all other records are.  Without
@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy import checks
-from tacit.privacy.accountants import accountant_named
-from tacit.privacy.events import Adjacency, Composition, Event, Gaussian, NonPrivate
+from tacit.privacy.events import Event, NonPrivate
 
 # Different events in one composition: enough to lose no more than about 1% of epsilon, and few
 # enough for a few seconds of accounting.
@@ -39,47 +37,19 @@ GROUPS = 100
 
 _NO_NOISE = NonPrivate("eDP-SGD without noise")
 
-# What each figure for the printed algorithm is.
-_INFINITE = (
-    "the actual epsilon: infinite, because the scaling factors alpha_k are taken from the gradients"
-    " of private records and used without noise"
-)
-_ACTUAL = (
-    "the actual epsilon, under replace-one adjacency: the scaling factors alpha_k are public, and"
-    " reshuffled epochs bring no amplification"
-)
-_CONDITIONAL = (
-    "what epsilon would be if the scaling factors alpha_k were public: reshuffled epochs without"
-    " amplification, one Gaussian release per epoch of the effective multiplier"
-    " z_t / (2 sqrt(N) max alpha_k), under replace-one adjacency"
-)
-_PUBLISHED = (
-    "what the paper would print, and no guarantee: zCDP with rho = 1 / (2 z_t^2) per epoch and"
-    " epsilon = rho + 2 sqrt(rho log(1/delta))"
-)
 
+def decaying_events(
+    sampler: PoissonSampler, multipliers: Sequence[float], groups: int = GROUPS
+) -> list[Event]:
+    """The events of steps of calibrated eDP-SGD, of at most `groups` kinds in all.
 
-@dataclass(frozen=True)
-class DecayingReleases:
-    """Steps of calibrated eDP-SGD; each multiplier is that step's noise stddev / sensitivity."""
-
-    sampler: PoissonSampler
-    multipliers: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for step, multiplier in enumerate(self.multipliers):
-            checks.non_negative(f"multipliers[{step}]", multiplier)
-
-    def events(self, groups: int = GROUPS) -> list[Event]:
-        """The event of each step, of at most `groups` kinds in all: see `_rounded_down`."""
-        return [self._event(m) for m in _rounded_down(self.multipliers, groups).tolist()]
-
-    def composition(self, groups: int = GROUPS) -> Composition:
-        """All steps together."""
-        return Composition.of(self.events(groups))
-
-    def _event(self, multiplier: float) -> Event:
-        return self.sampler.event(multiplier) if multiplier > 0 else _NO_NOISE
+    Each multiplier is that step's noise stddev / sensitivity; see `_rounded_down` for the groups,
+    and the module for the guarantee.
+    """
+    for step, multiplier in enumerate(multipliers):
+        checks.non_negative(f"multipliers[{step}]", multiplier)
+    rounded = _rounded_down(multipliers, groups).tolist()
+    return [sampler.event(m) if m > 0 else _NO_NOISE for m in rounded]
 
 
 def _rounded_down(multipliers: Sequence[float], groups: int) -> NDArray[np.float64]:
@@ -123,70 +93,3 @@ def effective_multiplier(
     checks.whole("workers", workers, at_least=1)
     checks.positive("largest_scale", largest_scale)
     return noise_multiplier / (2 * math.sqrt(workers) * largest_scale)
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """An epsilon and what it is."""
-
-    epsilon: float
-    delta: float
-    meaning: str
-
-
-@dataclass(frozen=True)
-class PaperFigures:
-    """The three figures for `edp-sgd-paper`; only the first is its guarantee."""
-
-    actual: PaperFigure
-    given_public_scaling: PaperFigure
-    as_published: PaperFigure
-
-
-def paper_figures(
-    multipliers: Sequence[float],
-    *,
-    workers: int,
-    largest_scale: float,
-    scaling_is_public: bool,
-    delta: float,
-) -> PaperFigures:
-    """The figures of Algorithm 1 as printed, run for one epoch per z_t in `multipliers`.
-
-    Given alpha_k: epochs are reshuffled independently of the records, so that a record is in at
-    most one step of each, and replacing it changes one worker's clipped vector there and nothing
-    else but through what was released.  Removing it instead would shift the split of the others, a
-    far larger move, so the figure is stated for replace-one.
-    """
-    conditional = given_public_scaling(multipliers, workers=workers, largest_scale=largest_scale)
-    epsilon = accountant_named("pld").epsilon(conditional, delta)
-    actual = (
-        PaperFigure(epsilon, delta, _ACTUAL)
-        if scaling_is_public
-        else PaperFigure(math.inf, delta, _INFINITE)
-    )
-    return PaperFigures(
-        actual,
-        PaperFigure(epsilon, delta, _CONDITIONAL),
-        PaperFigure(_published_epsilon(multipliers, delta), delta, _PUBLISHED),
-    )
-
-
-def given_public_scaling(
-    multipliers: Sequence[float], *, workers: int, largest_scale: float
-) -> Composition:
-    """The events behind the figure for public alpha_k: one Gaussian per epoch, replace-one."""
-    effective = [effective_multiplier(z, workers, largest_scale) for z in multipliers]
-    return Composition.of(
-        [Gaussian(m, Adjacency.REPLACE) if m > 0 else _NO_NOISE for m in effective]
-    )
-
-
-def _published_epsilon(multipliers: Sequence[float], delta: float) -> float:
-    """rho + 2 sqrt(rho log(1/delta)), rho the sum of 1 / (2 z_t^2) over the epochs."""
-    checks.open_unit("delta", delta)
-    squares = [checks.non_negative("noise_multiplier", z) ** 2 for z in multipliers]
-    if not all(squares):  # no noise, or so little that its square is no number any more
-        return math.inf
-    rho = math.fsum(1 / (2 * square) for square in squares)
-    return rho + 2 * math.sqrt(rho * math.log(1 / delta))

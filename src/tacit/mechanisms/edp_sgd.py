@@ -32,12 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.clipping import FlatClip, clip_, norm_bound, square_of
-from tacit.mechanisms.edp_accounting import (
-    DecayingReleases,
-    PaperFigures,
-    effective_multiplier,
-    paper_figures,
-)
+from tacit.mechanisms.edp_accounting import decaying_events, effective_multiplier
 from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import (
@@ -193,12 +188,9 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
             grid.quantise(values, out=units[piece])
         return units
 
-    def releases(self, steps: int) -> DecayingReleases:
-        """What the first `steps` steps cost."""
-        stddevs = [self.noise_stddev(step) for step in range(steps)]
-        return DecayingReleases(
-            self.sampler, tuple(stddev / self.sensitivity for stddev in stddevs)
-        )
+    def multipliers(self, steps: int) -> list[float]:
+        """Noise stddev / sensitivity of each of the first `steps` steps."""
+        return [self.noise_stddev(step) / self.sensitivity for step in range(steps)]
 
     def share(self, work: Work) -> Vector:
         """The sum of the clipped vectors of this worker's micro-batches: every `workers`-th."""
@@ -236,7 +228,7 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
 
     @cached_property
     def _events(self) -> list[Event]:
-        return self.releases(self.steps).events()
+        return decaying_events(self.sampler, self.multipliers(self.steps))
 
     def _multiplier(self, step: int) -> float:
         """z_t at a step; an epoch of decay is 1/q steps."""
@@ -247,7 +239,7 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
 class PaperEdpSgd(_EdpSgd):
     """`edp-sgd-paper`: Algorithm 1 as printed, over reshuffled epochs of `units` units.
 
-    Not for privacy: see `figures`, which need neither `batch_size` nor `units`.  An epoch's last
+    Not for privacy: its factors alpha_k are usually taken from people's records.  An epoch's last
     batch is left out if it has fewer records than there are workers.
     """
 
@@ -313,16 +305,6 @@ class PaperEdpSgd(_EdpSgd):
             return [(steps.start, NonPrivate("eDP-SGD without noise"))]
         m = effective_multiplier(z, self.workers, self.scaling.largest)
         return [(steps.start, Gaussian(m, Adjacency.REPLACE))]
-
-    def figures(self, epochs: int, delta: float) -> PaperFigures:
-        """The actual epsilon, and beside it two others, each labelled with what it is."""
-        return paper_figures(
-            [self.noise_multiplier_at(epoch) for epoch in range(epochs)],
-            workers=self.workers,
-            largest_scale=self.scaling.largest,
-            scaling_is_public=self.scaling.is_public,
-            delta=delta,
-        )
 
     def _epoch(self, step: int) -> int:
         """t, which the printed algorithm counts in epochs."""

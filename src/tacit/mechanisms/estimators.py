@@ -32,6 +32,7 @@ from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Integers
 from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
+from tacit.privacy.records import Positive
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,8 @@ class TrueAverage(Estimator):
 class FixedDenominator(Estimator):
     """sum / qW, with the declared total weight W of all users."""
 
-    total_weight: float
+    total_weight: Positive
     kind: ClassVar[str] = "fixed-denominator"
-
-    def __post_init__(self) -> None:
-        checks.positive("total_weight", self.total_weight)
 
     def statistic(self, update_sum: Integers, weight_sum: float, sampling_prob: float) -> Integers:
         """The integer sum itself."""
@@ -116,11 +114,8 @@ class ClippedDenominator(Estimator):
     The larger constant is the one that is charged for.
     """
 
-    min_weight: float
+    min_weight: Positive
     kind: ClassVar[str] = "clipped-denominator"
-
-    def __post_init__(self) -> None:
-        checks.positive("min_weight", self.min_weight)
 
     def statistic(
         self, update_sum: Integers, weight_sum: float, sampling_prob: float
@@ -142,12 +137,8 @@ class ClippedDenominator(Estimator):
 class UserWeighting(PlanPart):
     """w_k = min(n_k / w-hat, 1) by a public cap w-hat; without a cap every user has weight 1."""
 
-    user_weight_cap: float | None = None
+    user_weight_cap: Positive | None = None
     kind: ClassVar[str] = "user-weighting"
-
-    def __post_init__(self) -> None:
-        if self.user_weight_cap is not None:
-            checks.positive("user_weight_cap", self.user_weight_cap)
 
     def weigh(self, examples: int) -> int:
         """w_k of a user with `examples` examples, rounded down to whole units of 2^-30."""

@@ -26,6 +26,7 @@ from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 from tacit.privacy.events import Composition
+from tacit.privacy.records import Positive
 from tacit.privacy.stream import Stream
 
 # What a noise keeps of earlier rounds; empty before the first round.
@@ -36,10 +37,7 @@ NoiseState = tuple[NDArray[np.float64], ...]
 class RoundNoise(PlanPart, abc.ABC):
     """Gaussian noise of z times the sensitivity under add/remove-one; z is `noise_multiplier`."""
 
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        checks.positive("noise_multiplier", self.noise_multiplier)
+    noise_multiplier: Positive
 
     @abc.abstractmethod
     def add(

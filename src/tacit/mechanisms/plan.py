@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms import clipping, parts, refusals
+from tacit.mechanisms import clipping, refusals
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, ClipState, QuantileClip
 from tacit.mechanisms.estimators import Estimator, UserWeighting
 from tacit.mechanisms.fixed_point import (
@@ -29,12 +29,14 @@ from tacit.mechanisms.fixed_point import (
     Integers,
 )
 from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
+from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import Cohort, Sampler
 from tacit.privacy import events, records
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.guarantee import Guarantee, ReleaseGroup
-from tacit.privacy.ledger_lines import Header
+from tacit.privacy.ledger_lines import Header, Unit
+from tacit.privacy.records import at_least
 from tacit.privacy.stream import Stream
 
 UPDATE_NOISE = "update-noise"
@@ -55,7 +57,7 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundPlan(parts.PlanPart):
+class RoundPlan(PlanPart):
     """The public facts of a round: one plan for all rounds of a phase.
 
     `population` is K, declared and never counted.  Without `noise` the plan is not private, and
@@ -67,7 +69,7 @@ class RoundPlan(parts.PlanPart):
     release of `event()`.
     """
 
-    population: int
+    population: Annotated[int, at_least(1)]
     sampler: Sampler
     clipper: Clipper
     estimator: Estimator
@@ -77,10 +79,11 @@ class RoundPlan(parts.PlanPart):
     adaptive: QuantileClip | None = None
     layers: tuple[int, ...] | None = None
     weight_aware: bool = False
-    unit: str = "user"
+    unit: Unit = "user"
     kind: ClassVar[str] = "round-plan"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refusals.check_plan(self)
 
     # What follows from the fields.
@@ -162,8 +165,7 @@ class RoundPlan(parts.PlanPart):
         assert self.is_private, "a plan without noise has no multiplier"
         assert adjacency is not None, "a plan with noise has a sampler for it"
         update = self.relative_noise / self.estimator.relative_sensitivity(adjacency)
-        bit = self.bit_noise_stddev / clipping.bit_sensitivity(adjacency)
-        return clipping.joint_noise_multiplier([update] + [bit] * self.bits)
+        return clipping.joint_noise_multiplier(update, self.bit_noise_stddev, self.bits, adjacency)
 
     # A round.
 
@@ -299,29 +301,23 @@ class RoundPlan(parts.PlanPart):
         Independent noise (or none) is written as its multiplier alone, as it was before there was
         any other: ledgers have the hash of this.
         """
-        data: dict[str, Any] = parts.to_json(self)
-        if self.noise is None or self.noise.kind == IndependentNoise.kind:
+        data = super().to_json()
+        noise = data["noise"]
+        if noise is None or noise["kind"] == IndependentNoise.kind:
             del data["noise"]
-            data["noise_multiplier"] = parts.to_json(self.noise_multiplier)
+            data["noise_multiplier"] = noise and noise["noise_multiplier"]
         return data
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> RoundPlan:
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The plan that `to_json` wrote; anything unknown in it is refused."""
         data = dict(data)
         if "noise" not in data and "noise_multiplier" in data:
             z = data.pop("noise_multiplier")
             independent = {"kind": IndependentNoise.kind, "noise_multiplier": z}
             data["noise"] = None if z is None else independent
-        plan = parts.from_json(data, _PARTS)
-        if not isinstance(plan, RoundPlan):
-            raise ValueError(f"expected the JSON of a {RoundPlan.kind!r}, got {data.get('kind')!r}")
-        return plan
+        return super().from_json(data)
 
     def hash(self) -> str:
         """SHA-256 over all public fields: equal plans have equal hashes."""
         return hashlib.sha256(records.canonical_json(self.to_json()).encode()).hexdigest()
-
-
-# All that can stand in a plan's JSON: every part of the modules imported above that has a kind.
-_PARTS = parts.kinds()

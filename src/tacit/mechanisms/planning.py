@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated
 
 from tacit.mechanisms import clipping, estimators, samplers
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
 from tacit.mechanisms.estimators import Estimator
-from tacit.mechanisms.noise import NOISES, IndependentNoise, RoundNoise
+from tacit.mechanisms.noise import NOISES, IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import Sampler
-from tacit.privacy import calibration, checks
+from tacit.privacy import calibration
 from tacit.privacy.accountants import (
     Accountant,
     accountant_named,
@@ -31,13 +31,15 @@ from tacit.privacy.accountants import (
 from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment
+from tacit.privacy.records import Positive, Record, at_least
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
     """The choices of a round under the names that an experiment's `[plan]` has for them.
 
-    `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K.
+    `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K; it
+    is None only where it is still to be solved for.
     `noise_multiplier` is z and `noise_stddev` is sigma on the average; at most one of them is
     given.  `noise` is a kind of `noise.NOISES`; if it is not given, noise is independent.  A
     `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the model's
@@ -45,7 +47,7 @@ class PlanSettings:
     """
 
     population: int
-    cohort: float
+    cohort: float | None
     sampling: str = "poisson"
     max_cohort: int | None = None
     clipping: str = "flat"
@@ -75,6 +77,8 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
     clipper = _clipper(settings)
     estimator = _estimator(settings)
     z = settings.noise_multiplier
+    if settings.noise is not None and settings.noise not in NOISES:
+        raise ValueError(f"plan.noise must be one of {', '.join(NOISES)}, got {settings.noise!r}")
     if settings.noise_stddev is not None:
         z = _noise_multiplier(settings.noise_stddev, sampler, clipper, estimator)
     return RoundPlan(
@@ -82,7 +86,7 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
         sampler=sampler,
         clipper=clipper,
         estimator=estimator,
-        noise=_noise(settings, z) if z else None,
+        noise=NOISES[settings.noise or IndependentNoise.kind](z) if z else None,
         weighting=estimators.UserWeighting(settings.user_weight_cap),
         schedule=settings.schedule or clipping.ConstantClip(),
         adaptive=settings.adaptive,
@@ -94,33 +98,28 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
 
 def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
     """The sampler by its name; q is the expected cohort over the declared population."""
-    K, q = settings.population, settings.cohort / settings.population
+    K, cohort, cap = settings.population, settings.cohort, settings.max_cohort
+    assert cohort is not None, "the cohort is still to be solved for"
     match settings.sampling:
         case "poisson":
-            return samplers.PoissonSampler(q)
-        case "truncated" if settings.max_cohort is not None:
-            return samplers.TruncatedPoissonSampler(K, q, settings.max_cohort)
+            return samplers.PoissonSampler(cohort / K)
+        case "truncated" if cap is not None:
+            return samplers.TruncatedPoissonSampler(K, cohort / K, cap)
         case "truncated":
             return samplers.TruncatedPoissonSampler.with_default_cap(
-                K, q, delta=delta, rounds=rounds
+                K, cohort / K, delta=delta, rounds=rounds
             )
-        case "fixed":
-            return samplers.FixedSizeSampler(K, _whole_cohort(settings))
-        case "with-replacement":
-            return samplers.WithReplacementSampler(K, _whole_cohort(settings))
+        case "fixed" | "with-replacement" as name:
+            if not float(cohort).is_integer():
+                raise ValueError(f"plan.cohort must be whole for {name} sampling: {cohort}")
+            sized = (
+                samplers.FixedSizeSampler if name == "fixed" else samplers.WithReplacementSampler
+            )
+            return sized(K, int(cohort))
     raise ValueError(
         "sampling must be one of poisson, truncated, fixed, with-replacement, got"
         f" {settings.sampling!r}"
     )
-
-
-def _whole_cohort(settings: PlanSettings) -> int:
-    """The cohort as an integer, which sampling of an exact size needs."""
-    if not float(settings.cohort).is_integer():
-        raise ValueError(
-            f"plan.cohort must be whole for {settings.sampling} sampling: {settings.cohort}"
-        )
-    return int(settings.cohort)
 
 
 def _clipper(settings: PlanSettings) -> Clipper:
@@ -150,14 +149,6 @@ def _estimator(settings: PlanSettings) -> Estimator:
     )
 
 
-def _noise(settings: PlanSettings, z: float) -> RoundNoise:
-    """The noise by its kind."""
-    kind = settings.noise or IndependentNoise.kind
-    if kind not in NOISES:
-        raise ValueError(f"plan.noise must be one of {', '.join(NOISES)}, got {kind!r}")
-    return NOISES[kind](z)
-
-
 def _noise_multiplier(
     noise_stddev: float, sampler: Sampler, clipper: Clipper, estimator: Estimator
 ) -> float:
@@ -173,22 +164,24 @@ def _noise_multiplier(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is known, and (by being None) what is asked."""
+class Question(PlanSettings, Record):
+    """What is known, and (by being None) what is asked.
 
-    population: int
-    cohort: int | None
-    rounds: int | None
-    noise_multiplier: float | None
-    target_epsilon: float | None = None
+    The clip norm is 1 unless an experiment has one: the noise follows it, so no cost depends on it.
+    With an `experiment` its noise on the average is kept, whatever the cohort.
+    """
+
+    population: Annotated[int, at_least(2)]
+    cohort: Annotated[int, at_least(1)] | None
+    rounds: Annotated[int, at_least(1)] | None
+    noise_multiplier: Positive | None
+    clip_norm: float | None = 1.0
+    target_epsilon: Positive | None = None
     delta: float | None = None
-    sampling: str = "poisson"
-    estimator: str = "fixed"
-    max_cohort: int | None = None
-    unit: str = "user"
     experiment: SmallExperiment | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
 
     @property
@@ -197,15 +190,19 @@ class Question:
         return self.delta if self.delta is not None else default_delta(self.population)
 
     @property
-    def asked(self) -> Literal["epsilon", "noise_multiplier", "rounds", "cohort"]:
-        """The one quantity that is to be found."""
-        if self.target_epsilon is None:
-            return "epsilon"
-        if self.rounds is None:
-            return "rounds"
-        if self.cohort is None:
-            return "cohort"
-        return "noise_multiplier"
+    def unknowns(self) -> list[str]:
+        """Which of noise, rounds and cohort are not given."""
+        known = {
+            "noise_multiplier": self.noise_multiplier or self.experiment,
+            "rounds": self.rounds,
+            "cohort": self.cohort,
+        }
+        return [name for name, value in known.items() if value is None]
+
+    @property
+    def asked(self) -> str:
+        """The one quantity that is to be found: epsilon, or the unknown."""
+        return "epsilon" if self.target_epsilon is None else self.unknowns[0]
 
 
 @dataclass(frozen=True)
@@ -233,9 +230,8 @@ def _solve(
 ) -> Question:
     """The question with what it asks for filled in; the target is met, never exceeded."""
     asked, target, delta = question.asked, question.target_epsilon, question.chosen_delta
-    if asked == "epsilon":
+    if target is None:
         return question
-    assert target is not None
     # Which accountants are sound depends on the sampler alone, so any round may stand for all.
     known = replace(
         question,
@@ -319,40 +315,20 @@ def _answer(question: Question, accountant: Accountant, *, projected: bool) -> A
 
 
 def _plan_for(question: Question) -> RoundPlan:
-    """The plan of a question with cohort and noise known.
-
-    The clip norm is 1 unless an experiment has one: the noise follows it, so no cost depends on it.
-    """
-    cohort, z, clip_norm = question.cohort, question.noise_multiplier, 1.0
-    assert cohort is not None
-    if question.experiment is not None:
-        z = question.experiment.noise_multiplier_at(cohort)
-        clip_norm = question.experiment.clip_norm
-    settings = PlanSettings(
-        population=question.population,
-        cohort=cohort,
-        sampling=question.sampling,
-        max_cohort=question.max_cohort,
-        clip_norm=clip_norm,
-        noise_multiplier=z,
-        estimator=question.estimator,
-        unit=question.unit,
-    )
-    return round_plan(settings, delta=question.chosen_delta, rounds=question.rounds or 1)
+    """The plan of a question with cohort and noise known."""
+    run = question.experiment
+    if run is not None:
+        assert question.cohort is not None
+        z = run.noise_multiplier_at(question.cohort)
+        question = replace(question, experiment=None, noise_multiplier=z, clip_norm=run.clip_norm)
+    return round_plan(question, delta=question.chosen_delta, rounds=question.rounds or 1)
 
 
 def _check(question: Question) -> None:
     """Refuse what no plan could be made of; the plan itself refuses the rest."""
-    population = checks.whole("population", question.population, at_least=2)
-    cohort, max_cohort = question.cohort, question.max_cohort
-    if cohort is not None and checks.whole("cohort", cohort, at_least=1) > population:
+    population, cohort, max_cohort = question.population, question.cohort, question.max_cohort
+    if cohort is not None and cohort > population:
         raise ValueError(f"cohort must be at most the population of {population:,}, got {cohort:,}")
-    if question.rounds is not None:
-        checks.whole("rounds", question.rounds, at_least=1)
-    if question.noise_multiplier is not None:
-        checks.positive("noise_multiplier", question.noise_multiplier)
-    if question.target_epsilon is not None:
-        checks.positive("target_epsilon", question.target_epsilon)
     if question.delta is not None and not 0 < question.delta < 1 / population:
         raise ValueError(
             f"delta must be above 0 and below 1/population = {1 / population:.3g}, or one user in"
@@ -369,7 +345,22 @@ def _check(question: Question) -> None:
         )
     if question.experiment is not None:
         _check_experiment(question, question.experiment)
-    _check_unknowns(question)
+    missing = question.unknowns
+    if len(missing) > (question.target_epsilon is not None):
+        raise ValueError(
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give all of"
+            " noise_multiplier, rounds and cohort, or leave one out and give target_epsilon"
+        )
+    if question.target_epsilon is not None and not missing:
+        raise ValueError(
+            f"target_epsilon of {question.target_epsilon:g} leaves nothing to solve for when noise,"
+            " rounds and cohort are all given; leave one of them out, or the target"
+        )
+    if missing == ["cohort"] and question.experiment is None:
+        raise ValueError(
+            "cohort can be solved for only at a fixed noise on the average; give from_experiment"
+            " (cohort, sigma, clip) instead of noise_multiplier"
+        )
 
 
 def _check_experiment(question: Question, experiment: SmallExperiment) -> None:
@@ -386,33 +377,4 @@ def _check_experiment(question: Question, experiment: SmallExperiment) -> None:
         raise ValueError(
             f"the experiment's cohort must be at most the population of {population:,},"
             f" got {experiment.cohort:g}"
-        )
-
-
-def _check_unknowns(question: Question) -> None:
-    """Exactly one of epsilon, noise, rounds and cohort is unknown."""
-    known = {
-        "noise_multiplier": question.noise_multiplier or question.experiment,
-        "rounds": question.rounds,
-        "cohort": question.cohort,
-    }
-    missing = [name for name, value in known.items() if value is None]
-    if question.target_epsilon is None and missing:
-        raise ValueError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give all of"
-            " noise_multiplier, rounds and cohort, or leave one out and give target_epsilon"
-        )
-    if question.target_epsilon is not None and not missing:
-        raise ValueError(
-            f"target_epsilon of {question.target_epsilon:g} leaves nothing to solve for when noise,"
-            " rounds and cohort are all given; leave one of them out, or the target"
-        )
-    if len(missing) > 1:
-        raise ValueError(
-            f"target_epsilon solves for one unknown, and {' and '.join(missing)} are all missing"
-        )
-    if missing == ["cohort"] and question.experiment is None:
-        raise ValueError(
-            "cohort can be solved for only at a fixed noise on the average; give from_experiment"
-            " (cohort, sigma, clip) instead of noise_multiplier"
         )

@@ -6,25 +6,25 @@ the message names the field, the value, the bound, and what to use instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import typing
+from typing import TYPE_CHECKING, Any
 
-from tacit.mechanisms import clipping, estimators
-from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip
+from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip, split_noise_multiplier
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
-from tacit.mechanisms.noise import RoundNoise
-from tacit.mechanisms.samplers import Sampler
 from tacit.privacy import checks
 
 if TYPE_CHECKING:
     from tacit.mechanisms.plan import RoundPlan
 
-UNITS = ("user", "record")
-
 
 def check_plan(plan: RoundPlan) -> None:
     """Raise `ValueError` unless the plan can be run and means what it says."""
-    _check_fields(plan)
+    own: type = type(plan)
+    for name, kind in _part_types(own).items():  # it may have been read from JSON
+        if not isinstance(getattr(plan, name), kind):
+            raise ValueError(f"{name} cannot be {getattr(plan, name)!r}")
     _check_population(plan)
     _check_clipping(plan)
     if plan.is_private:
@@ -36,26 +36,17 @@ def check_plan(plan: RoundPlan) -> None:
         )
 
 
-def _check_fields(plan: RoundPlan) -> None:
-    """Every part is of the kind that its field is for: a plan may have been read from JSON."""
-    if plan.unit not in UNITS:
-        raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {plan.unit!r}")
-    for name, value, kind in (
-        ("sampler", plan.sampler, Sampler),
-        ("clipper", plan.clipper, clipping.Clipper),
-        ("estimator", plan.estimator, estimators.Estimator),
-        ("noise", plan.noise, (RoundNoise, type(None))),
-        ("weighting", plan.weighting, estimators.UserWeighting),
-        ("schedule", plan.schedule, clipping.ClipSchedule),
-        ("adaptive", plan.adaptive, (clipping.QuantileClip, type(None))),
-    ):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} cannot be {value!r}")
+@functools.cache
+def _part_types(plan: type) -> dict[str, Any]:
+    """The type of each field of a plan that holds a part, or may hold none."""
+    hints = typing.get_type_hints(plan)
+    parts = ("sampler", "clipper", "estimator", "noise", "weighting", "schedule", "adaptive")
+    return {name: hints[name] for name in parts}
 
 
 def _check_population(plan: RoundPlan) -> None:
     """The declared K bounds all that is declared about the users."""
-    K = checks.whole("population", plan.population, at_least=1)
+    K = plan.population
     if K > LARGEST_POPULATION:
         raise ValueError(
             f"population must be at most {LARGEST_POPULATION}, so that integer sums of weights"
@@ -134,9 +125,7 @@ def _check_private(plan: RoundPlan) -> None:
             " FixedSizeSampler"
         )
     if plan.bits:
-        clipping.split_noise_multiplier(
-            z, plan.bit_noise_stddev, plan.bits
-        )  # raises if nothing is left
+        split_noise_multiplier(z, plan.bit_noise_stddev, plan.bits)  # raises if nothing is left
         largest = LARGEST_NOISE / 2**CLIP_BITS
         if not plan.bit_noise_stddev <= largest:
             raise ValueError(

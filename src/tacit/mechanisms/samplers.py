@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from scipy.special import betainc
 from tacit.mechanisms.parts import PlanPart
 from tacit.privacy import checks, events
 from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.records import Probability, at_least
 from tacit.privacy.stream import Stream
 
 Cohort = NDArray[np.int64]
@@ -64,12 +65,9 @@ class PoissonSampler(Sampler):
     plain Gaussian mechanism.
     """
 
-    sampling_prob: float
+    sampling_prob: Probability
     kind: ClassVar[str] = "poisson"
     adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.probability("sampling_prob", self.sampling_prob)
 
     def draw(self, users: int, stream: Stream) -> Cohort:
         """A binomial size, then a uniform subset of that size: every user joins independently."""
@@ -91,7 +89,7 @@ class PoissonSampler(Sampler):
 class _SlotSampler(Sampler):
     """A sampler over a declared number of slots, of which actual users fill the first."""
 
-    population: int
+    population: Annotated[int, at_least(1)]
 
     def _occupied(self, users: int, size: int, stream: Stream) -> Cohort:
         """The actual users among `size` slots, which are drawn uniformly."""
@@ -113,23 +111,16 @@ class TruncatedPoissonSampler(_SlotSampler):
     `PoissonSampler`.
     """
 
-    sampling_prob: float
-    max_cohort: int
+    sampling_prob: Probability
+    max_cohort: Annotated[int, at_least(1)]
     kind: ClassVar[str] = "truncated-poisson"
     adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
-
-    def __post_init__(self) -> None:
-        checks.whole("population", self.population, at_least=1)
-        checks.probability("sampling_prob", self.sampling_prob)
-        checks.whole("max_cohort", self.max_cohort, at_least=1)
 
     @classmethod
     def with_default_cap(
         cls, population: int, sampling_prob: float, *, delta: float, rounds: int
     ) -> Self:
         """The smallest cap that one round exceeds with probability below delta / (10 rounds)."""
-        checks.whole("population", population, at_least=1)
-        checks.probability("sampling_prob", sampling_prob)
         checks.open_unit("delta", delta)
         checks.whole("rounds", rounds, at_least=1)
         allowed = delta / (10 * rounds)
@@ -163,11 +154,10 @@ class TruncatedPoissonSampler(_SlotSampler):
 class _SizedSampler(_SlotSampler):
     """A sampler of exactly C = `cohort` users a round, so q = C / K."""
 
-    cohort: int
+    cohort: Annotated[int, at_least(1)]
 
     def __post_init__(self) -> None:
-        checks.whole("population", self.population, at_least=1)
-        checks.whole("cohort", self.cohort, at_least=1)
+        super().__post_init__()
         if self.cohort > self.population:
             raise ValueError(
                 f"cohort must be at most the population of {self.population}, got {self.cohort}"

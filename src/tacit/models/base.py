@@ -109,15 +109,10 @@ def check_sizes(config: DataclassInstance, limits: Limits) -> None:
             least, most = limits.get(name, (1, _LARGEST_SIZE))
             check_size(name, value, at_least=least, at_most=most)
         elif field.type == "bool":
-            check_flag(name, value)
+            if not isinstance(value, bool):  # 1 and 0 are refused
+                raise ValueError(f"{name} must be true or false, got {value!r}")
         elif field.type == "float":
             check_share(name, value)
-
-
-def check_flag(name: str, value: bool) -> None:
-    """Raise `ValueError` unless the value is True or False; 1 and 0 are refused."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 def check_share(name: str, value: float) -> None:

@@ -16,7 +16,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -24,12 +26,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from tacit.models.base import check_size, check_sizes
 from tacit.models.layers import seeded
 from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
-from tacit.models.word_vectors import WordVectors
 
 PADDING = 0  # the id of no character
 
 
-class CharCnn(nn.Module):
+class _CharCnn(nn.Module):
     """Words from their characters (Ma & Hovy 2016, section 2.1).
 
     A convolution over the characters, and of each filter its largest answer in the word: so a word
@@ -63,7 +64,7 @@ class CharCnn(nn.Module):
         return largest.transpose(1, 2)
 
 
-class TwoWayLstm(nn.Module):
+class _TwoWayLstm(nn.Module):
     """An LSTM layer that reads every sequence from both of its ends.
 
     [B, T, inputs] in, [B, T, 2 hidden] out; zeros where there is no token.
@@ -152,11 +153,11 @@ class Clc(UnderstandingModel):
         inputs, states = config.word_size + config.filters, 2 * config.hidden
         with torch.random.fork_rng(devices=[]):  # torch draws initial weights that are not used
             self.words = nn.Embedding(config.words, config.word_size)
-            self.characters = CharCnn(
+            self.characters = _CharCnn(
                 config.characters, config.character_size, config.filters, config.width
             )
             self.layers = nn.ModuleList(
-                TwoWayLstm(inputs if layer == 0 else states, config.hidden)
+                _TwoWayLstm(inputs if layer == 0 else states, config.hidden)
                 for layer in range(config.layers)
             )
             self.dropout = nn.Dropout(config.dropout)
@@ -189,18 +190,9 @@ class Clc(UnderstandingModel):
         return states * kept
 
     @torch.no_grad()
-    def set_word_vectors(self, vectors: WordVectors) -> None:
-        """Begin from these vectors, of the ids from 1 on, where any were found.
-
-        The unknown word and the words that were not found keep their random ones.
-        """
-        shape = (self.config.words - 1, self.config.word_size)
-        if vectors.values.shape != shape:
-            raise ValueError(
-                f"word vectors must have the shape {list(shape)}, got {list(vectors.values.shape)}"
-            )
-        rows = torch.from_numpy(vectors.known.nonzero()[0])
-        self.words.weight[rows + UNKNOWN_WORD + 1] = torch.from_numpy(vectors.values)[rows]
+    def set_word_vector(self, word: int, vector: NDArray[np.float32]) -> None:
+        """Begin from this vector of the word with this id; other words keep their random ones."""
+        self.words.weight[word] = torch.from_numpy(vector)
 
 
 @torch.no_grad()

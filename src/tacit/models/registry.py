@@ -243,22 +243,18 @@ def build(
 ) -> LanguageModel:
     """A new model with initial weights drawn from the seed.
 
-    `model` is one of `NAMES`, "package.module:factory" for one of your own, or a configuration.
-    `overrides` replace any of its sizes, and for one of your own are the factory's options.  An
-    unknown name or size raises `ValueError` that says the nearest one.
+    `model` is one of `NAMES` or "package.module:factory" for one of your own, with `overrides` of
+    its sizes, or the factory's options; or it is a whole configuration.  An unknown name or size
+    raises `ValueError` that says the nearest one.
     """
     if isinstance(model, str):
         if vocab_size is None:
             raise ValueError(f"vocab_size must be given to build the model {model!r}")
-        config = make_config(model, vocab_size, **overrides)
+        model = make_config(model, vocab_size, **overrides)
     else:
-        config = model
-        if vocab_size is not None:
-            overrides["vocab_size"] = vocab_size
-        if overrides:
-            _check_fields(type(config), overrides)
-            config = dataclasses.replace(config, **overrides)
-    return from_config(config, seed)
+        assert vocab_size is None, "a configuration has a vocab_size of its own"
+        assert not overrides, "a configuration has sizes of its own"
+    return _MODELS[type(model)](model, seed)
 
 
 def make_config(name: str, vocab_size: int, **overrides: Any) -> ModelConfig:
@@ -272,23 +268,12 @@ def make_config(name: str, vocab_size: int, **overrides: Any) -> ModelConfig:
             " any torch.nn.Module of your own as package.module:factory"
         )
     config = _BUILT_IN[name]
-    _check_fields(config, overrides)
-    return config(vocab_size, **overrides)
-
-
-def from_config(config: ModelConfig, seed: int | Generator = 0) -> LanguageModel:
-    """The model of exactly this configuration."""
-    assert type(config) in _MODELS, f"{type(config).__name__} is not in the registry"
-    return _MODELS[type(config)](config, seed)
-
-
-def _check_fields(config: type[ModelConfig], overrides: dict[str, Any]) -> None:
-    """Each override has to be a field: otherwise name the nearest."""
     names = [field.name for field in dataclasses.fields(config)]
-    for name in overrides:
-        if name not in names:
-            [near] = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    for override in overrides:
+        if override not in names:
+            [near] = difflib.get_close_matches(override, names, n=1, cutoff=0.0)
             raise ValueError(
-                f"the model {config.kind!r} has no {name!r}; did you mean {near!r}?"
+                f"the model {name!r} has no {override!r}; did you mean {near!r}?"
                 f"  It has {', '.join(names)}"
             )
+    return config(vocab_size, **overrides)

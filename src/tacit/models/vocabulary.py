@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, lasting_tensors, parameter_count
-from tacit.models.registry import OwnConfig, from_config
+from tacit.models.registry import OwnConfig, build
 
 # By 1, and by so many that a module which rounds its tables up (to 8, 64, 256 rows) shows it.
 _GROWTHS = (1, 1024)
@@ -82,7 +82,7 @@ def with_vocabulary(model: LanguageModel, remapping: Map) -> LanguageModel:
     """
     _check_fits(model, remapping)
     axes = _vocabulary_axes(model)
-    new = from_config(dataclasses.replace(model.config, vocab_size=remapping.new_size))
+    new = build(dataclasses.replace(model.config, vocab_size=remapping.new_size))
     values = {
         name: _applied(remapping, tensor, axes[name]) if name in axes else tensor.clone()
         for name, tensor in lasting_tensors(model).items()
@@ -139,7 +139,7 @@ def _with_size(model: LanguageModel, growth: int) -> LanguageModel:
     """
     config = dataclasses.replace(model.config, vocab_size=model.config.vocab_size + growth)
     with torch.device("cpu" if isinstance(config, OwnConfig) else "meta"):
-        return from_config(config)
+        return build(config)
 
 
 def _axis(shape: tuple[int, ...], tokens: int, grown: dict[int, tuple[int, ...]]) -> int | None:

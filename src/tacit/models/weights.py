@@ -3,15 +3,13 @@
 Guarantee: loading runs no code that the file chooses.  There are no pickles, and a file that names
 a model of the user's own is loaded only by a caller who names the same factory.
 
-A file is written under another name and renamed, so it exists whole or not at all, and the same
-model makes the same bytes.
+The same model makes the same bytes, which `durable.write_whole` makes a file of.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,27 +20,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
-from tacit.models.registry import NAMES, OwnConfig, from_config, make_config
+from tacit.models.registry import NAMES, OwnConfig, build, make_config
 
-# One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit"
 
 
-def save(model: LanguageModel, path: str | Path, *, trained_on: Sequence[str] = ()) -> None:
-    """Write the model to a file, replacing any that exists.
+def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
+    """The file of a model, which `load` reads; `ValueError` if the weights are not finite.
 
     `trained_on` are the identities of the corpora whose users' text is in the weights.
     """
-    path = Path(path)
-    try:
-        data = to_bytes(model, trained_on=trained_on)
-    except ValueError as mistake:
-        raise ValueError(f"{path} was not written: {mistake}") from mistake
-    _write(path, data)
-
-
-def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
-    """What `save` writes; `ValueError` if the weights are not finite."""
     is_own = isinstance(model.config, OwnConfig)
     # Tensors that share memory are refused by safetensors; only the user's own module may have any.
     tensors = {
@@ -50,11 +37,21 @@ def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
         for name, value in _tensors(model).items()
     }
     for name, tensor in tensors.items():
-        if problem := _not_finite(tensor):
-            raise ValueError(f"{name} has {problem}")
         if not is_own and tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype}, not float32")
-    return safetensors.torch.save(tensors, {_KEY: _to_json(model.config, trained_on)})
+    return pack(tensors, _KEY, _to_json(model.config, trained_on))
+
+
+def pack(tensors: dict[str, Tensor], key: str, metadata: str) -> bytes:
+    """A safetensors file; `ValueError` if a tensor is not finite.
+
+    There is one key of metadata only: safetensors writes several in an order that changes from run
+    to run.
+    """
+    for name, tensor in tensors.items():
+        if problem := _not_finite(tensor):
+            raise ValueError(f"{name} has {problem}")
+    return safetensors.torch.save(tensors, {key: metadata})
 
 
 def load(
@@ -69,7 +66,7 @@ def load(
     model, or holds numbers that are not finite.  No memory is set aside before sizes are compared.
     """
     path = Path(path)
-    metadata, tensors = _read(path)
+    metadata, tensors = unpack(path)
     config = _from_json(path, metadata, own_factory)
     if vocab_size is not None and config.vocab_size != vocab_size:
         raise ValueError(
@@ -80,8 +77,8 @@ def load(
     # not know the meta device, and is trusted with its sizes.
     is_own = isinstance(config, OwnConfig)
     with torch.device("cpu" if is_own else "meta"):
-        model = from_config(config)
-    _check(path, _tensors(model), tensors)
+        model = build(config)
+    check_tensors(path, _tensors(model), tensors)
     with torch.no_grad():
         if is_own:
             for name, tensor in _tensors(model).items():
@@ -94,13 +91,13 @@ def load(
 def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelConfig:
     """The configuration of a file, without its weights."""
     path = Path(path)
-    metadata, _ = _read(path, with_tensors=False)
+    metadata, _ = unpack(path, with_tensors=False)
     return _from_json(path, metadata, own_factory)
 
 
 def trained_on(path: str | Path) -> tuple[str, ...]:
     """The identities of the corpora of people's text that a file's weights were trained on."""
-    metadata, _ = _read(Path(path), with_tensors=False)
+    metadata, _ = unpack(Path(path), with_tensors=False)
     try:
         return tuple(map(str, json.loads(metadata).get("trained_on", ())))
     except (ValueError, AttributeError, TypeError) as mistake:
@@ -112,26 +109,28 @@ def _tensors(model: LanguageModel) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in lasting_tensors(model).items()}
 
 
-def _read(path: Path, *, with_tensors: bool = True) -> tuple[str, dict[str, Tensor]]:
+def unpack(
+    path: Path, key: str = _KEY, what: str = "a tacit model", *, with_tensors: bool = True
+) -> tuple[str, dict[str, Tensor]]:
     """The metadata of a file, and its tensors unless `with_tensors` is False.
 
-    Raises `ValueError` for a file that is cut off or is not of a tacit model.
+    Raises `ValueError` for a file that is cut off, or without metadata of this key.
     """
     if not path.is_file():
         raise ValueError(f"{path} is not a file; expected a model's weights (*.safetensors)")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = (file.metadata() or {}).get(_KEY)
+            metadata = (file.metadata() or {}).get(key)
             names = file.keys() if with_tensors else []
             tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as mistake:
         raise ValueError(f"{path} is truncated, or no safetensors file: {mistake}") from mistake
     if metadata is None:
-        raise ValueError(f"{path} is a safetensors file, but not of a tacit model")
+        raise ValueError(f"{path} is a safetensors file, but not of {what}")
     return metadata, tensors
 
 
-def _check(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
+def check_tensors(path: Path, expected: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
     """The file has what the model has: names, shapes, types; and numbers that are numbers."""
     missing = sorted(expected.keys() - stored.keys())
     extra = sorted(stored.keys() - expected.keys())
@@ -183,7 +182,12 @@ def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
         content: Any = json.loads(text)
         kind, fields = content["model"], dict(content["config"])
         if kind == OwnConfig.kind:
-            return _own_config(path, fields, own_factory)
+            if fields["factory"] != own_factory:
+                raise ValueError(
+                    f"it holds a model made by {fields['factory']!r}; if that code is yours, load"
+                    f" it with own_factory={fields['factory']!r}"
+                )
+            return OwnConfig(**fields)
         if kind not in NAMES:
             raise ValueError(f"it names the model {kind!r}, and there are {', '.join(NAMES)}")
         return make_config(kind, fields.pop("vocab_size"), **fields)
@@ -193,36 +197,3 @@ def _from_json(path: Path, text: str, own_factory: str | None) -> ModelConfig:
         ) from mistake
     except ValueError as mistake:
         raise ValueError(f"{path} has a configuration that is not valid: {mistake}") from mistake
-
-
-def _own_config(path: Path, fields: dict[str, Any], own_factory: str | None) -> OwnConfig:
-    """The configuration of a user's own model, if the caller named the same factory."""
-    if fields["factory"] != own_factory:
-        raise ValueError(
-            f"it holds a model made by {fields['factory']!r}; if that code is yours, load it with"
-            f" own_factory={fields['factory']!r}"
-        )
-    return OwnConfig(**fields)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write the file whole and synced, or not at all.
-
-    (safetensors' own way makes it unreadable to others, whatever the umask.)
-    """
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(f"{path} must be a file's name in a folder that exists")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -7,41 +7,25 @@ value and the bound.  Comparisons are written so that NaN fails.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 
-def positive(name: str, value: float) -> float:
-    """A finite number above 0."""
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number above 0, got {value}")
-    return value
+def _number(what: str, holds: Callable[[float], bool]) -> Callable[[str, float], float]:
+    """The check that a number is what the words `what` say, which `holds` decides."""
+
+    def check(name: str, value: float) -> float:
+        if not holds(value):
+            raise ValueError(f"{name} must be {what}, got {value}")
+        return value
+
+    return check
 
 
-def non_negative(name: str, value: float) -> float:
-    """A finite number of at least 0."""
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
-    return value
-
-
-def probability(name: str, value: float) -> float:
-    """A probability in (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
-    return value
-
-
-def open_unit(name: str, value: float) -> float:
-    """A number strictly between 0 and 1, as a delta or a quantile is."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be strictly between 0 and 1, got {value}")
-    return value
-
-
-def closed_unit(name: str, value: float) -> float:
-    """A number from 0 to 1, as a share of something is."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be at least 0 and at most 1, got {value}")
-    return value
+positive = _number("a finite number above 0", lambda value: 0 < value < math.inf)
+non_negative = _number("a finite number of at least 0", lambda value: 0 <= value < math.inf)
+probability = _number("above 0 and at most 1", lambda value: 0 < value <= 1)
+open_unit = _number("strictly between 0 and 1", lambda value: 0 < value < 1)  # a delta, a quantile
+closed_unit = _number("at least 0 and at most 1", lambda value: 0 <= value <= 1)  # a share
 
 
 def whole(name: str, value: int, *, at_least: int = 0) -> int:

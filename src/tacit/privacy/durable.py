@@ -9,14 +9,38 @@ writer; in return, each path has one writer at a time, and concurrent writers ne
 
 from __future__ import annotations
 
+import atexit
+import errno
 import fcntl
+import functools
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+
+
+def user_folder(kind: str) -> Path:
+    """The user's folder of tacit for a `cache` or for `state`; nothing is made.
+
+    It is `$TACIT_CACHE` or `$TACIT_STATE`, or else `tacit` in the folder that `$XDG_CACHE_HOME` or
+    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.
+    """
+    if own := os.environ.get(f"TACIT_{kind.upper()}"):
+        return Path(own)
+    usual = {"cache": ".cache", "state": ".local/state"}
+    return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]) / "tacit"
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """A folder of this process alone, for when the cache cannot be written to."""
+    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def partial_path(path: Path) -> Path:
@@ -34,17 +58,44 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold the lock file at `path` alone; the system releases it if the process dies.
+def locked(
+    path: Path, *, wait: bool = True, shared: bool = False, flags: int = os.O_RDWR | os.O_CREAT
+) -> Iterator[int]:
+    """Hold a lock on the file at `path`, and give its descriptor.
 
-    Without `wait`, `BlockingIOError` if another process holds it.
+    The lock excludes every other holder, or with `shared` only those that are not.  The system
+    releases it if the process dies.  Without `wait`, `BlockingIOError` if it cannot be had now.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(path, flags, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """Write at the end of a file that is open for appending; on return it is on the disk.
+
+    If that fails, a part may have been written: `cut_back` drops it.
+    """
+    written = os.write(descriptor, data)
+    if written != len(data):
+        what = f"only {written} of {len(data)} bytes could be written"
+        raise OSError(errno.ENOSPC, f"No space left on device: {what}")
+    os.fsync(descriptor)
+
+
+def cut_back(descriptor: int, size: int) -> bool:
+    """Drop what lies beyond `size`; returns whether that succeeded and is on the disk."""
+    try:
+        if os.fstat(descriptor).st_size > size:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -113,15 +164,23 @@ def _remove(path: Path) -> None:
 
 
 def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> None:
-    """Add a row to a JSON Lines file and return once it is on the disk."""
-    line = _json_line(row)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
+    """Add a row to a JSON Lines file, which is made if it is missing, and sync it.
+
+    What a crash left behind the last whole line is dropped first.  Each file has one writer.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, mode)
     try:
         size = os.fstat(descriptor).st_size
-        if os.write(descriptor, line) != len(line):
+        if size == 0:
+            sync(path.parent)
+        elif os.pread(descriptor, 1, size - 1) != b"\n":
+            size = path.read_bytes().rfind(b"\n") + 1
             os.ftruncate(descriptor, size)
-            raise OSError(28, "No space left on device", str(path))
-        os.fsync(descriptor)
+        try:
+            append(descriptor, _json_line(row))
+        except BaseException:
+            cut_back(descriptor, size)
+            raise
     finally:
         os.close(descriptor)
 
@@ -140,7 +199,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool] = lambda row: True) -> None:
+def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop the rows for which `keep` is false, and an incomplete last line."""
     if path.exists():
         kept = b"".join(_json_line(row) for row in read_lines(path) if keep(row))

@@ -218,10 +218,6 @@ class Composition:
         """The composition that `to_json` wrote."""
         return cls.of([(Event.from_json(event), count) for event, count in data])
 
-    def then(self, event: Event, count: int = 1) -> Composition:
-        """This composition, followed by `count` times `event`."""
-        return Composition.of([*self.counts, (event, count)])
-
     def followed_by(self, later: Composition) -> Composition:
         """Both, one after the other."""
         return Composition.of([*self.counts, *later.counts])

@@ -7,28 +7,25 @@ entry without a release, which is charged all the same, but never a release with
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tacit.privacy import durable
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger_lines import (
+    FORMAT,
     Charge,
-    Contents,
     Entry,
     Head,
     Header,
     LedgerError,
     Parent,
-    verify,
+    open_chain,
 )
 
 # A second record that must know of a charge before its noise is drawn: the people's ledger.  It is
@@ -40,25 +37,55 @@ Witness = Callable[["Ledger", Sequence[Charge]], AbstractContextManager[_TakeLin
 
 
 class Ledger:
-    """An open ledger.  `create`, `open`, `read` and `branch` make one; `close` lets others write.
+    """The verified lines of a ledger, and the file to charge to if it was opened for that.
 
-    Reading takes no lock.  The first charge does, and from then on no other process can charge.
+    `create`, `open`, `read` and `branch` make one; `close` lets others write.  Reading takes no
+    lock.  The first charge does, and from then on no other process can charge.
+
+    Without a head, entries cut off at the end leave nothing behind that could be noticed.
+
+    Args:
+        path: the file, which `LedgerError` names.
+        data: what is in it.
+        head: what a checkpoint stored: entries missing up to it are noticed by it alone.
+        torn: whether an incomplete last line may be left out: a crash in the middle of an append,
+            so that its noise was never drawn.  Else it is refused, as is any line that is wrong.
+        writes: whether releases may be charged.
     """
 
-    def __init__(self, path: Path, contents: Contents, size: int, *, writes: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        data: bytes,
+        head: Head | None = None,
+        *,
+        torn: bool = False,
+        writes: bool = False,
+    ) -> None:
         self.path = path
-        self.header = contents.header
         self.witness: Witness = _no_witness
         self._entries: list[Entry] = []
-        self._hashes = [contents.hashes[0]]
+        self._hashes: list[str] = []
         self._counts: dict[Event, int] = {}
         self._round_lines: dict[tuple[int, int], int] = {}  # (round, attempt) of this branch
-        self._add(contents.entries, contents.hashes[1:])
-        self._size = size
         self._writes = writes
-        self._file: io.FileIO | None = None
+        self._file = ExitStack()  # holds the lock from the first charge on
+        self._descriptor: int | None = None
         self._cover: Cover | None = None
         self._epsilon = 0.0  # the budget's figure for the composition that was tried last
+        *lines, rest = data.split(b"\n")
+        self._size = len(data) - len(rest)
+        if not lines:
+            raise LedgerError.at(path, 1, "it is cut off" if rest else "the file is empty")
+        for number, fields, line_hash in open_chain(lines, path, FORMAT):
+            if number == 1:
+                self.header = Header.read(fields, path)
+                self._hashes.append(line_hash)
+            else:
+                self._add([self._read_entry(fields, number)], [line_hash])
+        self._refuse_missing(head, "cut off" if rest else "missing")
+        if rest and not torn:
+            raise LedgerError.at(path, len(lines) + 1, "it is cut off")
 
     @classmethod
     def create(cls, path: Path | str, header: Header) -> Self:
@@ -71,38 +98,26 @@ class Ledger:
     ) -> Self:
         """Verify a ledger and open it for appending.
 
-        `head` is what a checkpoint stored: entries missing up to it are noticed by it alone.
-        `repair_torn_tail` drops an incomplete last line that lies beyond the head: a crash in the
-        middle of an append, so that its noise was never drawn.  Anything else wrong is refused.
+        `repair_torn_tail` drops an incomplete last line that lies beyond the head of a checkpoint.
         """
         if repair_torn_tail and head is None:
             raise ValueError("repair_torn_tail needs the head of a checkpoint, got none")
         path = Path(path)
-        contents, size = _load(path, head)
-        if contents.torn and repair_torn_tail:
-            size -= len(contents.torn)
-            _cut(path, size, contents.torn)
-        else:
-            _refuse_torn(path, contents)
-        return cls(path, contents, size, writes=True)
+        data = _read(path)
+        ledger = cls(path, data, head, torn=repair_torn_tail, writes=True)
+        if ledger._size < len(data):
+            with _locked(path) as descriptor:
+                _refuse_changed(path, descriptor, len(data))
+                os.ftruncate(descriptor, ledger._size)
+                os.fsync(descriptor)
+        return ledger
 
     @classmethod
     def read(
         cls, path: Path | str, head: Head | None = None, *, torn_is_left_out: bool = False
     ) -> Self:
         """Verify a ledger and open it for reading only."""
-        path = Path(path)
-        contents, size = _load(path, head)
-        if not torn_is_left_out:
-            _refuse_torn(path, contents)
-        return cls(path, contents, size, writes=False)
-
-    @classmethod
-    def of_bytes(cls, data: bytes, path: Path) -> Self:
-        """A ledger that is not on the disk yet, for reading; `path` is what faults name."""
-        contents = verify(data, path)
-        _refuse_torn(path, contents)
-        return cls(path, contents, len(data), writes=False)
+        return cls(Path(path), _read(Path(path)), head, torn=torn_is_left_out)
 
     @classmethod
     def branch(
@@ -149,14 +164,48 @@ class Ledger:
         for entry in entries:
             _refuse_adjacency(path, header, entry.event)
         first, first_hash = header.line()
-        lines, hashes = _lines(entries, first_hash)
-        data = b"".join([first, *lines])
+        data = b"".join([first, *_lines(entries, first_hash)[0]])
         try:
             durable.write_whole(path, data, new=True)
         except FileExistsError as error:
             raise LedgerError(f"{path} exists already, and a ledger is never replaced") from error
-        contents = Contents(header, entries, (first_hash, *hashes))
-        return cls(path, contents, len(data), writes=True)
+        return cls(path, data, writes=True)
+
+    def _read_entry(self, fields: dict[str, Any], number: int) -> Entry:
+        """The entry that a line holds, if it belongs there."""
+        header = self.header
+        try:
+            entry = Entry.from_json(fields)
+        except (ValueError, TypeError) as error:
+            raise LedgerError.at(self.path, number, f"the entry is not valid: {error}") from error
+        inherited = header.parent.head.entries if header.parent else 0
+        what = ""
+        if entry.index != number - 2:
+            what = f"it holds entry {entry.index} where entry {number - 2} belongs"
+        elif entry.index >= inherited and entry.branch != header.branch:
+            what = f"the entry is of the branch {entry.branch!r}, and the ledger of"
+            what = f"{what} {header.branch!r}"
+        elif not header.admits(entry.event):
+            what = f"its event is stated for {entry.event.adjacency} adjacency, and the ledger for"
+            what = f"{what} {header.adjacency}"
+        if what:
+            raise LedgerError.at(self.path, number, what)
+        return entry
+
+    def _refuse_missing(self, head: Head | None, how: str) -> None:
+        """Refuse a ledger without all that a checkpoint knows of, or that a branch inherits."""
+        count = len(self._entries)
+        inherited = self.header.parent.head.entries if self.header.parent else 0
+        needed = max(inherited, head.entries if head else 0)
+        if count < needed:
+            because = (
+                "the checkpoint has" if head and needed == head.entries else "the branch inherits"
+            )
+            what = f"it is {how}: the ledger ends after {count} entries, and {because} {needed}"
+            raise LedgerError.at(self.path, count + 2, what)
+        if head and self._hashes[head.entries] != head.hash:
+            what = "its hash is not the one that the checkpoint has"
+            raise LedgerError.at(self.path, head.entries + 1, what)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -173,6 +222,17 @@ class Ledger:
         """What a checkpoint must store."""
         return Head(len(self._entries), self._hashes[-1])
 
+    def line_of(self, charge: Charge) -> bytes:
+        """The line that would follow the last one if this were charged; nothing is written."""
+        return _lines(self._next([charge]), self._hashes[-1])[0][0]
+
+    def _next(self, charges: Sequence[Charge]) -> list[Entry]:
+        """The entries that charges become."""
+        return [
+            Entry(**vars(charge), index=index, branch=self.header.branch)
+            for index, charge in enumerate(charges, start=len(self._entries))
+        ]
+
     def composition(self) -> Composition:
         """All events so far, as the accountants take them."""
         return Composition(tuple(self._counts.items()))
@@ -187,26 +247,25 @@ class Ledger:
             raise LedgerError(f"the ledger {self.path} was opened for reading only")
         if not releases:
             return self.head
-        entries = [
-            Entry(**vars(release), index=len(self._entries) + n, branch=self.header.branch)
-            for n, release in enumerate(releases)
-        ]
+        entries = self._next(releases)
         for entry in entries:
             self._refuse_event(entry.event)
         self._refuse_repetition(entries)
         self._refuse_beyond_budget(releases)
-        self._locked()
+        descriptor = self.lock()
         lines, hashes = _lines(entries, self._hashes[-1])
-        size = self._size
+        data = b"".join(lines)
         try:
             with self.witness(self, releases) as take_lines:
-                self._write(b"".join(lines))
+                durable.append(descriptor, data)
                 take_lines(lines)
         except BaseException:
             # Last of all: a line that is here and not in the people's ledger is added there when
             # the run is opened again, but one that is there alone looks like a restored backup.
-            self._take_back(size)
+            if not durable.cut_back(descriptor, self._size):
+                self._size = -1  # nothing more is written; what stays whole is charged when opened
             raise
+        self._size += len(data)
         self._add(entries, hashes)
         return self.head
 
@@ -262,56 +321,27 @@ class Ledger:
         self._epsilon = budget.spent_by(composition)
         return self._epsilon <= budget.epsilon  # false for NaN too
 
-    def _write(self, data: bytes) -> None:
-        """Append lines and sync them; `_take_back` undoes what was written if that fails."""
-        fd = self._locked()
-        size, self._size = self._size, -1  # nothing else is written here until all is well
-        written = os.write(fd, data)
-        if written != len(data):
-            what = f"only {written} of {len(data)} bytes could be written"
-            raise OSError(errno.ENOSPC, what, str(self.path))
-        os.fsync(fd)
-        self._size = size + len(data)
+    def lock(self) -> int:
+        """Keep others from writing from now on; gives the descriptor to append to.
 
-    def _take_back(self, size: int) -> None:
-        """Drop lines whose noise will not be drawn, because they were not synced or not witnessed.
-
-        If that fails too, the next `charge` or `open` says so; lines that stay whole are charged to
-        the people when the run is opened again.
+        The file must be what was read: when it is locked first, all of it is verified again.
         """
-        if self._size == size:  # nothing was written
-            return
-        assert self._file is not None
-        self._size = -1
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._file.fileno(), size)
-            os.fsync(self._file.fileno())
-            self._size = size
-
-    def lock(self) -> None:
-        """Keep others from writing from now on, before anything of the run is written."""
-        self._locked()
-
-    def _locked(self) -> int:
-        """The file's descriptor, with the lock held and nothing in the file that we did not see."""
-        first = self._file is None
-        self._file = self._file or _lock(self.path)
-        fd = self._file.fileno()
+        is_first = self._descriptor is None
+        if self._descriptor is None:
+            self._descriptor = self._file.enter_context(_locked(self.path))
         try:
-            if os.fstat(fd).st_size != self._size:
-                raise LedgerError(f"the ledger {self.path} has changed since it was opened")
-            if first:
-                verify(self.path.read_bytes(), self.path, self.head)
+            _refuse_changed(self.path, self._descriptor, self._size)
+            if is_first:
+                Ledger(self.path, _read(self.path), self.head)
         except LedgerError:
             self.close()
             raise
-        return fd
+        return self._descriptor
 
     def close(self) -> None:
         """Let go of the file and of the lock on it; a later charge takes them again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
+        self._descriptor = None
 
     def __enter__(self) -> Self:
         return self
@@ -344,35 +374,25 @@ def _refuse_adjacency(path: Path, header: Header, event: Event) -> None:
         )
 
 
-def _refuse_torn(path: Path, contents: Contents) -> None:
-    if contents.torn:
-        raise LedgerError.at(path, len(contents.hashes) + 1, "it is cut off")
+def _refuse_changed(path: Path, descriptor: int, size: int) -> None:
+    if os.fstat(descriptor).st_size != size:
+        raise LedgerError(f"the ledger {path} has changed since it was opened")
 
 
-def _load(path: Path, head: Head | None) -> tuple[Contents, int]:
-    """The verified contents of a ledger's file, and its size in bytes."""
+def _read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise LedgerError(f"there is no ledger at {path}") from error
-    return verify(data, path, head), len(data)
 
 
-def _lock(path: Path) -> io.FileIO:
-    """The file, open for appending, with the lock that closing it releases."""
-    file = io.FileIO(os.open(path, os.O_WRONLY | os.O_APPEND), "ab")
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise LedgerError(f"another process is writing to the ledger {path}") from error
-    return file
-
-
-def _cut(path: Path, size: int, torn: bytes) -> None:
-    """Drop the torn bytes after `size`, unless the file is being written to or has changed."""
-    with _lock(path) as file:
-        if os.fstat(file.fileno()).st_size != size + len(torn):
-            raise LedgerError(f"the ledger {path} has changed since it was opened")
-        os.ftruncate(file.fileno(), size)
-        os.fsync(file.fileno())
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, open for appending, while no other process writes to it."""
+    with ExitStack() as stack:
+        lock = durable.locked(path, wait=False, flags=os.O_WRONLY | os.O_APPEND)
+        try:
+            descriptor = stack.enter_context(lock)
+        except BlockingIOError as error:
+            raise LedgerError(f"another process is writing to the ledger {path}") from error
+        yield descriptor

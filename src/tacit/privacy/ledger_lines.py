@@ -5,14 +5,15 @@ fields.  An entry's `previous` is the hash of the line above.  So the hash of th
 head, stands for the whole ledger, and a checkpoint that stores it can tell if anything is different
 or missing.  Nothing in a ledger depends on the users, the clock or the host.
 
-This module is the format: what lines say, how they are sealed, and how a file is verified.
-`privacy.ledger` charges releases to such a file.
+This module is the format: what lines say, and how a chain of them is sealed and verified.
+`privacy.ledger` charges releases to such a file, and `corpus.people_ledger` keeps another one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -50,7 +51,7 @@ def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
     return canonical_json(fields | {"hash": line_hash}).encode() + b"\n", line_hash
 
 
-def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
+def _open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
     """The fields of a line and its hash; `LedgerError` if they do not match.
 
     Another spelling of the same JSON is refused too.  The hash is taken of the line's own bytes
@@ -72,6 +73,31 @@ def open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str
     if stated != hashlib.sha256(others).hexdigest():
         raise LedgerError.at(path, number, "it was changed: its hash does not match what it says")
     return fields, stated
+
+
+def open_chain(
+    lines: Sequence[bytes], path: Path, format: str, *, count: int = 0, above: str = ""
+) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """Each line's number, fields and hash, once it is verified to follow from the line above it.
+
+    Args:
+        lines: whole lines, without their newlines.
+        path: the file that `LedgerError` names.
+        format: what the first line of the file must say that its format is.
+        count: how many lines of the file were verified before.
+        above: the hash of the last of those.
+    """
+    for number, line in enumerate(lines, start=count + 1):
+        fields, line_hash = _open_seal(line, path, number)
+        if number == 1:
+            if fields.get("format") != format:
+                what = f"it is not the header of a ledger in the format {format}"
+                raise LedgerError.at(path, 1, what)
+        elif fields.pop("previous", None) != above:
+            what = "it does not follow from the line above it"
+            raise LedgerError.at(path, number, f"{what}: lines were removed, repeated or reordered")
+        yield number, fields, line_hash
+        above = line_hash
 
 
 @dataclass(frozen=True)
@@ -188,6 +214,16 @@ class Header(Record):
         """A ledger's first line, with its newline, and its hash."""
         return seal({"format": FORMAT} | self.to_json())
 
+    @classmethod
+    def read(cls, fields: dict[str, Any], path: Path) -> Header:
+        """The header that a ledger's first line holds; `LedgerError` if it is not valid."""
+        try:
+            return cls.from_json(
+                {name: value for name, value in fields.items() if name != "format"}
+            )
+        except (ValueError, TypeError) as error:
+            raise LedgerError.at(path, 1, f"the header is not valid: {error}") from error
+
 
 @dataclass(frozen=True)
 class Charge(Record):
@@ -213,79 +249,3 @@ class Entry(Charge):
     def line(self, previous: str) -> tuple[bytes, str]:
         """The line after the one with the hash `previous`, with its newline, and its hash."""
         return seal(self.to_json() | {"previous": previous})
-
-
-@dataclass(frozen=True)
-class Contents:
-    """A ledger's verified lines, and what is left after the last newline."""
-
-    header: Header
-    entries: tuple[Entry, ...]
-    hashes: tuple[str, ...]  # of the header, then of each entry
-    torn: bytes = b""
-
-    def next_line(self, charge: Charge) -> bytes:
-        """The line of a charge that follows the last one."""
-        entry = Entry(**vars(charge), index=len(self.entries), branch=self.header.branch)
-        return entry.line(self.hashes[-1])[0]
-
-
-def verify(data: bytes, path: Path, head: Head | None = None) -> Contents:
-    """Read a ledger's bytes, or raise `LedgerError` naming the first line that is wrong.
-
-    Without a head, entries cut off at the end leave nothing behind that could be noticed.
-    """
-    *lines, torn = data.split(b"\n")
-    if not lines:
-        raise LedgerError.at(path, 1, "it is cut off" if torn else "the file is empty")
-    header, header_hash = read_header(lines[0], path)
-    inherited = header.parent.head.entries if header.parent else 0
-    entries: list[Entry] = []
-    hashes = [header_hash]
-    for number, line in enumerate(lines[1:], start=2):
-        entry, line_hash = _read_entry(line, path, number, hashes[-1])
-        if entry.index >= inherited and entry.branch != header.branch:
-            what = f"the entry is of the branch {entry.branch!r}"
-            raise LedgerError.at(path, number, f"{what}, and the ledger of {header.branch!r}")
-        if not header.admits(entry.event):
-            what = f"its event is stated for {entry.event.adjacency} adjacency"
-            raise LedgerError.at(path, number, f"{what}, and the ledger for {header.adjacency}")
-        entries.append(entry)
-        hashes.append(line_hash)
-    needed = max(inherited, head.entries if head else 0)
-    if len(entries) < needed:
-        what = f"it is {'cut off' if torn else 'missing'}: the ledger ends after {len(entries)}"
-        because = "the checkpoint has" if head and needed == head.entries else "the branch inherits"
-        raise LedgerError.at(path, len(lines) + 1, f"{what} entries, and {because} {needed}")
-    if head and hashes[head.entries] != head.hash:
-        raise LedgerError.at(
-            path, head.entries + 1, "its hash is not the one that the checkpoint has"
-        )
-    return Contents(header, tuple(entries), tuple(hashes), torn)
-
-
-def read_header(line: bytes, path: Path) -> tuple[Header, str]:
-    """The header that is sealed in a ledger's first line, and the line's hash."""
-    fields, line_hash = open_seal(line, path, 1)
-    if fields.pop("format", None) != FORMAT:
-        raise LedgerError.at(path, 1, f"it is not the header of a ledger in the format {FORMAT}")
-    try:
-        return Header.from_json(fields), line_hash
-    except (ValueError, TypeError) as error:
-        raise LedgerError.at(path, 1, f"the header is not valid: {error}") from error
-
-
-def _read_entry(line: bytes, path: Path, number: int, above: str) -> tuple[Entry, str]:
-    """The entry that is sealed in a line below the line with the hash `above`, and its hash."""
-    fields, line_hash = open_seal(line, path, number)
-    previous = fields.pop("previous", None)
-    try:
-        entry = Entry.from_json(fields)
-    except (ValueError, TypeError) as error:
-        raise LedgerError.at(path, number, f"the entry is not valid: {error}") from error
-    if entry.index != number - 2:
-        what = f"it holds entry {entry.index} where entry {number - 2} belongs"
-        raise LedgerError.at(path, number, f"{what}, so lines were removed, repeated or reordered")
-    if previous != above:
-        raise LedgerError.at(path, number, "it does not follow from the line above it")
-    return entry, line_hash

@@ -8,9 +8,7 @@ depend on.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import functools
 import hashlib
 import os
 import platform
@@ -18,10 +16,11 @@ import secrets
 import shlex
 import shutil
 import subprocess
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tacit.privacy import durable
 
 _BUILD_SECONDS = 120
 
@@ -52,9 +51,9 @@ def build(source: Source) -> Library | None:
         digest = _digest_of(source, compiler)
     except FileNotFoundError:  # an installation that left the sources out
         return None
-    for folder in (cache_folder(), None):
+    for folder in (_cache_folder(), None):
         try:
-            path = _compiled(source, compiler, digest, folder or _temporary_folder())
+            path = _compiled(source, compiler, digest, folder or durable.temporary_folder())
             return Library(digest, ctypes.CDLL(str(path)))
         except subprocess.SubprocessError:
             return None  # another folder would not help
@@ -63,12 +62,9 @@ def build(source: Source) -> Library | None:
     return None
 
 
-def cache_folder() -> Path:
-    """Where what was built is kept, and what was found out about it."""
-    if cache := os.environ.get("TACIT_CACHE"):
-        return Path(cache) / "kernels"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tacit" / "kernels"
+def _cache_folder() -> Path:
+    """Where what was built is kept."""
+    return durable.user_folder("cache") / "kernels"
 
 
 def _digest_of(source: Source, compiler: list[str]) -> str:
@@ -118,11 +114,3 @@ def _compiled(source: Source, compiler: list[str], digest: str, folder: Path) ->
         finally:
             fresh.unlink(missing_ok=True)
     return path
-
-
-@functools.cache
-def _temporary_folder() -> Path:
-    """A folder of this process alone, for where the cache cannot be written to."""
-    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -77,7 +77,3 @@ class SmallExperiment(Record):
     def noise_multiplier_at(self, cohort: float) -> float:
         """The noise multiplier of the same sigma at another cohort."""
         return self.noise_stddev * cohort / self.clip_norm
-
-    def cohort_for(self, noise_multiplier: float) -> float:
-        """The cohort at which the same sigma has this noise multiplier."""
-        return noise_multiplier * self.clip_norm / self.noise_stddev

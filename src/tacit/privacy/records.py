@@ -46,19 +46,25 @@ def one_of(*known: str) -> _Check:
     return check
 
 
-def _text(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be text that is not empty, got {value!r}")
+def _matching(what: str, pattern: str) -> _Check:
+    """The check of text that a regular expression must match from end to end."""
+
+    def check(name: str, value: object) -> None:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
+            raise ValueError(f"{name} must be {what}, got {value!r}")
+
+    return check
 
 
-def _hexadecimal(name: str, value: object) -> None:
-    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]+", value):
-        raise ValueError(f"{name} must be lower-case hexadecimal digits, got {value!r}")
+def _bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 Count = Annotated[int, at_least(0)]
-Text = Annotated[str, _text]
-Digest = Annotated[str, _hexadecimal]
+Text = Annotated[str, _matching("text that is not empty", ".+")]
+Digest = Annotated[str, _matching("lower-case hexadecimal digits", "[0-9a-f]+")]
+_PLAIN: dict[Any, _Check] = {bool: _bool, str: _matching("text", ".*")}
 
 
 class Record:
@@ -119,23 +125,13 @@ def _checks(cls: type) -> list[tuple[str, _Check]]:
 
 def _check(hint: Any) -> _Check | None:
     """The check of a field of this type; None where reading it is check enough."""
-    if hint is bool or hint is str:
-        return _bool if hint is bool else _str
+    if hint in _PLAIN:
+        return _PLAIN[hint]
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         check = _check(typing.get_args(hint)[0])
         return check and functools.partial(_optional, check)
     metadata = getattr(hint, "__metadata__", ())
     return metadata[0] if metadata else None
-
-
-def _bool(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-
-
-def _str(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {value!r}")
 
 
 def _optional(check: _Check, name: str, value: object) -> None:

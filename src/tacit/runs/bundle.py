@@ -19,7 +19,7 @@ from tacit.corpus.people_ledger import remark_on_others
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, Contents, LedgerError
+from tacit.privacy.ledger_lines import Charge, LedgerError
 from tacit.privacy.records import canonical_json
 from tacit.runs.run import Run
 
@@ -27,15 +27,13 @@ LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry
 
 
-def sealed_ledger(
-    ledger: bytes, contents: Contents, files: Mapping[str, bytes], round: int
-) -> bytes:
-    """The ledger of a run with the last line that makes it a bundle's."""
+def sealed_ledger(data: bytes, ledger: Ledger, files: Mapping[str, bytes], round: int) -> bytes:
+    """The data of a run's ledger with the last line that makes it a bundle's."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
     note = canonical_json(digests)
     event = PostProcessing("the model and the files that were exported with it")
     digest = hashlib.sha256(note.encode()).hexdigest()
-    return ledger + contents.next_line(Charge(EXPORTED, round, 0, event, digest, note=note))
+    return data + ledger.line_of(Charge(EXPORTED, round, 0, event, digest, note=note))
 
 
 def is_bundle(path: Path) -> bool:

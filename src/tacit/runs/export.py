@@ -24,7 +24,8 @@ from tacit.models import weights
 from tacit.models.base import parameter_count
 from tacit.privacy import durable
 from tacit.privacy.guarantee import Guarantee
-from tacit.privacy.ledger_lines import Head, verify
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Head
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
 from tacit.runs.personalization import refuse_personal
@@ -87,7 +88,7 @@ def export_run(
     with durable.whole_folder(out) as folder:
         for name, data in contents.items():
             durable.write_whole(folder / name, data)
-    ledger = verify(contents[LEDGER_FILE], out / LEDGER_FILE)
+    ledger = Ledger(out / LEDGER_FILE, contents[LEDGER_FILE])
     return Exported(
         out=str(out),
         run=str(run),
@@ -97,7 +98,7 @@ def export_run(
         not_for_release=why_not,
         complete=facts.is_complete,
         claim=guarantee.claim,
-        head=Head(len(ledger.entries), ledger.hashes[-1]),
+        head=ledger.head,
     )
 
 
@@ -107,7 +108,7 @@ def _contents(
     """All files of the bundle; the ledger comes last, since it names the digests of the others."""
     directory, experiment = run.directory, without_folders(run.experiment)
     ledger = directory.ledger_file.read_bytes()
-    lines = verify(ledger, directory.ledger_file, facts.head)
+    lines = Ledger(directory.ledger_file, ledger, facts.head)
     if len(lines.entries) != facts.head.entries:
         raise ValueError(f"the run {directory.path} has just gone on training; export it again")
     contents = {

@@ -7,9 +7,8 @@ here needs its key: what may be claimed follows from the ledger alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,19 +17,16 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
 from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
-from tacit.mechanisms.edp_sgd import PaperEdpSgd
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
-from tacit.privacy.claims import format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.nlu import scaling
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.metrics import NLUMetrics
@@ -38,7 +34,7 @@ from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers import learn
-from tacit.tokenizers.history import LearntTokenizer
+from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 
@@ -165,7 +161,7 @@ class LanguageRun(Run):
     def tokenizer_at(self, round: int) -> Tokenizer:
         """The tokenizer of the model after a round, which is not the last one's after a switch."""
         facts = self.directory.checkpoints.read(round).facts
-        return run_tokenizers.by_fingerprint(self.path, facts["tokenizer"])
+        return RunTokenizers(self.path).by_fingerprint(facts["tokenizer"])
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
@@ -195,20 +191,26 @@ class LanguageRun(Run):
     ) -> LearntTokenizer:
         """A tokenizer learnt from what the model after a round (None: the last) says.
 
-        It costs the people of the run nothing more, and keeps the run's ledger as its history.
-        `key` decides about the samples and protects nobody: the model was released already.
+        Its history is the run's ledger up to that round: the people have paid for the model, and
+        the tokenizer costs them nothing more.  A run whose own tokenizer was learnt from others of
+        the corpus is refused before anything is sampled, since there would be two histories to pass
+        on.  `key` decides about the samples and protects nobody: the model was released already.
         """
+        for cost in self.ledger.header.prior_costs:
+            if cost.whom == "beside":
+                raise ValueError(
+                    f"the tokenizer of {self.path} was learnt from part {cost.part} of the users,"
+                    " and what is sampled from its model would tell about both parts; sample from a"
+                    " run with a public tokenizer"
+                )
         checkpoint = self.directory.checkpoints.read(round)
         leg, old = checkpoint.leg, self.tokenizer_at(checkpoint.leg)
-        return learn.from_run(
-            lambda: sample_texts(
-                self.model(leg), old, key, tokens=tokens, sampling=sampling, progress=progress
-            ),
-            *(old, self.ledger, checkpoint.head, leg),
-            kind=kind,
-            size=size,
-            tokens=tokens,
-        )
+        model, run_id = self.model(leg), self.ledger.header.run_id
+        texts = sample_texts(model, old, key, tokens=tokens, sampling=sampling, progress=progress)
+        how = f"{tokens} tokens sampled from the model of the run {run_id} after round {leg}"
+        learnt = learn.from_samples(texts, old, kind=kind, size=size, of=how)
+        history = History.of(self.ledger, checkpoint.head, learnt.tokenizer, how, leg)
+        return replace(learnt, history=history)
 
     def results(self) -> dict[str, Any]:
         """The last metrics on the text of test users."""
@@ -236,29 +238,6 @@ class NluRun(Run):
         """Metrics on the utterances of test."""
         return evaluate(self.stored(), self.data().test)
 
-    def as_printed(self) -> list[dict[str, object]] | None:
-        """The three figures of `edp-sgd-paper` (Dupuy et al. 2021); None for every other method."""
-        training, noise = self.experiment.training, self.experiment.noise
-        if training.method != "edp-sgd-paper":
-            return None
-        algorithm = PaperEdpSgd(
-            training.workers,
-            noise.clip_norm,
-            noise.noise_multiplier or 0.0,
-            scaling.read(self.path),
-            noise.noise_decay(),
-        )
-        figures = algorithm.figures(self.leg, self.ledger.header.delta)
-        return [
-            {
-                "epsilon": figure.epsilon if math.isfinite(figure.epsilon) else None,
-                "shown": format_epsilon(figure.epsilon),
-                "delta": figure.delta,
-                "meaning": figure.meaning,
-            }
-            for figure in (figures.actual, figures.given_public_scaling, figures.as_published)
-        ]
-
     def results(self) -> dict[str, Any]:
         """What was trained how, and its metrics on test."""
         return {
@@ -266,5 +245,4 @@ class NluRun(Run):
             "model": self.experiment.model.name,
             "data": self.experiment.data.source,
             "test": self.test_metrics().as_row(),
-            "as_printed": self.as_printed(),
         }

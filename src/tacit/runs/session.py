@@ -61,8 +61,7 @@ class Proofs:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        durable.keep_lines(path)  # a torn line is from before its ledger entry
-        rows = durable.read_lines(path)
+        rows = durable.read_lines(path)  # a torn line is from before its ledger entry
         self._hmacs = {(row["leg"], row["attempt"]): row["hmac"] for row in rows}
 
     def read(self, leg: int, attempt: int) -> tuple[str, str]:

@@ -1,13 +1,13 @@
 """How a tokenizer is learnt, and what is written down about it: one function for each source.
 
-    public               from public text: costs no privacy
-    oracle               from the users' own text: voids every guarantee, for comparison only
-    from_samples         from what a private model says: post-processing, which costs nothing more
-    heavy_hitters        from words that users report under local differential privacy
-    partition_selection  from noisy counts of users' words, those above a threshold
+    public        from public text: costs no privacy
+    oracle        from the users' own text: voids every guarantee, for comparison only
+    from_samples  from what a private model says: post-processing, which costs nothing more
+    release       from users' words that are learnt under differential privacy
 
-The last two release something about people: the release is charged in a ledger of its own, which
-the people's ledger witnesses, before any noise is drawn.
+The last releases something about people: it is charged in a ledger of its own, which the people's
+ledger witnesses, before any noise is drawn.  How the words are learnt is for a method such as
+`tacit.tokenizers.partition_selection` to say.
 
 Samples (Bagdasaryan et al. 2022, Algorithm 1 and section 4.2) cost no privacy: the texts are
 computed from the released model, its old tokenizer and randomness that knows no user, so all that
@@ -20,27 +20,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
-from tacit.corpus.source import UserCorpus, UserSource, kept
-from tacit.corpus.source import part as part_of
+from tacit.corpus.source import UserCorpus, UserSource
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, Head, Header, PublicInput
+from tacit.privacy.ledger_lines import Charge, Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.heavy_hitters import HeavyHitters
-from tacit.tokenizers.history import History, LearntTokenizer
+from tacit.tokenizers.history import LEDGER, History, LearntTokenizer
 from tacit.tokenizers.normalisation import (
     Normalisation,
     count_words,
@@ -48,8 +46,7 @@ from tacit.tokenizers.normalisation import (
     split_words,
     strings,
 )
-from tacit.tokenizers.partition_selection import PartitionSelection
-from tacit.tokenizers.public import PublicSource, declare
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 from tacit.tokenizers.word_counts import KEY_SIZE, WordCounts, check_users
@@ -57,45 +54,38 @@ from tacit.tokenizers.word_counts import KEY_SIZE, WordCounts, check_users
 
 @dataclass(frozen=True)
 class Users:
-    """The training users of a corpus, or of a part of it, without their held-out texts."""
+    """The training users of a corpus, or of a part of it, without their held-out texts.
+
+    `population` and `delta` are the terms on which something may be released about them.
+    """
 
     corpus: UserCorpus
     part: str
     source: UserSource
+    population: int
+    population_is_counted: bool
+    delta: float
 
     @classmethod
-    def of(cls, corpus: str, part: str = "") -> Users:
-        """The users of a corpus by its name or path; `part` is such as "1/2", or "" for all."""
+    def of(
+        cls, corpus: str, part: str = "", population: int | None = None, delta: float | None = None
+    ) -> Users:
+        """The users of a corpus by its name or path; `part` is such as "1/2", or "" for all.
+
+        The population is declared; None takes the number of users, which is published by that.
+        Without a delta it is the default for the population.
+        """
         opened = load_corpus(corpus)
         members: UserSource = opened.train
         if part:
             number, _, of = part.partition("/")
             if not (number.isdecimal() and of.isdecimal()):
                 raise ValueError(f"part must be such as 1/2, got {part!r}")
-            members = part_of(members, int(number), int(of))
-        return cls(opened, part, kept(members))
-
-
-@dataclass(frozen=True)
-class Terms:
-    """On which terms something is released about users, and the folder to keep its ledger in.
-
-    The population is declared; None takes the number of users, which is published by that.  A seed
-    makes the release a simulation, not for release.
-    """
-
-    folder: Path
-    population: int | None = None
-    delta: float | None = None
-    seed: int | None = None
-
-    def population_of(self, users: Users) -> int:
-        """The declared population, or the number of users."""
-        return self.population or len(users.source)
-
-    def delta_of(self, users: Users) -> float:
-        """The delta asked for, or the default for the population."""
-        return self.delta or default_delta(self.population_of(users))
+            members = members.part(int(number), int(of))
+        source = members.kept()
+        declared = population or len(source)
+        delta = delta or default_delta(declared)
+        return cls(opened, part, source, declared, population is None, delta)
 
 
 def public(source: str, kind: Kind = "bpe", size: int = 10_000) -> LearntTokenizer:
@@ -137,100 +127,50 @@ def from_samples(
     return LearntTokenizer(tokenizer, count_words(texts))
 
 
-def from_run(
-    sample: Callable[[], Iterable[str]],
-    old: Tokenizer,
-    ledger: Ledger,
-    head: Head,
-    round: int,
-    *,
-    kind: Kind,
-    size: int,
-    tokens: int,
-) -> LearntTokenizer:
-    """A tokenizer from `tokens` tokens that a run's model says after a round, with its history.
-
-    `ledger` is the run's and `head` where it was after the round: the people of the run have paid
-    for the model.  A run whose own tokenizer was learnt from others of the corpus is refused before
-    anything is sampled, since there would be two histories to pass on.
-    """
-    for cost in ledger.header.prior_costs:
-        if cost.whom == "beside":
-            raise ValueError(
-                f"the tokenizer of {ledger.path.parent} was learnt from part {cost.part} of the"
-                " users, and what is sampled from its model would tell about both parts; sample"
-                " from a run with a public tokenizer"
-            )
-    run_id = ledger.header.run_id
-    how = f"{tokens} tokens sampled from the model of the run {run_id} after round {round}"
-    learnt = from_samples(sample(), old, kind=kind, size=size, of=how)
-    return replace(learnt, history=History.of(ledger, head, learnt.tokenizer, how, round))
-
-
 def check_successor(old: Tokenizer, kind: Kind, size: int) -> None:
     """Refuse a kind or a size that could not follow `old`, before anything is sampled for it."""
     trial = build.learn(kind, ["a"], size, normalisation=_normalisation_of(old))
     Remapping.between(old, trial)
 
 
-def heavy_hitters(
-    users: Users,
-    candidates: str,
-    method: HeavyHitters,
-    terms: Terms,
-    kind: Kind = "bpe",
-    size: int = 10_000,
-) -> LearntTokenizer:
-    """A tokenizer from a few words of each user, out of those of a public text or list."""
-    words = build.most_frequent(PublicSource(candidates).word_weights(method.normalisation))
-    learn = partial(method.learn, users.source, words)
-    facts = {"candidates": candidates, **asdict(method)}
-    inputs = (declare("candidates", candidates, users.corpus),)
-    return _release(users, (method.event,), facts, learn, terms, kind, size, inputs)
-
-
-def partition_selection(
-    users: Users,
-    method: PartitionSelection,
-    terms: Terms,
-    kind: Kind = "bpe",
-    size: int = 10_000,
-) -> LearntTokenizer:
-    """A tokenizer from noisy counts of the words that users have, whichever these are."""
-    learn = partial(method.learn, users.source)
-    return _release(users, method.events, asdict(method), learn, terms, kind, size)
-
-
-def _release(
+def release(
     users: Users,
     events: Sequence[Event],
+    learn: Callable[[UserSource, int, bytes], WordCounts],
     facts: Mapping[str, Any],
-    learn: Callable[[int, bytes], WordCounts],
-    terms: Terms,
-    kind: Kind,
-    size: int,
+    kind: Kind = "bpe",
+    size: int = 10_000,
+    *,
+    seed: int | None = None,
     public_inputs: tuple[PublicInput, ...] = (),
 ) -> LearntTokenizer:
-    """Charge, learn, and write the history; both ledgers come before the noise."""
-    population = terms.population_of(users)
-    key = RunKey.generate() if terms.seed is None else RunKey.from_seed(terms.seed)
+    """A tokenizer from words that users release; both ledgers are charged before the noise.
+
+    Args:
+        events: what the release costs its users.
+        learn: from users, population and a secret key to the words with their noisy counts.
+        facts: the public parameters of that, whose digest identifies the release in its ledger.
+        seed: makes it a simulation, which is not for release.
+        public_inputs: what was declared public for it.
+    """
+    key = RunKey.generate() if seed is None else RunKey.from_seed(seed)
     # What would be refused after the noise is refused here, where it costs nothing yet.
-    check_users(users.source, population, bytes(KEY_SIZE))
+    check_users(users.source, users.population, bytes(KEY_SIZE))
     if kind == "word":
         build.dictionary({"a": 1.0}, size)
     else:
         build.learn(kind, ["a"], size)
-    public = canonical_json([facts, users.corpus.identity, users.part, population])
-    plan_hash = sha256(public.encode()).hexdigest()
+    facts = {**facts, "normalisation": "papers"}  # of `words_by_user`
+    public = canonical_json([facts, users.corpus.identity, users.part, users.population]).encode()
     header = Header(
-        run_id=key.hmac(b"words of users", public.encode()).hex()[:16],
+        run_id=key.hmac(b"words of users", public).hex()[:16],
         unit="user",
-        population=population,
-        delta=terms.delta_of(users),
+        population=users.population,
+        delta=users.delta,
         adjacency=Composition.of(events).adjacency,
         view="people" if users.corpus.about_people else "synthetic",
-        simulation=terms.seed is not None,
-        population_is_counted=terms.population is None,
+        simulation=seed is not None,
+        population_is_counted=users.population_is_counted,
         counted="releases",
         people=users.corpus.identity if users.corpus.about_people else "",
         part=users.part,
@@ -239,13 +179,15 @@ def _release(
         excluded=ALWAYS_EXCLUDED,
         public_inputs=public_inputs,
     )
-    with Ledger.create(terms.folder / "ledger.jsonl", header) as ledger:
+    plan_hash = sha256(public).hexdigest()
+    with TemporaryDirectory() as folder, Ledger.create(Path(folder) / LEDGER, header) as ledger:
         if header.people:
             PeopleLedger.open(header.people).witness(ledger)
         ledger.charge([Charge("words", 0, 0, event, plan_hash) for event in events])
-    words = learn(population, key.hmac(b"noise on words of users", header.run_id.encode()))
-    tokenizer = words.tokenizer(kind, size)
-    history = History.of(ledger, ledger.head, tokenizer, words.how)
+        noise_key = key.hmac(b"noise on words of users", header.run_id.encode())
+        words = learn(users.source, users.population, noise_key)
+        tokenizer = words.tokenizer(kind, size)
+        history = History.of(ledger, ledger.head, tokenizer, words.how)
     return LearntTokenizer(tokenizer, words.counts, history)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import __version__
+from tacit.audit.results import read_object
 from tacit.config.experiment import Experiment
 from tacit.privacy.guarantee import finite
 from tacit.privacy.ledger_lines import Head
@@ -26,12 +27,10 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
 from tacit.report.facts import KIND
 from tacit.report.page import render
-from tacit.report.results import read_object
 from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
 from tacit.runs.export import without_folders
-from tacit.runs.run import NluRun
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -72,20 +71,11 @@ def _result(evidence: Evidence) -> Iterator[str]:
     row |= {"charged_rounds": row["rounds"], f"{experiment.leg_name}s": done}
     if isinstance(experiment, NluExperiment):
         row["method"] = experiment.training.method
-    yield from _compare(file, stated, row | _as_printed(evidence))
+    yield from _compare(file, stated, row)
     if stated.get("ending") == "complete" and done < experiment.legs:
         yield f"{file} says that the run is complete, after {done} of {experiment.legs}"
     if not isinstance(stated.get("key_kept"), bool):
         yield f"{file} does not say whether the run's key was kept"
-
-
-def _as_printed(evidence: Evidence) -> dict[str, Any]:
-    """The figures of `edp-sgd-paper` for the epochs done, which files on intents and slots have."""
-    experiment = evidence.experiment
-    if not isinstance(experiment, NluExperiment):
-        return {}
-    run = NluRun(evidence.directory, experiment, evidence.ledger, evidence.last.leg)
-    return {"as_printed": run.as_printed()}
 
 
 def _audit(evidence: Evidence) -> Iterator[str]:
@@ -132,7 +122,6 @@ def _report_facts(evidence: Evidence, file: Path, facts: Mapping[str, Any]) -> I
         "ledger": ledger_facts(ledger),
         "epsilon": epsilon_over_releases(guarantee, ledger),
         "experiment": without_folders(experiment).to_toml(),
-        **_as_printed(evidence),
     }
     yield from _compare(file, facts, expected)
     if (projected := facts.get("projected")) is not None:

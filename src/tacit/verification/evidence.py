@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 
+from tacit.audit.results import read_object
 from tacit.config.experiment import Experiment
 from tacit.corpus.people_costs import KnownRun
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import layer_sizes
-from tacit.models.registry import from_config
+from tacit.models.registry import build
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Entry
-from tacit.report.results import read_object
 from tacit.runs.bundle import EXPORTED, Bundle, is_bundle
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
@@ -189,7 +189,7 @@ class Evidence:
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
         with torch.device("meta"):
-            return layer_sizes(from_config(config))
+            return layer_sizes(build(config))
 
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
         """The plan of each phase, as the experiment configures it.

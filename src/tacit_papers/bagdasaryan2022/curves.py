@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli import plots
-from tacit.evaluation.accuracy import word_metrics
+from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
-from tacit.evaluation.predictors import as_predictor
-from tacit.evaluation.scores import score
 from tacit.runs.run import LanguageRun
 
 if TYPE_CHECKING:
@@ -56,8 +54,13 @@ def measure_again(run: LanguageRun, max_tokens: int | None = None) -> list[tuple
             continue  # there for a resume only, and gone any moment
         tokenizer = run.tokenizer_at(round)
         texts = held_out_texts(users, tokenizer, limit)
-        scores = score(as_predictor(run.model(round)), texts.sequences, never=tokenizer.unk)
-        metrics = word_metrics(scores, texts.owners, unk=tokenizer.unk)
+        metrics = evaluate(
+            run.model(round),
+            texts.sequences,
+            bos=tokenizer.bos,
+            unk=tokenizer.unk,
+            owners=texts.owners,
+        )
         curve.append((round, metrics.perplexity_per_word))
     return curve
 

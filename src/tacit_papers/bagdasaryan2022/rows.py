@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit.corpus.source import UserSource
-from tacit.evaluation.accuracy import WordMetrics, evaluate_words
+from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models.base import LanguageModel
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words, split_words
 from tacit.tokenizers.public import PublicSource
@@ -93,16 +93,23 @@ def measured(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     progress: Progress | None = None,
-) -> tuple[Fit, WordMetrics]:
+) -> tuple[Fit, Metrics]:
     """How a tokenizer fits whole texts, and how a model with it predicts their words."""
     if model.config.vocab_size != tokenizer.vocab_size:
         raise ValueError(
             f"the model has a vocabulary of {model.config.vocab_size} tokens and the tokenizer one"
             f" of {tokenizer.vocab_size}: use the tokenizer that it was trained with"
         )
-    fitted, metrics = _fit(tokenizer, texts), WordMetrics()
+    fitted, metrics = _fit(tokenizer, texts), Metrics()
     for start in range(0, len(texts), _PIECE):
-        metrics += evaluate_words(model, tokenizer, texts[start : start + _PIECE])
+        words = [tokenizer.word_ids(text) for text in texts[start : start + _PIECE]]
+        metrics += evaluate(
+            model,
+            [tokens for tokens, _ in words],
+            bos=tokenizer.bos,
+            unk=tokenizer.unk,
+            owners=[owners for _, owners in words],
+        )
         if progress is not None:
             progress(min(start + _PIECE, len(texts)), len(texts))
     return fitted, metrics
@@ -210,7 +217,7 @@ def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     """The words a run's tokenizer was learnt from, if the run or its public source has them."""
     if stored.run is None:
         return None
-    words = run_tokenizers.words_behind(stored.run.path, stored.tokenizer.fingerprint)
+    words = RunTokenizers(stored.run.path).words_behind(stored.tokenizer.fingerprint)
     source = PublicSource(stored.run.experiment.tokenizer.source)
     if words is None and source.is_origin_of(stored.tokenizer):
         return source.word_weights()

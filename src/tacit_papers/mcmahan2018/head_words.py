@@ -8,26 +8,27 @@ Models that predict head words more often have more mass to the right.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import torch
-from torch import nn
 
-from tacit.evaluation.predictors import (
+from tacit.evaluation.scoring import (
     IntArray,
-    Predictor,
     Tokens,
-    all_targets,
     as_arrays,
-    as_predictor,
+    batches,
+    evaluating,
+    pairs,
+    top_k,
 )
-from tacit.evaluation.scores import top_k
+from tacit.models.base import LanguageModel
 
 HEADS = (10, 50, 100)
 
 
 def head_word_histograms(
-    predictor: Predictor | nn.Module,
+    model: LanguageModel,
     sequences: Sequence[Tokens],
     frequent: Sequence[int],
     *,
@@ -46,18 +47,19 @@ def head_word_histograms(
             f"heads must be between 1 and the {len(frequent)} frequent words given, got"
             f" {list(heads)}"
         )
-    predictor = as_predictor(predictor)
-    vocab_size = predictor.vocab_size
+    vocab_size = model.config.vocab_size
     if not 1 <= top <= vocab_size:
         raise ValueError(f"top must be between 1 and {vocab_size}, got {top}")
     arrays = as_arrays([*sequences, frequent], vocab_size)[:-1]
-    counted = all_targets(arrays) != bos
+    _, targets = pairs(arrays)
     frequency_rank = torch.full((vocab_size,), vocab_size)
     frequency_rank[torch.tensor(list(frequent))] = torch.arange(len(frequent))
     histograms = {n: np.zeros(top + 1, np.int64) for n in heads}
-    for chunk in predictor.chunks(arrays):
-        first_choices = top_k(chunk.logits, top)[torch.from_numpy(counted[chunk.positions])]
-        for n, histogram in histograms.items():
-            sizes = (frequency_rank[first_choices] < n).sum(1)
-            np.add(histogram, np.bincount(sizes.numpy(), minlength=top + 1), out=histogram)
+    with evaluating(model):
+        for positions, logits in chain.from_iterable(batches(model, arrays)):
+            counted = torch.from_numpy(targets[positions] != bos)
+            first_choices = top_k(logits, top)[counted]
+            for n, histogram in histograms.items():
+                sizes = (frequency_rank[first_choices] < n).sum(1)
+                np.add(histogram, np.bincount(sizes.numpy(), minlength=top + 1), out=histogram)
     return histograms

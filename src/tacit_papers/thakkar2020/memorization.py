@@ -19,8 +19,7 @@ from tacit.audit.extraction import CanaryResult, Extraction
 from tacit.audit.language import draw_controls
 from tacit.evaluation.accuracy import evaluate
 from tacit.models.base import LanguageModel
-from tacit.tasks.language.canaries import Frequencies, word_tokens
-from tacit.tasks.language.planting import Planted
+from tacit.tasks.language.canaries import Frequencies, Planted, word_tokens
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit_papers.thakkar2020.grid import ExtractionSettings
 

@@ -35,8 +35,8 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import TrainingProgress
 from tacit.tasks.language import assembly
+from tacit.tasks.language.canaries import Planted, read_planted, record_planted
 from tacit.tasks.language.people import People, public_frequencies
-from tacit.tasks.language.planting import Planted, read_planted, record_planted
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.train import train
@@ -155,7 +155,7 @@ class SeedTrainings:
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             start = assembly.starting_model(common, self.tokenizer, self.people.corpus)
-            weights.save(start.model, file, trained_on=start.trained_on)
+            durable.write_whole(file, weights.to_bytes(start.model, trained_on=start.trained_on))
         begin = {"start": str(file), "pretrain": None, "public_output_bias": False}
         return common.changed(model=begin)
 
@@ -276,7 +276,7 @@ class SeedTrainings:
         settings = self.grid.record_training(arm, self.seed)
         trained = settings.train(start.model, records, bos=bos, progress=progress)
         trained_on = (self.people.corpus.identity, *start.trained_on)
-        weights.save(start.model, file, trained_on=trained_on)
+        durable.write_whole(file, weights.to_bytes(start.model, trained_on=trained_on))
         return {
             "training": asdict(settings) | {"steps_done": trained.steps, "epochs": trained.epochs},
             "epsilon": None,

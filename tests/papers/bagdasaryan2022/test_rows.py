@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tacit.evaluation.accuracy import evaluate_words
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import (
@@ -35,6 +34,7 @@ from tacit_papers.bagdasaryan2022.rows import (
     words_of,
 )
 from tacit_papers.thakkar2020.training import projected_facts
+from tests.evaluation.tiny import evaluate_words
 from tests.runs.small import WORDS, experiment
 
 PUBLIC = ["the tree and the house are red", "a big dog then eats the small tree slowly"] * 3
@@ -270,7 +270,7 @@ def test_texts_are_measured_in_pieces_with_the_same_result(runs, texts, monkeypa
     monkeypatch.setattr(tokenizer_rows, "_PIECE", 7)
     told = []
     pieces = measured(model, tokenizer, texts, lambda *now: told.append(now))[1]
-    assert (pieces.words, pieces.right, pieces.tokens) == (whole.words, whole.right, whole.tokens)
+    assert replace(pieces, log_prob=0.0) == replace(whole, log_prob=0.0)
     assert pieces.log_prob == pytest.approx(whole.log_prob, rel=1e-12)
     assert told[0] == (7, len(texts))
     assert told[-1] == (len(texts), len(texts))

@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.evaluation.baselines import Bigram
 from tacit_papers.mcmahan2018.head_words import head_word_histograms
 from tests.evaluation.tiny import Table, tiny
 from tests.oracles import scoring
@@ -31,17 +30,6 @@ def test_histograms_equal_counting_by_sets(sequences, frequent, top):
     found = head_word_histograms(model, sequences, frequent, bos=BOS, heads=(1, 3, 8), top=top)
     expected = by_sets(scoring.logits_of(model), sequences, frequent, (1, 3, 8), top)
     assert {n: histogram.tolist() for n, histogram in found.items()} == expected
-
-
-@given(SEQUENCES)
-def test_baselines_have_histograms_too(sequences):
-    bigram = Bigram.fit(sequences, SIZE, bos=BOS)
-    frequent = list(range(1, SIZE))
-    found = head_word_histograms(bigram, sequences, frequent, bos=BOS, heads=(2,), top=3)
-    expected = by_sets(
-        lambda prefix: bigram.log_probs_after(prefix[-1]).tolist(), sequences, frequent, (2,), 3
-    )
-    assert found[2].tolist() == expected[2]
 
 
 def test_a_model_that_only_knows_head_words_has_all_mass_to_the_right():

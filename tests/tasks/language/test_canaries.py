@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from tacit.config.experiment import Canaries
 from tacit.corpus.source import IID, UserSource
 from tacit.tasks.language.canaries import (
     Canary,
     Cell,
-    Grid,
-    draw_canaries,
+    Planting,
+    cells_of_canaries,
     draw_phrases,
     parse_phrase,
     word_tokens,
 )
-from tacit.tasks.language.planting import Planting, count_planted
 from tacit.tokenizers import build, provenance
 
 WORDS = [f"word{letter}{other}" for letter in "abcdefgh" for other in "abcdefgh"]
@@ -54,40 +55,51 @@ def sharers(planting, users):
     return {user: numbers for user, numbers in found.items() if numbers}
 
 
-def canaries_for(tokenizer, users, grid, seed=0):
-    return tuple(draw_canaries(grid, users, tokenizer, seed))
+def grid(sharers=(1.0, 4.0, 16.0), example_probs=(0.1, 1.0), **settings):
+    return Canaries(sharers=sharers, example_probs=example_probs, **settings)
+
+
+def canaries_for(tokenizer, users, settings):
+    return Planting.of(settings, users, tokenizer).canaries
+
+
+PAPERS = grid((7.84, 23.52, 78.4), (0.01, 0.1, 1.0), per_cell=10)
 
 
 def test_the_papers_grid_has_90_canaries(tokenizer):
-    grid = Grid((7.84, 23.52, 78.4), (0.01, 0.1, 1.0), per_cell=10)
-    found = draw_canaries(grid, 392_000, tokenizer, seed=1)
+    found = canaries_for(tokenizer, 392_000, PAPERS)
     assert len(found) == 90
-    assert Counter(canary.cell for canary in found) == {cell: 10 for cell in grid.cells}
-    assert grid.cells[0].user_prob(392_000) == pytest.approx(1 / 50_000)
-    assert grid.cells[-1].user_prob(392_000) == pytest.approx(1 / 5_000)
+    cells = Counter(canary.cell for canary in found)
+    assert len(cells) == 9
+    assert set(cells.values()) == {10}
+    assert found[0].cell.user_prob(392_000) == pytest.approx(1 / 50_000)
+    assert found[-1].cell.user_prob(392_000) == pytest.approx(1 / 5_000)
     assert len({canary.tokens for canary in found}) == 90
 
 
 def test_a_small_corpus_gets_fewer_canaries_with_the_same_sharers():
-    grid = Grid((7.84, 23.52, 78.4), (0.01, 0.1, 1.0), per_cell=10)
-    assert grid.canaries_per_cell(392_000) == 10
+    def per_cell(users):
+        return len(cells_of_canaries(PAPERS, users)) / 9
+
+    assert per_cell(392_000) == 10
     # One canary of each cell replaces 109.76 x 1.11 users' worth of text.
     each = 109.76 * 1.11
     for users in (8_000, 20_000, 100_000):
-        found = grid.canaries_per_cell(users)
+        found = per_cell(users)
         assert found * each <= 0.05 * users
         assert found == 10 or (found + 1) * each > 0.05 * users
     with pytest.raises(ValueError, match=r"more than max_share = 5\.0%"):
-        grid.canaries_per_cell(2_000)
+        per_cell(2_000)
 
 
 def test_further_cells_count_towards_the_share():
-    grid = Grid((2.0,), (1.0,), per_cell=10, also=((Cell(30.0, 1.0), 3),), max_share=0.1)
-    assert grid.canaries_per_cell(1_000) == 5  # 90 of the 100 sharers that fit are taken
-    cells = grid.cells_of_canaries(1_000)
+    also = [{"sharers": 30.0, "example_prob": 1.0, "canaries": 3}]
+    settings = grid((2.0,), (1.0,), per_cell=10, also=also, max_share=0.1)
+    # 90 of the 100 sharers that fit are taken.
+    cells = cells_of_canaries(settings, 1_000)
     assert cells == [Cell(2.0, 1.0)] * 5 + [Cell(30.0, 1.0)] * 3
     with pytest.raises(ValueError, match=r"would replace 10\.2%"):
-        grid.canaries_per_cell(900)
+        cells_of_canaries(settings, 900)
 
 
 def test_words_are_uniform_over_the_vocabulary(tokenizer):
@@ -108,7 +120,7 @@ def test_words_are_uniform_over_the_vocabulary(tokenizer):
 
 
 def test_a_canary_is_encoded_to_its_own_tokens(tokenizer):
-    for canary in canaries_for(tokenizer, 1_000, Grid()):
+    for canary in canaries_for(tokenizer, 1_000, grid()):
         assert tokenizer.encode(canary.text)[1:-1] == list(canary.tokens)
 
 
@@ -122,8 +134,8 @@ def test_marks_that_join_a_word_are_no_words():
 
 
 def test_sharers_are_poisson_and_copies_follow_p_e(tokenizer):
-    grid = Grid((20.0,), (0.3,), per_cell=40, max_share=1.0)
-    planting = Planting(canaries_for(tokenizer, 2_000, grid), 2_000, seed=5)
+    settings = grid((20.0,), (0.3,), per_cell=40, max_share=1.0)
+    planting = Planting(canaries_for(tokenizer, 2_000, settings), 2_000, seed=5)
     users = Everybody([50] * 2_000)
     sharers_of = sharers(planting, users)
     per_canary = Counter(n for numbers in sharers_of.values() for n in numbers)
@@ -141,7 +153,7 @@ def test_sharers_are_poisson_and_copies_follow_p_e(tokenizer):
 
 
 def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
-    planting = Planting(canaries_for(tokenizer, 500, Grid()), 500, seed=2)
+    planting = Planting(canaries_for(tokenizer, 500, grid()), 500, seed=2)
     users = Everybody([7] * 500)
     view = planting.view(users)
     found = sharers(planting, users)
@@ -166,7 +178,7 @@ def test_others_keep_their_texts_and_nothing_changes_on_the_way(tokenizer):
 
 def test_one_user_never_moves_another(tokenizer):
     """What the adjacency of a claim rests on: without user 7, everybody else shares the same."""
-    planting = Planting(canaries_for(tokenizer, 500, Grid()), 500, seed=2)
+    planting = Planting(canaries_for(tokenizer, 500, grid()), 500, seed=2)
     everybody = Everybody([7] * 500)
 
     class WithoutOne(Everybody):
@@ -193,7 +205,7 @@ def test_a_text_that_two_canaries_want_goes_to_either(tokenizer):
 
 
 def test_counts_are_of_what_is_left_after_the_caps(tokenizer):
-    canary = canaries_for(tokenizer, 1_000, Grid())[0]
+    canary = canaries_for(tokenizer, 1_000, grid())[0]
     inner = list(canary.tokens)
     bos, eos = tokenizer.bos, tokenizer.eos
     users = [
@@ -202,14 +214,14 @@ def test_counts_are_of_what_is_left_after_the_caps(tokenizer):
         np.array([bos, 7, 8, 9, eos]),
         np.array([bos, *inner, eos]),
     ]
-    [planted] = count_planted([canary], users)
+    [planted] = Planting((canary,), 1_000, seed=0).count(users)
     assert (planted.sharers, planted.copies) == (2, 3)
     assert planted.as_row()["copies"] == 3
 
 
 def test_iid_spreads_the_copies(tokenizer):
-    grid = Grid((2.0,), (1.0,), per_cell=3, max_share=1.0)
-    planting = Planting(canaries_for(tokenizer, 100, grid), 100, seed=11)
+    settings = grid((2.0,), (1.0,), per_cell=3, max_share=1.0)
+    planting = Planting(canaries_for(tokenizer, 100, settings), 100, seed=11)
     view = planting.view(Everybody([30] * 100))
     texts = [canary.text for canary in planting.canaries]
 
@@ -225,8 +237,8 @@ def test_iid_spreads_the_copies(tokenizer):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 6), min_size=1, max_size=30))
 def test_the_view_agrees_with_a_literal_oracle(tokenizer, seed, counts):
-    grid = Grid((0.5,), (0.5, 1.0), per_cell=1, max_share=1.0)
-    planting = Planting(canaries_for(tokenizer, len(counts), grid), len(counts), seed)
+    settings = grid((0.5,), (0.5, 1.0), per_cell=1, max_share=1.0)
+    planting = Planting(canaries_for(tokenizer, len(counts), settings), len(counts), seed)
     users = Everybody(counts)
     view = planting.view(users)
     for user, count in enumerate(counts):
@@ -240,12 +252,11 @@ def test_the_view_agrees_with_a_literal_oracle(tokenizer, seed, counts):
 
 
 def test_bad_input(tokenizer):
-    with pytest.raises(ValueError, match=r"example_prob .* at most 1: 1.5"):
-        Cell(1.0, 1.5)
     with pytest.raises(ValueError, match="at most the population of 3, got 4"):
         Cell(4.0, 1.0).user_prob(3)
-    with pytest.raises(ValueError, match="words must"):
-        Grid(words=2)
+    for wrong in ({"words": 2}, {"sharers": ()}, {"example_probs": (1.5,)}, {"max_share": 0.0}):
+        with pytest.raises(ValidationError):
+            grid(**wrong)
     with pytest.raises(ValueError, match="5000 different phrases of 2 words cannot"):
         draw_phrases(5_000, 2, tokenizer, 0)
     with pytest.raises(ValueError, match="'elephant' of the phrase 'wordaa elephant'"):

@@ -43,18 +43,21 @@ def test_single_precision_probabilities_pass():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"intents": np.ones((1, 1))}, r"intents .* each of the 2 utterances, .* \(1, 1\)"),
-        ({"intents": np.ones((2, 0))}, r"intents .* got the shape \(2, 0\)"),
-        ({"intents": np.array([0.5, 0.5])}, r"got the shape \(2,\)"),
-        ({"intents": np.full((2, 2), 0.6)}, "intents of utterance 0 .* add up to 1, .* sum 1.2"),
-        ({"intents": np.array([[1, 0], [np.nan, 1]])}, "intents of utterance 1 .* nan"),
-        ({"intents": np.array([[1.5, -0.5], [1, 0]])}, "intents of utterance 0 .* -0.5 to 1.5"),
-        ({"tokens": (np.array([]), np.array([1.0]))}, r"tokens of utterance 0 .* \(0,\)"),
-        ({"tokens": (np.array([0.5]), np.array([0.5, np.nan]))}, "tokens of utterance 1 .* nan"),
-        ({"tokens": (np.array([-3.0]), np.array([0.5]))}, "tokens of utterance 0 .* -3"),
-        ({"log_likelihood": np.array([-1.0])}, r"log_likelihood .* 2 utterances, .* \(1,\)"),
-        ({"log_likelihood": np.array([-1.0, -np.inf])}, "log_likelihood of utterance 1 .* -inf"),
-        ({"log_likelihood": np.array([0.5, -1.0])}, "log_likelihood of utterance 0 .* 0.5"),
+        ({"intents": np.ones((1, 1))}, r"each of the 2 utterances, .* \(1, 1\)"),
+        ({"intents": np.ones((2, 0))}, "utterance 0 must be prob"),
+        ({"intents": np.array([0.5, 0.5])}, r"got the shapes \(2,\)"),
+        ({"intents": np.full((2, 2), 0.6)}, "utterance 0 must be prob"),
+        ({"intents": np.array([[1, 0], [np.nan, 1]])}, "utterance 1 must be prob"),
+        ({"intents": np.array([[1.5, -0.5], [1, 0]])}, "utterance 0 must be prob"),
+        ({"tokens": (np.array([]), np.array([1.0]))}, "utterance 0 must be prob"),
+        (
+            {"tokens": (np.array([0.5]), np.array([0.5, np.nan]))},
+            "utterance 1 must be prob",
+        ),
+        ({"tokens": (np.array([-3.0]), np.array([0.5]))}, "utterance 0 must be prob"),
+        ({"log_likelihood": np.array([-1.0])}, r"each of the 2 utterances, .* and \(1,\)"),
+        ({"log_likelihood": np.array([-1.0, -np.inf])}, "utterance 1 must be prob"),
+        ({"log_likelihood": np.array([0.5, -1.0])}, "utterance 0 must be prob"),
     ],
 )
 def test_scores_that_mean_nothing_are_refused_in_one_sentence(changed, message):

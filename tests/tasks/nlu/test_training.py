@@ -32,6 +32,7 @@ from tacit.tasks.nlu.steps import NoiseChain, _learning_rate_at
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances, data_of
 from tacit.train import train
+from tacit_papers.dupuy2021.printed import figures_of_run
 from tacit_papers.dupuy2021.timing import job_for
 from tests.tasks.nlu.small import of_method, small
 
@@ -128,10 +129,10 @@ def test_sgd_and_the_printed_algorithm_claim_nothing(finished):
 
 
 def test_the_printed_algorithm_shows_its_three_figures(finished):
-    actual, conditional, published = finished["edp-sgd-paper"].as_printed()
-    assert actual["epsilon"] is None
-    assert conditional["epsilon"] > published["epsilon"] > 0
-    assert finished["sgd"].as_printed() is None
+    actual, conditional, published = figures_of_run(finished["edp-sgd-paper"])
+    assert actual.epsilon == math.inf
+    assert conditional.epsilon > published.epsilon > 0
+    assert figures_of_run(finished["sgd"]) is None
 
 
 def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path, spoken):
@@ -140,8 +141,8 @@ def test_the_printed_algorithm_with_public_scaling_is_charged_by_epochs(tmp_path
     events = [entry.event for entry in run.ledger.entries]
     assert len(events) == 3
     assert all(isinstance(event, Gaussian) for event in events)
-    actual, conditional, _ = run.as_printed()
-    assert actual["epsilon"] == conditional["epsilon"] == run.guarantee().epsilon["pld"]
+    actual, conditional, _ = figures_of_run(run)
+    assert actual.epsilon == conditional.epsilon == run.guarantee().epsilon["pld"]
     assert "replace-one" in run.guarantee().claim
 
 

@@ -1,13 +1,12 @@
 """From an experiment to the parts that a training of a language model runs with.
 
 An experiment says what; here it becomes objects: the users' update, the server's optimizer, the
-tokenizer, the starting model, the made-up users of an audit.  Whatever in it contradicts the
+tokenizer, the starting model.  Whatever in it contradicts the
 corpus, or would void the guarantee that it asks for, is refused here, before anything is written.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,21 +23,17 @@ from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel, parameter_count
+from tacit.models.base import LanguageModel
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Progress, Settings, pretrain
 from tacit.public.text import read_public_text
-from tacit.tasks.language import canary_clients as coins
-from tacit.tasks.language.canary_clients import CanaryClients, free_coordinates
 from tacit.tasks.language.people import public_frequencies
 from tacit.tasks.task import Announce
 from tacit.tokenizers import build
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
-
-FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
 
 
 def user_update(experiment: Experiment) -> FedAvg | FedSGD:
@@ -56,39 +51,6 @@ def user_update(experiment: Experiment) -> FedAvg | FedSGD:
         **settings.model_dump(include={"local_epochs", "update_penalty", "shuffle"}),
         clip_each_step=settings.clip == "greedy" and experiment.plan.clipping != "none",
     )
-
-
-def canary_clients(
-    experiment: Experiment, model: LanguageModel, key: bytes | None = None
-) -> CanaryClients | None:
-    """The made-up users of an audit; None if the experiment has none.
-
-    `key` is the secret of their coins (`coins_key`); a simulation's follows from its seed.
-    """
-    count, plan = experiment.audit.canary_clients, experiment.plan
-    if count is None:
-        return None
-    if plan.sampling != "poisson" or plan.clipping == "none":
-        raise ValueError(
-            'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
-            f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
-        )
-    if any("sampling" in phase.plan or "clipping" in phase.plan for phase in experiment.phases):
-        raise ValueError("audit.canary_clients needs the same sampling and clipping in all phases")
-    if count < FEWEST_CLIENTS:
-        raise ValueError(
-            f"audit.canary_clients must be at least {FEWEST_CLIENTS} to show anything, got {count}"
-        )
-    norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
-    support = free_coordinates(model)
-    if key is None:
-        # Nobody can know a real run's coins without its secret: these count as many and are others.
-        key = (
-            coins.unrelated_coins()
-            if experiment.seed is None
-            else coins.simulated_coins(experiment.seed)
-        )
-    return CanaryClients(count, parameter_count(model), norm, key, support)
 
 
 def server_optimizer(experiment: Experiment) -> ServerOptimizer:

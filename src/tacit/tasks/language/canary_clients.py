@@ -25,15 +25,14 @@ means something only if nobody could know the coins beforehand: an author of the
 otherwise treat those clients differently, and a second run with the same coins would be no second
 piece of evidence.  The run key is destroyed when the run ends, and the audit comes later, so the
 secret is kept in the run's private folder; it is an HMAC under the run key and gives nothing of it
-away.  A simulation's key is made from its seed, so its coins can be repeated.  Directions are made
-when they are asked for: 500 of 1.35 million values would be 2.7 GB.
+away.  The ledger commits to it before the first round.  A simulation's key is made from its seed,
+so its coins can be repeated.  Directions are made when they are asked for: 500 of 1.35 million
+values would be 2.7 GB.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,136 +42,125 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.config.experiment import Experiment
 from tacit.federated.cohort import CohortUsers
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
-from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy import checks, durable
+from tacit.models.base import LanguageModel, from_vector_, layer_sizes, parameter_count, to_vector
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
+from tacit.tasks.language.canaries import commit, committed
 
-COINS_FILE = "canary-coins"  # in the private folder of a run
+COINS_FILE = "canary-coins"  # in the private folder of a run: what `RunKey.save` writes
 COMMITTED = "coins"  # the kind of the ledger's entry whose plan_hash is the commitment
-SIZE = 32
-_LABEL = b"tacit canary coins 1\n"
-
-
-def coins_of(key: RunKey) -> bytes:
-    """The coins' secret of the run that has this key."""
-    return key.hmac(b"canary coins")
-
-
-def simulated_coins(seed: int) -> bytes:
-    """The coins' secret of a simulation."""
-    return coins_of(RunKey.from_seed(seed))
-
-
-def unrelated_coins() -> bytes:
-    """A secret that no run has, for counting the canary clients before there is a run."""
-    return coins_of(RunKey.generate())
-
-
-def coins_key(folder: Path, key: RunKey | None = None) -> bytes:
-    """The coins' secret of a run, from its private file; a run that has none yet gets one by `key`.
-
-    A file that says something else than the key is refused: it would be another run's.
-    """
-    kept = read_coins(folder)
-    if kept is None:
-        if key is None:
-            raise ValueError(
-                f"{folder / 'private' / COINS_FILE} is missing, so it is not known which canary"
-                f" clients took part in {folder}, and nothing can be concluded from them"
-            )
-        durable.write_whole(
-            folder / "private" / COINS_FILE, _LABEL + coins_of(key), mode=0o600, new=True
-        )
-        return coins_of(key)
-    if key is not None and kept != coins_of(key):
-        raise ValueError(
-            f"{folder / 'private' / COINS_FILE} does not belong to the key of {folder}"
-        )
-    return kept
-
-
-def read_coins(folder: Path) -> bytes | None:
-    """The coins' secret that a run keeps; None if it keeps none."""
-    path = folder / "private" / COINS_FILE
-    try:
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode & 0o777
-            data = file.read(len(_LABEL) + SIZE + 1)
-    except FileNotFoundError:
-        return None
-    if mode & 0o077:
-        raise ValueError(f"{path} must be readable by its owner alone (mode 0600), got {mode:04o}")
-    if not data.startswith(_LABEL) or len(data) != len(_LABEL) + SIZE:
-        raise ValueError(f"{path} is damaged: it holds no coins of canary clients")
-    return data[len(_LABEL) :]
-
-
-def commitment(key: bytes) -> str:
-    """What a ledger may say of the coins before training: it binds them and tells nothing."""
-    return hashlib.sha256(_LABEL + key).hexdigest()
-
-
-def coins_of_run(folder: Path, ledger: Ledger) -> bytes:
-    """The coins that a run was trained with, held against its ledger.
-
-    Other coins than those of the training would show nothing, and so pass every gate.  A branch has
-    coins of its own, and what its parent committed to is not about them.
-    """
-    own = [entry for entry in ledger.entries if entry.branch == ledger.header.branch]
-    promised = [entry.plan_hash for entry in own if entry.kind == COMMITTED]
-    secret = coins_key(folder)
-    if promised != [commitment(secret)]:
-        raise ValueError(
-            f"{folder / 'private' / COINS_FILE} does not hold coins that the ledger of"
-            f" {folder} committed to before the training"
-        )
-    return secret
-
-
 LENGTH = 10.0  # of an update that is not clipped yet, in clip norms
+FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to nothing
 
-# No tokenizer has such tokens: whoever tries to train on a canary client is told so.
+# No tokenizer has such tokens, so that training on a canary client is refused.
 _NO_TEXT = np.array([-1, -1])
 
 Ranges = tuple[tuple[int, int], ...]
+
+
+def coins_of(key: RunKey) -> RunKey:
+    """The coins' secret of the run that has this key."""
+    return RunKey(key.hmac(b"canary coins"), is_simulation=key.is_simulation)
+
+
+def commitment(coins: RunKey) -> str:
+    """What a ledger may say of the coins before training: it binds them and tells nothing."""
+    return coins.hmac(b"commitment").hex()
+
+
+def keep_coins(folder: Path, key: RunKey, ledger: Ledger) -> RunKey:
+    """The coins' secret of a run that is about to be trained, kept for its audit and committed to.
+
+    A file that says something else than the run's key is refused: it would be another run's.
+    """
+    coins, kept = coins_of(key), read_coins(folder)
+    if kept is None:
+        coins.save(folder / "private" / COINS_FILE)
+    elif kept != coins:
+        raise ValueError(
+            f"{folder / 'private' / COINS_FILE} does not belong to the key of {folder}"
+        )
+    what = "a commitment to which canary clients take part"
+    commit(ledger, COMMITTED, commitment(coins), what)
+    return coins
+
+
+def read_coins(folder: Path) -> RunKey | None:
+    """The coins' secret that a run keeps; None if it keeps none."""
+    path = folder / "private" / COINS_FILE
+    return RunKey.load(path) if path.exists() else None
+
+
+def coins_of_run(folder: Path, ledger: Ledger) -> RunKey:
+    """The coins that a run was trained with, held against its ledger.
+
+    Other coins than those of the training would show nothing, and so pass every gate.
+    """
+    path, coins = folder / "private" / COINS_FILE, read_coins(folder)
+    if coins is None:
+        raise ValueError(
+            f"{path} is missing, so it is not known which canary clients took part in {folder},"
+            " and nothing can be concluded from them"
+        )
+    if committed(ledger, COMMITTED) != [commitment(coins)]:
+        raise ValueError(
+            f"{path} does not hold coins that the ledger of {folder} committed to before the"
+            " training"
+        )
+    return coins
 
 
 @dataclass(frozen=True)
 class CanaryClients:
     """`count` of them, for updates of `dimension` values under the clip norm S of the first round.
 
-    `key` is the secret that coins and directions are drawn from.  `support` are ranges (first,
-    end) of values in increasing order; None stands for all values.
+    `key` is the secret that coins and directions are drawn from.  `support` are the ranges (first,
+    end) of values, in increasing order, in which directions are not zero.
     """
 
     count: int
     dimension: int
     clip_norm: float
-    key: bytes = field(repr=False)
-    support: Ranges | None = None
+    key: RunKey = field(repr=False)
+    support: Ranges
 
-    def __post_init__(self) -> None:
-        checks.whole("count", self.count, at_least=1)
-        checks.whole("dimension", self.dimension, at_least=1)
-        checks.positive("clip_norm", self.clip_norm)
-        if len(self.key) != SIZE:
-            raise ValueError(f"key must have {SIZE} bytes, got {len(self.key)}")
-        _check_support(self.ranges, self.dimension)
+    @classmethod
+    def of(cls, experiment: Experiment, model: LanguageModel, key: RunKey) -> CanaryClients | None:
+        """The canary clients that an experiment asks for; None if it asks for none.
 
-    @property
-    def ranges(self) -> Ranges:
-        """Where directions are not zero."""
-        return ((0, self.dimension),) if self.support is None else self.support
+        Raises:
+            ValueError: if there are too few to show anything, or the plan does not treat them as it
+                treats users who are drawn by chance and clipped.
+        """
+        count, plan = experiment.audit.canary_clients, experiment.plan
+        if count is None:
+            return None
+        if plan.sampling != "poisson" or plan.clipping == "none":
+            raise ValueError(
+                'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
+                f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
+            )
+        if any("sampling" in phase.plan or "clipping" in phase.plan for phase in experiment.phases):
+            raise ValueError(
+                "audit.canary_clients needs the same sampling and clipping in all phases"
+            )
+        if count < FEWEST_CLIENTS:
+            raise ValueError(
+                f"audit.canary_clients must be at least {FEWEST_CLIENTS} to show anything, got"
+                f" {count}"
+            )
+        norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
+        return cls(count, parameter_count(model), norm, key, free_coordinates(model))
 
     @property
     def degrees(self) -> int:
         """n: in how many values the directions live."""
-        return sum(end - first for first, end in self.ranges)
+        return sum(end - first for first, end in self.support)
 
     @cached_property
     def included(self) -> NDArray[np.bool_]:
@@ -186,8 +174,6 @@ class CanaryClients:
 
     def direction(self, number: int) -> NDArray[np.float64]:
         """A uniformly random unit vector of the `degrees` values of the support."""
-        if not 0 <= number < self.count:
-            raise ValueError(f"number must be from 0 to {self.count - 1}, got {number}")
         values = self._stream("direction", number).normal(self.degrees)
         values /= math.sqrt(float(np.dot(values, values)))
         return values
@@ -197,7 +183,7 @@ class CanaryClients:
         values = (LENGTH * self.clip_norm) * self.direction(number)
         update = np.zeros(self.dimension, np.float32)
         start = 0
-        for first, end in self.ranges:
+        for first, end in self.support:
             update[first:end] = values[start : start + end - first]
             start += end - first
         return update
@@ -209,34 +195,33 @@ class CanaryClients:
                 f"the vector must have one dimension of {self.dimension} values, got shape"
                 f" {list(vector.shape)}"
             )
-        return np.concatenate([vector[first:end] for first, end in self.ranges], dtype=np.float64)
+        return np.concatenate([vector[first:end] for first, end in self.support], dtype=np.float64)
+
+    def cosines(
+        self, change: NDArray[Any], progress: Callable[[int], None] | None = None
+    ) -> NDArray[np.float64]:
+        """Between each canary client's direction, included or not, and a change of the model.
+
+        One direction is in memory at a time; `progress` is told how many are done.
+        """
+        seen = self.on_support(change)
+        length = math.sqrt(float(np.dot(seen, seen)))
+        if not (math.isfinite(length) and length > 0):
+            raise ValueError(
+                "change must be finite and not all zero where the canaries are, got a norm of"
+                f" {length}"
+            )
+        result = np.empty(self.count)
+        for number in range(self.count):
+            result[number] = float(np.dot(self.direction(number), seen)) / length
+            if progress is not None:
+                progress(number + 1)
+        return result
 
     def _stream(self, purpose: str, index: int = 0) -> Stream:
-        key = RunKey(self.key, is_simulation=False)
-        return key.stream(branch="canary clients", round=0, attempt=0, purpose=purpose, index=index)
-
-
-def cosines(
-    clients: CanaryClients,
-    change: NDArray[Any],
-    progress: Callable[[int], None] | None = None,
-) -> NDArray[np.float64]:
-    """Between each canary client's direction, included or not, and a change of the model.
-
-    One direction is in memory at a time; `progress` is told how many are done.
-    """
-    seen = clients.on_support(change)
-    length = math.sqrt(float(np.dot(seen, seen)))
-    if not (math.isfinite(length) and length > 0):
-        raise ValueError(
-            f"change must be finite and not all zero where the canaries are, got a norm of {length}"
+        return self.key.stream(
+            branch="canary clients", round=0, attempt=0, purpose=purpose, index=index
         )
-    result = np.empty(clients.count)
-    for number in range(clients.count):
-        result[number] = float(np.dot(clients.direction(number), seen)) / length
-        if progress is not None:
-            progress(number + 1)
-    return result
 
 
 @dataclass(frozen=True)
@@ -301,16 +286,3 @@ def free_coordinates(model: LanguageModel) -> Ranges:
     if not ranges:
         raise ValueError("the model restricts all of its parameters, so no support is free")
     return tuple(ranges)
-
-
-def _check_support(ranges: Ranges, dimension: int) -> None:
-    before = 0
-    for first, end in ranges:
-        if not before <= first < end <= dimension:
-            raise ValueError(
-                f"support must be ranges (first, end) in increasing order within 0..{dimension},"
-                f" got {ranges}"
-            )
-        before = end
-    if not ranges:
-        raise ValueError("support must have at least one range, got none")

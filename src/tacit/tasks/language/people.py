@@ -17,14 +17,13 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
-from tacit.corpus.source import IID, Subset, UserCorpus, UserSource, kept, part
+from tacit.corpus.source import IID, Subset, UserCorpus, UserSource
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import plans
-from tacit.tasks.language.canaries import Cell, Frequencies, Grid, draw_canaries
-from tacit.tasks.language.planting import Planting
+from tacit.tasks.language.canaries import Frequencies, Planting
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -58,7 +57,7 @@ class People:
             members = Subset(members, range(limit))
         if experiment.corpus.part:
             number, of = map(int, experiment.corpus.part.split("/"))
-            members = part(members, number, of)
+            members = members.part(number, of)
         if len(corpus.test) == 0:
             raise ValueError(
                 f"the corpus {experiment.corpus.source} has no test users to measure on; ingest it"
@@ -127,7 +126,7 @@ class People:
     @property
     def users(self) -> UserSource:
         """The same people without their held-out texts."""
-        return kept(self.members)
+        return self.members.kept()
 
     def planting(self, experiment: Experiment, tokenizer: Tokenizer) -> Planting | None:
         """The canaries that the experiment plants; None if it plants none.
@@ -137,21 +136,12 @@ class People:
         settings = experiment.audit.canaries
         if settings is None:
             return None
-        grid = Grid(
-            settings.sharers,
-            settings.example_probs,
-            settings.per_cell,
-            settings.words,
-            settings.max_share,
-            tuple((Cell(a.sharers, a.example_prob), a.canaries) for a in settings.also),
-        )
         frequencies = None
         if settings.draw == "unigram":
             frequencies = public_frequencies(tokenizer, experiment.tokenizer.source)
         # A public constant, so that nobody's coming or going changes what others share.
         population = experiment.plan.population or len(self.members)
-        canaries = draw_canaries(grid, population, tokenizer, settings.seed, frequencies)
-        return Planting(tuple(canaries), population, settings.seed)
+        return Planting.of(settings, population, tokenizer, frequencies)
 
     def view(self, experiment: Experiment, tokenizer: Tokenizer) -> UserSource:
         """What is trained on: texts with canaries among them, under the experiment's view.

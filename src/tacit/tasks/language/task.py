@@ -21,9 +21,10 @@ from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tasks.task import (
     Announce,
@@ -97,7 +98,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) ->
     asked = experiment.privacy.accountant
     people.refuse_unbudgeted(experiment)
     fingerprint = last.facts["tokenizer"]
-    learnt = run_tokenizers.learnt(parent.folder, fingerprint)
+    learnt = RunTokenizers(parent.folder).learnt(fingerprint)
     model = weights.load(last.model_file, own_factory=assembly.own_factory(before))
     experiment = _resolve(experiment, people, model, inherited)
     if experiment.server.optimizer == before.server.optimizer:
@@ -145,8 +146,9 @@ def _resolve(
     """The experiment with every value filled in that the guarantee depends on."""
     named = experiment.changed(corpus={"identity": people.corpus.identity})
     users = len(people.users)
-    if clients := assembly.canary_clients(named, model):
-        users += clients.count  # however their coins fall
+    # However their coins fall; these are nobody's, since a run's own are a secret until it starts.
+    if clients := CanaryClients.of(named, model, RunKey(bytes(32), is_simulation=True)):
+        users += clients.count
     return plans.resolved(named, users, layer_sizes(model), inherited)
 
 
@@ -161,7 +163,7 @@ def _writer(experiment: Experiment, learnt: LearntTokenizer) -> Callable[[Path],
     switches = any(phase.tokenizer for phase in experiment.phases)
 
     def write(folder: Path) -> None:
-        run_tokenizers.begin(folder, learnt, switches=switches)
+        RunTokenizers(folder).begin(learnt, switches=switches)
 
     return write
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import metrics, word_metrics
-from tacit.evaluation.held_out import HeldOutTexts, held_out_texts
-from tacit.evaluation.predictors import as_predictor
-from tacit.evaluation.scores import score
+from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.held_out import held_out_texts
 from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
@@ -35,18 +33,15 @@ from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
-from tacit.privacy.events import PostProcessing
-from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
 from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.assembly import own_factory
-from tacit.tasks.language.canary_clients import COMMITTED, WithCanaryClients, coins_key, commitment
+from tacit.tasks.language.canaries import record_planted
+from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.people import People
-from tacit.tasks.language.planting import bind_planted, record_planted
-from tacit.tasks.language.tokenizer_switch import switch_tokenizer
+from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
 from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -65,22 +60,6 @@ SMOOTHED = (
 )
 
 
-@dataclass(frozen=True)
-class _HeldOut:
-    """Test users' texts as tokens, and which tokens are special."""
-
-    texts: HeldOutTexts
-    bos: int
-    unk: int | None
-
-    def row(self, model: LanguageModel) -> Row:
-        """Metrics of tokens, and those of words, which compare across tokenizers."""
-        scores = score(as_predictor(model), self.texts.sequences, never=self.unk)
-        words = word_metrics(scores, self.texts.owners, unk=self.unk).as_row()
-        compared = {name: words[name] for name in ("word_accuracy", "perplexity_per_word")}
-        return metrics(scores, bos=self.bos, unk=self.unk).as_row() | compared
-
-
 class LanguageTrainer:
     """All rounds in one tokenizer; a switch to another makes a new trainer.
 
@@ -93,7 +72,7 @@ class LanguageTrainer:
         people: People = opened.data
         last, folder = opened.last, opened.folder
         _refuse_fixed_engine(experiment, opened.engine)
-        tokenizer = run_tokenizers.by_fingerprint(folder, last.facts["tokenizer"])
+        tokenizer = RunTokenizers(folder).by_fingerprint(last.facts["tokenizer"])
         model = model_files.load(
             last.model_file, vocab_size=tokenizer.vocab_size, own_factory=own_factory(experiment)
         )
@@ -115,7 +94,13 @@ class LanguageTrainer:
         ]
         self._server = assembly.server_optimizer(experiment)
         self.engine = _engine(opened.engine, model)
-        self._held_out = _HeldOut(texts, tokenizer.bos, tokenizer.unk)
+        self._evaluate = partial(
+            evaluate,
+            sequences=texts.sequences,
+            owners=texts.owners,
+            bos=tokenizer.bos,
+            unk=tokenizer.unk,
+        )
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
         self.model = model
@@ -233,10 +218,10 @@ class LanguageTrainer:
             return None
         from_vector_(self.model, self.weights)
         mark = {"switched": True} if switched else {}
-        row: Row = {"round": leg, **mark, **self._held_out.row(self.model)}
+        row: Row = {"round": leg, **mark, **self._evaluate(self.model).as_row()}
         recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
         for name in SMOOTHED:
-            values = [past[name] for past in recent if past[name] is not None]
+            values = [past[name] for past in recent if past.get(name) is not None]
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
         clip_norm = self.clip_state.total_norm
         row["epsilon"] = epsilon()
@@ -273,34 +258,15 @@ def _users(
         progress=_announcing(opened.announce, "tokenizing"),
     )
     if planting := people.planting(experiment, tokenizer):
-        record_planted(folder, planting, (cache.tokens(user) for user in range(len(cache))))
-        bind_planted(folder, opened.ledger)
+        tokens = (cache.tokens(user) for user in range(len(cache)))
+        record_planted(folder, planting, tokens, opened.ledger)
     users: CohortUsers = CachedUsers(cache, source)
     if experiment.audit.canary_clients is not None:
-        coins = coins_key(folder, opened.key)
-        _commit_to(coins, opened.ledger)
-        clients = assembly.canary_clients(experiment, model, coins)
+        coins = keep_coins(folder, opened.key, opened.ledger)
+        clients = CanaryClients.of(experiment, model, coins)
         assert clients is not None
         users = WithCanaryClients(users, clients, UserWeighting(experiment.plan.user_weight_cap))
     return users
-
-
-def _commit_to(coins: bytes, ledger: Ledger) -> None:
-    """The audit's coins in the ledger before training, so that they cannot be tossed again."""
-    branch = ledger.header.branch
-    if any(entry.kind == COMMITTED and entry.branch == branch for entry in ledger.entries):
-        return
-    ledger.charge(
-        [
-            Charge(
-                kind=COMMITTED,
-                round=ledger.header.first_round,
-                attempt=0,
-                event=PostProcessing("a commitment to which canary clients take part"),
-                plan_hash=commitment(coins),
-            )
-        ]
-    )
 
 
 def _cache_folder(corpus: UserCorpus, private: Path) -> Path:

@@ -182,13 +182,16 @@ class WordEncoder:
         """The tokens of utterances, looked up; each different token once."""
         tokens: dict[str, int] = {}
         rows = [[tokens.setdefault(token, len(tokens)) for token in each] for each in utterances]
-        known = self._ids
-        ids = [known.get(word, UNKNOWN_WORD) for word in normalised(tokens, "papers")]
+        ids = [self.id(word) for word in normalised(tokens, "papers")]
         characters = np.full((len(tokens), self.longest_word), PADDING, np.uint8)
         for row, token in enumerate(tokens):
             spelt = [_CHARACTER_IDS.get(letter, _UNKNOWN_CHARACTER) for letter in token]
             characters[row, : len(spelt)] = spelt[: self.longest_word]
         return _PreparedWords(Ragged.of(rows), np.array(ids, np.int64), characters)
+
+    def id(self, word: str) -> int:
+        """The id of a word as it is written in the vocabulary; that of the unknown word if not."""
+        return self._ids.get(word, UNKNOWN_WORD)
 
     def to_json(self) -> dict[str, Any]:
         """What a model file keeps of it."""

@@ -18,28 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Generator, Tensor
+from torch import Generator
 
+from tacit.models import weights
 from tacit.models.base import require
 from tacit.models.clc import Clc, ClcConfig
 from tacit.models.understanding import UnderstandingModel
-from tacit.models.word_vectors import read_word_vectors
 from tacit.privacy import durable
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Encoder, Labels, PieceEncoder, WordEncoder
 from tacit.tasks.nlu.experiment import NluExperiment
+from tacit.tasks.nlu.word_vectors import read_word_vectors
 from tacit.tokenizers import provenance
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.wordpiece import PieceVocabulary
 
 _NAMES = ("clc", "bert")
 
-# One key only: with several, safetensors writes them in an order that changes from run to run.
 _KEY = "tacit-nlu"
-_TYPES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,9 @@ def _initial_clc(experiment: NluExperiment, data: NLUData) -> _InitialModel:
         model = build("clc", labels, encoder, chosen.options, chosen.seed)
         if chosen.vectors:
             assert isinstance(model, Clc)
-            size = model.config.word_size
-            model.set_word_vectors(read_word_vectors(chosen.vectors, encoder.words, size))
+            vectors = read_word_vectors(chosen.vectors, encoder.words, model.config.word_size)
+            for word, vector in vectors.items():
+                model.set_word_vector(encoder.id(word), vector)
         return model
 
     return _InitialModel(encoder, build_model)
@@ -192,23 +190,12 @@ class NluModel:
     def load(cls, path: str | Path) -> NluModel:
         """The model of a file, ready to be asked or trained on."""
         path = Path(path)
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is not a file; expected an intent and slot model's (*.safetensors)"
-            )
-        try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                content = _read_content(path, (file.metadata() or {}).get(_KEY))
-                kind, config, labels, encoder = _read_parts(path, content)
-                with torch.device("meta"):
-                    expected = kind.model(config, 0).state_dict()
-                _check_tensors(path, file, expected)
-                tensors = {name: file.get_tensor(name) for name in expected}
-        except SafetensorError as problem:
-            raise ValueError(f"{path} is truncated, or no safetensors file: {problem}") from problem
-        for name, tensor in tensors.items():
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{path}: {name} has values that are NaN or infinite")
+        metadata, tensors = weights.unpack(path, _KEY, "an intent and slot model")
+        content = _read_content(path, metadata)
+        kind, config, labels, encoder = _read_parts(path, content)
+        with torch.device("meta"):  # sizes are compared before any memory is set aside for them
+            expected = kind.model(config, 0).state_dict()
+        weights.check_tensors(path, expected, tensors)
         model = kind.model(config, 0)
         model.load_state_dict(tensors)
         return cls(model.eval(), encoder, labels, tuple(map(str, content.get("trained_on", ()))))
@@ -231,8 +218,6 @@ class NluModel:
         for name, tensor in tensors.items():
             if tensor.is_floating_point() and tensor.dtype != torch.float32:
                 raise ValueError(f"{name} is {tensor.dtype}, not float32")
-            if not torch.isfinite(tensor).all():
-                raise ValueError(f"{name} has values that are NaN or infinite")
         content = {
             "model": config.kind,
             "config": {
@@ -242,12 +227,10 @@ class NluModel:
             "encoder": self.encoder.to_json(),
             "trained_on": sorted(set(self.trained_on)),
         }
-        return safetensors.torch.save(tensors, {_KEY: json.dumps(content, sort_keys=True)})
+        return weights.pack(tensors, _KEY, json.dumps(content, sort_keys=True))
 
 
-def _read_content(path: Path, metadata: str | None) -> dict[str, Any]:
-    if metadata is None:
-        raise ValueError(f"{path} is a safetensors file, but not of an intent and slot model")
+def _read_content(path: Path, metadata: str) -> dict[str, Any]:
     try:
         content = json.loads(metadata)
     except (ValueError, RecursionError):
@@ -277,20 +260,3 @@ def _read_parts(path: Path, content: dict[str, Any]) -> tuple[_Kind, Any, Labels
                 f"{path} has a model for {getattr(config, name)} {name}, and lists {value}"
             )
     return kind, config, labels, encoder
-
-
-def _check_tensors(path: Path, file: Any, expected: dict[str, Tensor]) -> None:
-    """Refuse other names, shapes or types than the model's; the file's header has all of them."""
-    names = set(file.keys())
-    if missing := sorted(expected.keys() - names):
-        raise ValueError(f"{path} holds another model than it says: {missing[0]} is missing")
-    if extra := sorted(names - expected.keys()):
-        raise ValueError(f"{path} holds another model than it says: {extra[0]} is unexpected")
-    for name, tensor in expected.items():
-        stored = file.get_slice(name)
-        if stored.get_shape() != list(tensor.shape):
-            raise ValueError(
-                f"{path}: {name} must have the shape {list(tensor.shape)}, got {stored.get_shape()}"
-            )
-        if stored.get_dtype() != _TYPES.get(tensor.dtype):
-            raise ValueError(f"{path}: {name} must be {tensor.dtype}, got {stored.get_dtype()}")

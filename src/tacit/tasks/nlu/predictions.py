@@ -56,13 +56,26 @@ class Scored:
 
     def __post_init__(self) -> None:
         # Copied, so that nobody changes what was checked.
-        object.__setattr__(self, "intents", np.array(self.intents, dtype=np.float64))
+        for name in ("intents", "log_likelihood"):
+            object.__setattr__(self, name, np.array(getattr(self, name), dtype=np.float64))
         tokens = tuple(np.array(each, dtype=np.float64) for each in self.tokens)
         object.__setattr__(self, "tokens", tokens)
-        likelihood = np.array(self.log_likelihood, dtype=np.float64)
-        object.__setattr__(self, "log_likelihood", likelihood)
-        self._check_sizes()
-        self._check_values()
+        shapes = (self.intents.shape[:-1], self.log_likelihood.shape)
+        if shapes != ((len(tokens),), (len(tokens),)):
+            raise ValueError(
+                f"intents and log_likelihood must have a row for each of the {len(tokens)}"
+                f" utterances, got the shapes {self.intents.shape} and {self.log_likelihood.shape}"
+            )
+        is_valid = np.array([_are_probabilities(each) for each in tokens], bool)
+        is_valid &= _are_probabilities(self.intents)
+        is_valid &= np.abs(self.intents.sum(axis=1) - 1) <= _ROUNDING
+        is_valid &= ~(np.isinf(self.log_likelihood) | (self.log_likelihood > _ROUNDING))
+        if not is_valid.all():  # the message must not quote scores, which are private
+            raise ValueError(
+                f"the scores of utterance {int(np.argmin(is_valid))} must be probabilities, those"
+                " of the intents with the sum 1, and a finite log-likelihood of at most 0, or NaN"
+                " where a label is unknown"
+            )
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -80,49 +93,6 @@ class Scored:
             self.intents[chosen],
             tuple(self.tokens[index] for index in chosen.tolist()),
             self.log_likelihood[chosen],
-        )
-
-    def _check_sizes(self) -> None:
-        count = len(self.tokens)
-        if self.intents.ndim != 2 or len(self.intents) != count or not self.intents.shape[1]:
-            raise ValueError(
-                f"intents must have a row of probabilities for each of the {count} utterances,"
-                f" got the shape {self.intents.shape}"
-            )
-        if self.log_likelihood.shape != (count,):
-            raise ValueError(
-                f"log_likelihood must have a number for each of the {count} utterances, got the"
-                f" shape {self.log_likelihood.shape}"
-            )
-        for index, each in enumerate(self.tokens):
-            if each.ndim != 1 or not each.size:
-                raise ValueError(
-                    f"tokens of utterance {index} must be a list of at least one score, got the"
-                    f" shape {each.shape}"
-                )
-
-    def _check_values(self) -> None:
-        sums_to_1 = np.abs(self.intents.sum(axis=1) - 1) <= _ROUNDING
-        _refuse_first(
-            _are_probabilities(self.intents).all(axis=1) & sums_to_1,
-            lambda index: (
-                f"intents of utterance {index} must be probabilities that add up to 1, got"
-                f" {_summary(self.intents[index])}"
-            ),
-        )
-        _refuse_first(
-            [_are_probabilities(each).all() for each in self.tokens],
-            lambda index: (
-                f"tokens of utterance {index} must be probabilities, got"
-                f" {_summary(self.tokens[index])}"
-            ),
-        )
-        _refuse_first(
-            ~(np.isinf(self.log_likelihood) | (self.log_likelihood > _ROUNDING)),
-            lambda index: (
-                f"log_likelihood of utterance {index} must be a finite number of at most 0, or NaN"
-                f" where a label is unknown, got {self.log_likelihood[index]}"
-            ),
         )
 
 
@@ -243,16 +213,7 @@ def _answering(model: UnderstandingModel) -> Iterator[None]:
 
 
 def _are_probabilities(values: _Floats) -> NDArray[np.bool_]:
-    return (values >= 0) & (values <= 1 + _ROUNDING)
-
-
-def _refuse_first(
-    right: Sequence[np.bool_] | NDArray[np.bool_], problem: Callable[[int], str]
-) -> None:
-    """Refuse the first utterance that is not right."""
-    if not np.all(right):
-        raise ValueError(problem(int(np.argmin(right))))
-
-
-def _summary(values: _Floats) -> str:
-    return f"numbers from {values.min():g} to {values.max():g} with the sum {values.sum():g}"
+    """Whether there are some values along the last dimension, and all of them are probabilities."""
+    in_range = (values >= 0) & (values <= 1 + _ROUNDING)
+    all_in_range: NDArray[np.bool_] = in_range.all(axis=-1) & (values.shape[-1] > 0)
+    return all_in_range

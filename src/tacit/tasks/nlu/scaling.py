@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.mechanisms import parts
 from tacit.mechanisms.edp_sgd import FROM_RECORDS
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
@@ -40,7 +39,7 @@ _PUBLIC_SENTENCES = 256
 def write(folder: Path, factors: LayerScaling) -> None:
     """Keep a run's factors: in its folder, or in `private/` if people's gradients gave them."""
     kept_in = folder if factors.is_public else folder / "private"
-    data = json.dumps(parts.to_json(factors)) + "\n"
+    data = json.dumps(factors.to_json()) + "\n"
     durable.write_whole(kept_in / FILE_NAME, data.encode())
 
 
@@ -50,11 +49,9 @@ def read(folder: Path) -> LayerScaling:
     file = private if private.exists() else folder / FILE_NAME
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        factors = parts.from_json(data, {LayerScaling.kind: LayerScaling})
+        return LayerScaling.from_json(data)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file} is missing or damaged: {error}") from error
-    assert isinstance(factors, LayerScaling)
-    return factors
 
 
 def release_of(noise: Noise) -> Event | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
 from tacit.privacy.stream import Stream
 from tacit.tokenizers import word_counts
-from tacit.tokenizers.heavy_hitters import NOTHING, CountMeanSketch, HeavyHitters
 from tacit.tokenizers.normalisation import index_words
-from tests.tokenizers.fakes import FakeSource
+from tacit_papers.bagdasaryan2022.heavy_hitters import NOTHING, CountMeanSketch, HeavyHitters
+from tests.tokenizers.fakes import FakeSource, Named
 
 KEY = b"s" * 32
 CANDIDATES = ["the", "court", "of", *(f"rare{i}" for i in range(100))]
@@ -28,7 +27,7 @@ def people(*texts: str, times: int = 1) -> FakeSource:
 
 def reported(users, population=None, key=KEY, **fields):
     learner = HeavyHitters(**(SMALL | fields))
-    index = index_words(CANDIDATES, learner.normalisation)
+    index = index_words(CANDIDATES)
     return learner._reported(users, index, population or len(users), key)
 
 
@@ -84,16 +83,6 @@ def test_words_are_drawn_by_occurrence_from_candidates_only():
     share = np.mean(drawn == 0)
     assert abs(share - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 3000)
     assert set(drawn.tolist()) == {0, 1}
-
-
-@dataclass(frozen=True)
-class Named(FakeSource):
-    """A source whose users carry names of their own."""
-
-    names: tuple[str, ...] = ()
-
-    def user_id(self, index: int) -> str:
-        return self.names[index]
 
 
 def test_what_a_user_reports_depends_on_that_user_alone():
@@ -183,7 +172,6 @@ def test_how_it_was_made_is_said():
         ({"hash_seed": -1}, "hash_seed must be at least 0"),
         ({"threshold": -1.0}, "threshold must be a finite number of at least 0, got -1.0"),
         ({"threshold": math.nan}, "threshold must be a finite number"),
-        ({"normalisation": "upper"}, "normalisation must be 'papers' or 'none', got 'upper'"),
     ],
 )
 def test_bad_parameters_are_refused(fields, message):

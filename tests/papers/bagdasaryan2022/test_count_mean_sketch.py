@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from tacit.privacy.stream import Stream
-from tacit.tokenizers.heavy_hitters import (
+from tacit_papers.bagdasaryan2022.heavy_hitters import (
     NOTHING,
     CountMeanSketch,
     _binomials,
@@ -284,7 +284,7 @@ def test_binomials_of_many_counts_at_once_are_in_their_places(monkeypatch):
     whole = _binomials(counts, 0.3, stream(3)).tolist()
     import importlib
 
-    module = importlib.import_module("tacit.tokenizers.heavy_hitters")
+    module = importlib.import_module("tacit_papers.bagdasaryan2022.heavy_hitters")
     monkeypatch.setattr(module, "_WORDS_AT_ONCE", 2)
     assert _binomials(counts, 0.3, stream(3)).tolist() == whole
 
