@@ -44,7 +44,7 @@ from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
-    from tacit.tasks.language.trainer import EngineChoice
+    from tacit.tasks.task import MakeEngine
 
 
 _ONLY = {"language": ("--rounds", "--engine", "--device"), "nlu": ("--epochs",)}
@@ -152,7 +152,7 @@ def _parent(text: str) -> tuple[Path, int]:
 
 def carry_out(
     asked: Sequence[Request],
-    engine: EngineChoice | None,
+    engine: MakeEngine | None,
     *,
     as_json: bool = False,
     **options: bool,
@@ -177,7 +177,7 @@ def carry_out(
 
 def train_one(
     request: Request,
-    engine: EngineChoice | None,
+    engine: MakeEngine | None,
     *,
     keep_key: bool = False,
     tensorboard: bool = False,

@@ -77,6 +77,11 @@ class _Model(Section):
     public_output_bias: bool | str = False
     pretrain: Pretraining | None = None
 
+    @property
+    def own_factory(self) -> str | None:
+        """The user's own function that makes the model, `module:function`; None for ours."""
+        return self.name if ":" in self.name else None
+
 
 class _UserUpdate(Section):
     """What happens on a user's side: B, E and eta of Algorithm 1."""

@@ -24,7 +24,6 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment
-from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.plans import round_plans
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu.data import NLUData
@@ -167,7 +166,7 @@ class LanguageRun(Run):
         """The model after a round, by default the last one."""
         checkpoint = self.directory.checkpoints.read(round)
         size = self.tokenizer_at(checkpoint.leg).vocab_size
-        own = own_factory(self.experiment)
+        own = self.experiment.model.own_factory
         return weights.load(checkpoint.model_file, vocab_size=size, own_factory=own)
 
     def plans(self) -> tuple[RoundPlan, ...]:

@@ -177,7 +177,7 @@ class Evidence:
     @property
     def is_own_model(self) -> bool:
         """Whether the model is made by code of the user's own, which is never run here."""
-        return isinstance(self.experiment, Experiment) and ":" in self.experiment.model.name
+        return isinstance(self.experiment, Experiment) and bool(self.experiment.model.own_factory)
 
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
         """The sizes of the model's layers, for another vocabulary if `vocab_size` says so.
