@@ -15,8 +15,7 @@ from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
-from tacit.tasks.language.tokenizer_switch import with_switch
+from tacit.tasks.language.tokenizer_switch import RunTokenizers, with_switch
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
@@ -111,12 +110,12 @@ def test_the_round_of_a_switch_is_measured_before_and_after(switched_run):
 
 POINTS = {
     "while sampling": (sampling, "sample_tokens", 1, False),
-    "before the tokenizer is kept": (run_tokenizers, "keep", 1, False),
-    "after the tokenizer is kept": (run_tokenizers, "keep", 1, True),
+    "before the tokenizer is kept": (RunTokenizers, "keep", 1, False),
+    "after the tokenizer is kept": (RunTokenizers, "keep", 1, True),
     "before the switch is in the ledger": (Ledger, "charge", 5, False),
     "after the switch is in the ledger": (Ledger, "charge", 5, True),
-    "before tokenizer.json is replaced": (run_tokenizers, "use", 1, False),
-    "after tokenizer.json is replaced": (run_tokenizers, "use", 1, True),
+    "before tokenizer.json is replaced": (RunTokenizers, "use", 1, False),
+    "after tokenizer.json is replaced": (RunTokenizers, "use", 1, True),
     "before the switched model is measured": (Session, "evaluate_if_due", 5, False),
     "in the first round after": (LanguageTrainer, "run", 4, False),
     "before the first checkpoint after": (Checkpoints, "write", 5, False),
@@ -250,16 +249,6 @@ def test_bad_switches_are_refused_in_a_sentence(bpe_folder, tmp_path):
         with_switch(experiment(bpe_folder), 6, SWITCH)
     with pytest.raises(ValueError, match="beginning with another"):
         with_switch(experiment(bpe_folder), 0, SWITCH)
-
-
-def test_an_engine_for_one_vocabulary_is_refused(bpe_folder, tmp_path):
-    from tacit.engines.engine import SerialEngine
-    from tacit.kernels.local_sgd import local_sgd_for
-    from tacit.models import registry
-
-    engine = SerialEngine(local_sgd_for(registry.build("lstm", 262, embedding_size=6, cells=8)))
-    with pytest.raises(ValueError, match="an engine is made for a model of one vocabulary"):
-        train(switching(bpe_folder, 1, 1), tmp_path / "run", engine=engine)
 
 
 def test_a_switch_to_an_oracle_voids_the_guarantee(bpe_folder, tmp_path):

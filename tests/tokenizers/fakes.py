@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tacit.corpus.source import UserSource
 from tacit.tokenizers import build
-from tacit.tokenizers.remapping import Spelling
+from tacit.tokenizers.remapping import _Spelling
 from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Kind, Tokenizer
 
 KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")
@@ -70,12 +70,12 @@ def tokenizer(kind: Kind = "word", normalisation: str = "papers", size: int = 30
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
     """The bytes of each token by id; None for BOS, EOS and UNK."""
-    return Spelling.of(tokenizer).tokens
+    return _Spelling.of(tokenizer).tokens
 
 
 def spelled(tokenizer: Tokenizer, text: bytes) -> list[int]:
     """The ids that spell these bytes."""
-    return Spelling.of(tokenizer).spell(text)
+    return _Spelling.of(tokenizer).spell(text)
 
 
 # Text as it is typed, text that spells special tokens, and any Unicode there is.

@@ -8,7 +8,7 @@ from tacit.privacy.events import NonPrivate, PureDP
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, Header
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.history import History, LearntTokenizer, read_words, write_words
+from tacit.tokenizers.history import History, LearntTokenizer, _write_words, read_words
 from tacit.tokenizers.normalisation import split_words
 
 
@@ -105,7 +105,7 @@ def test_a_public_tokenizer_has_no_history(tmp_path):
 def test_any_words_survive_being_written(tmp_path_factory, texts):
     found = {word: 1.0 for words in split_words(map(_whole, texts), "none") for word in words}
     path = tmp_path_factory.mktemp("words") / "words.tsv.gz"
-    write_words(path, found)
+    _write_words(path, found)
     assert read_words(path) == found
 
 
@@ -115,7 +115,7 @@ def _whole(text):
 
 def test_damaged_words_are_refused(tmp_path):
     path = tmp_path / "words.tsv.gz"
-    write_words(path, {"dog": 3.0})
+    _write_words(path, {"dog": 3.0})
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"words\.tsv\.gz is damaged"):
         read_words(path)

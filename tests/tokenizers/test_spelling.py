@@ -12,7 +12,7 @@ from tokenizers import pre_tokenizers
 
 from tacit.tokenizers import build
 from tacit.tokenizers.normalisation import normalised
-from tacit.tokenizers.remapping import Spelling
+from tacit.tokenizers.remapping import _Spelling
 from tacit.tokenizers.tokenizer import UNK, Tokenizer
 from tacit.tokenizers.wordpiece import LONGEST_WORD
 from tests.tokenizers.fakes import KINDS, NORMALISATIONS, spelled, texts, token_bytes, tokenizer
@@ -22,8 +22,8 @@ each_normalisation = pytest.mark.parametrize("normalisation", NORMALISATIONS)
 
 
 @cache
-def spelling(kind, normalisation="papers") -> Spelling:
-    return Spelling.of(tokenizer(kind, normalisation))
+def spelling(kind, normalisation="papers") -> _Spelling:
+    return _Spelling.of(tokenizer(kind, normalisation))
 
 
 def changed(kind, change) -> Tokenizer:

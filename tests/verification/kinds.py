@@ -17,10 +17,9 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
 from tacit.tasks.language import canaries
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.learn import Users
@@ -173,7 +172,7 @@ def sampled(own: Path, path: Path) -> None:
     if not made.exists():
         run = train(private(own), parent)
         parent = Run.open(run.path)
-        sampled_tokenizer(parent, 1, "word", 60, bytes(32), tokens=300).save(made)
+        parent.sampled_tokenizer(1, "word", 60, bytes(32), tokens=300).save(made)
     with_tokenizer(own, path, made, "")
 
 
@@ -269,10 +268,10 @@ MADE: dict[str, Callable[[Path, Path], None]] = {
     "killed after a charge": dying(LanguageTrainer, "run", 3, after=False),
     "killed after a checkpoint": dying(Checkpoints, "write", 3, after=True),
     "killed before a switch is recorded": dying(
-        run_tokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED
+        RunTokenizers, "keep", 1, after=True, rounds=3, phases=SWITCHED
     ),
     "killed after a switch is recorded": dying(
-        run_tokenizers, "use", 1, after=False, rounds=3, phases=SWITCHED
+        RunTokenizers, "use", 1, after=False, rounds=3, phases=SWITCHED
     ),
     "killed after a switch": dying(Checkpoints, "write", 3, after=True, rounds=3, phases=SWITCHED),
     "killed before its canaries are bound": dying(

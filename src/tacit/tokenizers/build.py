@@ -54,13 +54,7 @@ def word_level(
     return _assemble(_word_parts(index), normalisation, provenance)
 
 
-def dictionary(
-    weights: Mapping[str, float],
-    size: int,
-    *,
-    normalisation: Normalisation = "papers",
-    provenance: str = UNKNOWN,
-) -> Tokenizer:
+def dictionary(weights: Mapping[str, float], size: int, *, provenance: str = UNKNOWN) -> Tokenizer:
     """The dictionary of the heaviest words, and last the ASCII punctuation that lists leave out."""
     checks.whole("size", size)
     marks = [mark for mark in string.punctuation if mark not in weights]
@@ -68,7 +62,7 @@ def dictionary(
     if size < least:
         raise ValueError(f"size must be at least {least} for a list of words, got {size}")
     words = most_frequent(weights, size - least + 1) + marks
-    return word_level(words, normalisation=normalisation, provenance=provenance)
+    return word_level(words, provenance=provenance)
 
 
 def learn(
@@ -111,12 +105,10 @@ def learn(
     return _assemble(parts, normalisation, provenance)
 
 
-def oracle(
-    source: UserSource, kind: Kind, size: int, *, normalisation: Normalisation = "papers"
-) -> Tokenizer:
+def oracle(source: UserSource, kind: Kind, size: int) -> Tokenizer:
     """A tokenizer learnt from the users' own text, for comparison only: it voids the guarantee."""
     texts = (text for user in range(len(source)) for text in source.texts(user))
-    return learn(kind, texts, size, normalisation=normalisation, provenance=ORACLE)
+    return learn(kind, texts, size, provenance=ORACLE)
 
 
 def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list[str]:

@@ -82,13 +82,9 @@ class History:
     def is_private(self) -> bool:
         return self.ledger.composition().is_private
 
-    def write(self, folder: Path, prefix: str = "") -> None:
-        """Write the ledger."""
-        durable.write_whole(folder / f"{prefix}{LEDGER}", self.data, new=True)
-
     @classmethod
     def read(cls, folder: Path, prefix: str = "") -> History | None:
-        """What `write` wrote, or None if there is nothing; damage is refused."""
+        """The history in a folder, or None if there is none; damage is refused."""
         file = folder / f"{prefix}{LEDGER}"
         return cls.of_bytes(file.read_bytes(), file) if file.is_file() else None
 
@@ -120,12 +116,16 @@ class LearntTokenizer:
             raise ValueError(f"{folder} exists already; name a new folder for the tokenizer")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with durable.whole_folder(folder) as partial:
-            self.tokenizer.save(partial / FILE_NAME)
-            if self.words is not None:
-                write_words(partial / WORDS, self.words)
-            if self.history is not None:
-                self.history.write(partial)
+            self.write(partial)
         return folder
+
+    def write(self, folder: Path, prefix: str = "") -> None:
+        """Write its files into a folder; the names of all but tokenizer.json get the prefix."""
+        self.tokenizer.save(folder / FILE_NAME)
+        if self.words is not None:
+            _write_words(folder / f"{prefix}{WORDS}", self.words)
+        if self.history is not None:
+            durable.write_whole(folder / f"{prefix}{LEDGER}", self.history.data, new=True)
 
     @classmethod
     def load(cls, path: str | Path) -> LearntTokenizer:
@@ -141,7 +141,7 @@ class LearntTokenizer:
         return cls(tokenizer, read_words(folder / WORDS), history)
 
 
-def write_words(path: Path, words: Mapping[str, float]) -> None:
+def _write_words(path: Path, words: Mapping[str, float]) -> None:
     """Words with their counts, the most frequent first; the same ones make the same bytes."""
     lines = [f"{word}\t{words[word]:g}\n" for word in most_frequent(words)]
     durable.write_whole(path, gzip.compress("".join(lines).encode(), mtime=0), new=True)

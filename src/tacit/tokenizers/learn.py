@@ -160,6 +160,7 @@ def release(
         build.dictionary({"a": 1.0}, size)
     else:
         build.learn(kind, ["a"], size)
+    facts = {**facts, "normalisation": "papers"}  # of `words_by_user`
     public = canonical_json([facts, users.corpus.identity, users.part, users.population]).encode()
     header = Header(
         run_id=key.hmac(b"words of users", public).hex()[:16],

@@ -110,7 +110,7 @@ def count_words(texts: Iterable[str], normalisation: Normalisation = "papers") -
 
 
 def index_words(
-    words: Iterable[str], normalisation: Normalisation, what: str = "word"
+    words: Iterable[str], normalisation: Normalisation = "papers", what: str = "word"
 ) -> dict[str, int]:
     """The index of each word in a list of words.
 

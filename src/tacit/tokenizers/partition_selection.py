@@ -54,7 +54,6 @@ from tacit.privacy.calibration import noise_for_epsilon
 from tacit.privacy.claims import format_number
 from tacit.privacy.events import Composition, Event, Gaussian, Lapse
 from tacit.privacy.stream import Stream, normal_from_words
-from tacit.tokenizers.normalisation import Normalisation, normalizer
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
 
 _FINEST_BITS = 24
@@ -74,7 +73,6 @@ class PartitionSelection:
     noise_multiplier: float
     selection_delta: float
     words_per_user: int = 300
-    normalisation: Normalisation = "papers"
 
     def __post_init__(self) -> None:
         checks.positive("noise_multiplier", self.noise_multiplier)
@@ -88,16 +86,9 @@ class PartitionSelection:
             raise ValueError(
                 f"words_per_user must be at most {_MOST_WORDS:,}, got {self.words_per_user}"
             )
-        normalizer(self.normalisation)  # refuses one that does not exist
 
     @classmethod
-    def for_budget(
-        cls,
-        epsilon: float,
-        delta: float,
-        words_per_user: int = 300,
-        normalisation: Normalisation = "papers",
-    ) -> Self:
+    def for_budget(cls, epsilon: float, delta: float, words_per_user: int = 300) -> Self:
         """The least noise that makes it (epsilon, delta)-DP, with half of delta for selection."""
         checks.open_unit("delta", delta)
         selection_delta = delta / 2
@@ -107,7 +98,7 @@ class PartitionSelection:
             target_epsilon=epsilon,
             accountant=accountant_named("pld"),
         )
-        return cls(z, selection_delta, words_per_user, normalisation)
+        return cls(z, selection_delta, words_per_user)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -156,7 +147,7 @@ class PartitionSelection:
     def _totals(self, users: UserSource, key: bytes) -> Counter[str]:
         """The sum of weights, in steps, of each word that somebody gives."""
         totals: Counter[str] = Counter()
-        for user, words in enumerate(words_by_user(users, self.normalisation)):
+        for user, words in enumerate(words_by_user(users)):
             chosen = self._choose(words, users.user_id(user), key)
             weight = self.weight(max(len(chosen), 1))
             for word in chosen:

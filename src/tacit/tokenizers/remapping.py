@@ -77,10 +77,11 @@ class Remapping:
     def between(cls, old: Tokenizer, new: Tokenizer) -> Remapping:
         """The old tokens that spell each new one; `ValueError` if the two do not fit together."""
         by_role = _roles(old, new)
-        before, after = Spelling.of(old), Spelling.of(new)
+        before, after = _Spelling.of(old), _Spelling.of(new)
         # Tokens are of normalised text, so their bytes compare under one normalisation only.
         if before.document["normalizer"] != after.document["normalizer"]:
-            names = [_normalisation(spelling) for spelling in (before, after)]
+            known = [name_of(spelling.document) for spelling in (before, after)]
+            names = [repr(name) if name else "of another library" for name in known]
             raise ValueError(
                 f"the old tokenizer has the normalisation {names[0]} and the new one {names[1]}:"
                 " their tokens are of different texts, so train the new one with that of the old"
@@ -158,7 +159,7 @@ def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
     return roles
 
 
-class Spelling(ABC):
+class _Spelling(ABC):
     """Tokens as bytes, and bytes as tokens, for one tokenizer.
 
     `tokens` has the bytes of each token by id, and None for BOS, EOS and UNK, which are no text.
@@ -174,14 +175,12 @@ class Spelling(ABC):
         self.ids = {text: id for id, text in enumerate(self.tokens) if text is not None}
 
     @staticmethod
-    def of(tokenizer: Tokenizer) -> Spelling:
+    def of(tokenizer: Tokenizer) -> _Spelling:
         """The spelling of a tokenizer; `ValueError` if its tokens do not stand for bytes."""
         document = json.loads(tokenizer.to_json())
         model = document["model"]
-        if model["type"] == "WordLevel":
+        if model["type"] in ("WordLevel", "WordPiece"):
             return _Words(tokenizer, document)
-        if model["type"] == "WordPiece":
-            return _Pieces(tokenizer, document)
         marked = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
         if _is_byte_level(document["pre_tokenizer"]) and not marked:
             return _Bytes(tokenizer, document)
@@ -224,19 +223,12 @@ class Spelling(ABC):
         return [word.encode() for word, _ in splitter.pre_tokenize_str(whole)]
 
 
-class _Words(Spelling):
+class _Words(_Spelling):
+    """Whole words, and with WordPiece the pieces that continue a word."""
+
     def _bytes_of(self, token: str) -> bytes:
-        return b" " + token.encode()
-
-    def _cut(self, text: bytes) -> list[int | None]:
-        ids = [self.ids.get(b" " + word) for word in self._split(text)]
-        return ids or ([None] if text else [])
-
-
-class _Pieces(Spelling):
-    def _bytes_of(self, token: str) -> bytes:
-        prefix = self.document["model"]["continuing_subword_prefix"]
-        continues = token.startswith(prefix) and token != prefix
+        prefix = self.document["model"].get("continuing_subword_prefix")
+        continues = prefix is not None and token.startswith(prefix) and token != prefix
         return token.removeprefix(prefix).encode() if continues else b" " + token.encode()
 
     def _cut(self, text: bytes) -> list[int | None]:
@@ -249,7 +241,7 @@ class _Pieces(Spelling):
         return ids or ([None] if text else [])
 
     def _longest_first(self, text: bytes) -> list[int] | None:
-        """WordPiece's way of cutting a word; None where it gets stuck."""
+        """WordPiece's way of cutting a word; None where it gets stuck, as any unknown word does."""
         ids = []
         start = 0
         while start < len(text):
@@ -262,7 +254,7 @@ class _Pieces(Spelling):
         return ids
 
 
-class _Characters(Spelling):
+class _Characters(_Spelling):
     def _bytes_of(self, token: str) -> bytes:
         return token.encode()
 
@@ -271,7 +263,7 @@ class _Characters(Spelling):
         return [self.ids.get(each.encode(errors="surrogateescape")) for each in characters]
 
 
-class _Bytes(Spelling):
+class _Bytes(_Spelling):
     def __init__(self, tokenizer: Tokenizer, document: dict[str, Any]) -> None:
         # The library silently drops a byte that it has no token for.
         vocabulary = document["model"]["vocab"]
@@ -298,11 +290,6 @@ class _Bytes(Spelling):
 def _is_byte_level(pre_tokenizer: dict[str, Any] | None) -> bool:
     parts = (pre_tokenizer or {}).get("pretokenizers", [pre_tokenizer])
     return any(part is not None and part["type"] == "ByteLevel" for part in parts)
-
-
-def _normalisation(spelling: Spelling) -> str:
-    name = name_of(spelling.document)
-    return "of another library" if name is None else repr(name)
 
 
 def _alphabet() -> list[str]:

@@ -18,7 +18,7 @@ from tacit.corpus.source import UserSource
 from tacit.privacy import checks
 from tacit.privacy.events import Event
 from tacit.tokenizers import build, provenance
-from tacit.tokenizers.normalisation import Normalisation, split_words
+from tacit.tokenizers.normalisation import split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 KEY_SIZE = 32
@@ -45,9 +45,7 @@ class WordCounts:
             if not (count > 0 and math.isfinite(count)):
                 raise ValueError(f"the count of {word!r} must be a finite number above 0: {count}")
 
-    def tokenizer(
-        self, kind: Kind, size: int, normalisation: Normalisation = "papers"
-    ) -> Tokenizer:
+    def tokenizer(self, kind: Kind, size: int) -> Tokenizer:
         """The most frequent words, or what BPE, WordPiece or characters make of them.
 
         A dictionary ends with ASCII punctuation, as those from public lists of words do: three
@@ -60,11 +58,8 @@ class WordCounts:
             )
         origin = f"private: {self.how}"
         if kind == "word":
-            return build.dictionary(
-                self.counts, size, normalisation=normalisation, provenance=origin
-            )
-        texts = self._texts()
-        return build.learn(kind, texts, size, normalisation=normalisation, provenance=origin)
+            return build.dictionary(self.counts, size, provenance=origin)
+        return build.learn(kind, self._texts(), size, provenance=origin)
 
     def _texts(self) -> Iterator[str]:
         """Each word as often as its share of a million, and at least once.
@@ -94,13 +89,13 @@ def check_users(users: UserSource, population: int, key: bytes) -> None:
         raise ValueError(f"key must be {KEY_SIZE} secret bytes, got {got}")
 
 
-def words_by_user(users: UserSource, normalisation: Normalisation) -> Iterator[list[str]]:
+def words_by_user(users: UserSource) -> Iterator[list[str]]:
     """The words of each user in turn, in the order of the user's text, repetitions included.
 
     One call of `split_words` serves all users: what it sets up takes longer than a short text.
     """
     texts: deque[str] = deque()
-    split = split_words(iter(texts.popleft, None), normalisation)  # asked only when there are some
+    split = split_words(iter(texts.popleft, None), "papers")  # asked only when there are some
     for user in range(len(users)):
         own = users.texts(user)
         texts.extend(own)

@@ -17,8 +17,8 @@ from tacit.models import weights
 from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.tasks.language import canary_clients as coins
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, OF_A_RUN, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -108,7 +108,7 @@ def _tokenizer_cost(evidence: Evidence) -> Iterator[str]:
     if isinstance(evidence.experiment, NluExperiment):
         return
     costs = [one for one in evidence.header.prior_costs if one.what == "tokenizer"]
-    history = run_tokenizers.history(evidence.path)
+    history = RunTokenizers(evidence.path).history
     file = evidence.path / f"{OF_A_RUN}{LEDGER}"
     if history is None:
         if costs:

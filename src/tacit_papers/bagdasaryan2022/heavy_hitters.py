@@ -75,7 +75,7 @@ from tacit.privacy.stream import Stream
 from tacit.tokenizers.build import most_frequent
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.learn import Users, release
-from tacit.tokenizers.normalisation import Normalisation, index_words, normalizer
+from tacit.tokenizers.normalisation import index_words
 from tacit.tokenizers.public import PublicSource, declare
 from tacit.tokenizers.tokenizer import Kind
 from tacit.tokenizers.word_counts import WordCounts, check_users, derive_key, words_by_user
@@ -104,14 +104,12 @@ class HeavyHitters:
     width: int = 1024
     hash_seed: int = 0
     threshold: float | None = None
-    normalisation: Normalisation = "papers"
 
     def __post_init__(self) -> None:
         checks.positive("epsilon", self.epsilon)
         checks.whole("words_per_user", self.words_per_user, at_least=1)
         if self.threshold is not None:
             checks.non_negative("threshold", self.threshold)
-        normalizer(self.normalisation)  # refuses one that does not exist
         self.sketch  # noqa: B018  (checks the rest)
 
     @property
@@ -135,7 +133,7 @@ class HeavyHitters:
         check_users(users, population, key)
         if not candidates:
             raise ValueError("candidates must be a public list of words, got none")
-        index = index_words(candidates, self.normalisation, "candidate")
+        index = index_words(candidates, what="candidate")
         reported = self._reported(users, index, population, key)
         stream = Stream(derive_key(key, "reports"))
         sketch = self.sketch.collect(candidates, reported, stream)
@@ -159,7 +157,7 @@ class HeavyHitters:
     ) -> NDArray[np.int64]:
         """What each report of the population is about: a candidate's index, or nothing."""
         reported = np.full((population, self.words_per_user), NOTHING, np.int64)
-        for user, words in enumerate(words_by_user(users, self.normalisation)):
+        for user, words in enumerate(words_by_user(users)):
             own = [index[word] for word in words if word in index]
             if own:
                 stream = Stream(derive_key(key, "a user's words", users.user_id(user)))
@@ -180,7 +178,7 @@ def learn_tokenizer(
 
     What it costs is charged, and stands in the tokenizer's history: see `tacit.tokenizers.learn`.
     """
-    words = most_frequent(PublicSource(candidates).word_weights(method.normalisation))
+    words = most_frequent(PublicSource(candidates).word_weights())
     return release(
         users,
         (method.event,),

@@ -27,7 +27,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language import tokenizer_switch as run_tokenizers
+from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words, split_words
 from tacit.tokenizers.public import PublicSource
@@ -217,7 +217,7 @@ def _words_behind(stored: StoredModel) -> Mapping[str, float] | None:
     """The words a run's tokenizer was learnt from, if the run or its public source has them."""
     if stored.run is None:
         return None
-    words = run_tokenizers.words_behind(stored.run.path, stored.tokenizer.fingerprint)
+    words = RunTokenizers(stored.run.path).words_behind(stored.tokenizer.fingerprint)
     source = PublicSource(stored.run.experiment.tokenizer.source)
     if words is None and source.is_origin_of(stored.tokenizer):
         return source.word_weights()

@@ -27,7 +27,7 @@ def people(*texts: str, times: int = 1) -> FakeSource:
 
 def reported(users, population=None, key=KEY, **fields):
     learner = HeavyHitters(**(SMALL | fields))
-    index = index_words(CANDIDATES, learner.normalisation)
+    index = index_words(CANDIDATES)
     return learner._reported(users, index, population or len(users), key)
 
 
@@ -172,7 +172,6 @@ def test_how_it_was_made_is_said():
         ({"hash_seed": -1}, "hash_seed must be at least 0"),
         ({"threshold": -1.0}, "threshold must be a finite number of at least 0, got -1.0"),
         ({"threshold": math.nan}, "threshold must be a finite number"),
-        ({"normalisation": "upper"}, "normalisation must be 'papers' or 'none', got 'upper'"),
     ],
 )
 def test_bad_parameters_are_refused(fields, message):

@@ -33,7 +33,7 @@ def measure_norms(
     """
     nobody = load_corpus("synthetic:users=20,words=1")
     tokenizer = assembly.tokenizer_of(experiment, nobody).tokenizer
-    start = assembly.starting_model(experiment, tokenizer, nobody, announce)
+    start = assembly.StartingModel.of(experiment, tokenizer, nobody, announce)
     cohort = max(2, users // 3)
     announce("cutting public text into users", 0, 1)
     texts = tokenizer.encode_batch([text for source in sources for text in _read_texts(source)])

@@ -49,83 +49,75 @@ from tacit.tokenizers.history import (
     History,
     LearntTokenizer,
     read_words,
-    write_words,
 )
 from tacit.tokenizers.remapping import Remapping
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 
-def begin(folder: Path, learnt: LearntTokenizer, *, switches: bool) -> None:
-    """Write the first tokenizer of a run, with what is known of it."""
-    learnt.tokenizer.save(folder / FILE_NAME)
-    if learnt.words is not None:
-        write_words(folder / f"{OF_A_RUN}{WORDS}", learnt.words)
-    if learnt.history is not None:
-        learnt.history.write(folder, OF_A_RUN)
-    if switches:
-        LearntTokenizer(learnt.tokenizer).save(_others(folder) / "first")
+@dataclass(frozen=True)
+class RunTokenizers:
+    """The tokenizers in the folder of a run."""
 
+    folder: Path
 
-def learnt(folder: Path, fingerprint: str) -> LearntTokenizer:
-    """The tokenizer that a checkpoint was made with, and all that is known of it."""
-    words = words_behind(folder, fingerprint)
-    return LearntTokenizer(by_fingerprint(folder, fingerprint), words, history(folder))
+    def begin(self, learnt: LearntTokenizer, *, switches: bool) -> None:
+        """Write the first tokenizer of a run, with what is known of it."""
+        learnt.write(self.folder, OF_A_RUN)
+        if switches:
+            LearntTokenizer(learnt.tokenizer).save(self._others / "first")
 
+    def learnt(self, fingerprint: str) -> LearntTokenizer:
+        """The tokenizer that a checkpoint was made with, and all that is known of it."""
+        words = self.words_behind(fingerprint)
+        return LearntTokenizer(self.by_fingerprint(fingerprint), words, self.history)
 
-def history(folder: Path) -> History | None:
-    """What the tokenizer that the run began with has cost; None if it was a public one."""
-    return History.read(folder, OF_A_RUN)
+    @property
+    def history(self) -> History | None:
+        """What the tokenizer that the run began with has cost; None if it was a public one."""
+        return History.read(self.folder, OF_A_RUN)
 
+    def by_fingerprint(self, fingerprint: str) -> Tokenizer:
+        """The tokenizer that a checkpoint was made with."""
+        file = self.folder / FILE_NAME
+        current = Tokenizer.load(file)
+        if current.fingerprint == fingerprint:
+            return current
+        for kept in sorted(self._others.glob("[!.]*")):
+            if (other := Tokenizer.load(kept)).fingerprint == fingerprint:
+                return other
+        raise ValueError(
+            f"{file} is not the tokenizer that the run was trained with"
+            f" (fingerprint {current.fingerprint[:12]}, not {fingerprint[:12]})"
+        )
 
-def by_fingerprint(folder: Path, fingerprint: str) -> Tokenizer:
-    """The tokenizer that a checkpoint was made with."""
-    current = Tokenizer.load(folder / FILE_NAME)
-    if current.fingerprint == fingerprint:
-        return current
-    for kept in sorted(_others(folder).glob("[!.]*")):
-        if (other := Tokenizer.load(kept)).fingerprint == fingerprint:
-            return other
-    raise ValueError(
-        f"{(folder / FILE_NAME)} is not the tokenizer that the run was trained with"
-        f" (fingerprint {current.fingerprint[:12]}, not {fingerprint[:12]})"
-    )
+    def words_behind(self, fingerprint: str) -> Mapping[str, float] | None:
+        """How often each word was in the text that a tokenizer was learnt from, if it is known."""
+        for kept in self._others.glob("round-*"):
+            if Tokenizer.load(kept).fingerprint == fingerprint:
+                return read_words(kept / WORDS)
+        return read_words(self.folder / f"{OF_A_RUN}{WORDS}")
 
+    def learnt_for(self, round: int) -> LearntTokenizer | None:
+        """The tokenizer of a switch before a round; None if it was not learnt yet."""
+        kept = self._of_round(round)
+        return LearntTokenizer.load(kept) if kept.is_dir() else None
 
-def _learnt_for(folder: Path, round: int) -> LearntTokenizer | None:
-    """The tokenizer of a switch before a round; None if it was not learnt yet."""
-    kept = _of_round(folder, round)
-    return LearntTokenizer.load(kept) if kept.is_dir() else None
+    def keep(self, learnt: LearntTokenizer, round: int) -> None:
+        """Keep the tokenizer of a switch before a round."""
+        learnt.save(self._of_round(round))
 
+    def use(self, tokenizer: Tokenizer) -> None:
+        """Let tokenizer.json be this one, which is kept elsewhere too."""
+        data = tokenizer.to_json().encode()
+        if (self.folder / FILE_NAME).read_bytes() != data:
+            durable.write_whole(self.folder / FILE_NAME, data)
 
-def keep(folder: Path, learnt: LearntTokenizer, round: int) -> None:
-    """Keep the tokenizer of a switch before a round."""
-    learnt.save(_of_round(folder, round))
+    @property
+    def _others(self) -> Path:
+        return self.folder / "tokenizers"
 
-
-def use(folder: Path, tokenizer: Tokenizer) -> None:
-    """Let tokenizer.json be this one, which is kept elsewhere too."""
-    data = tokenizer.to_json().encode()
-    if (folder / FILE_NAME).read_bytes() != data:
-        durable.write_whole((folder / FILE_NAME), data)
-
-
-def words_behind(folder: Path, fingerprint: str) -> Mapping[str, float] | None:
-    """How often each word was in the text that a tokenizer was learnt from, if that is known."""
-    for kept in _others(folder).glob("round-*"):
-        if Tokenizer.load(kept).fingerprint == fingerprint:
-            return read_words(kept / WORDS)
-    return read_words(folder / f"{OF_A_RUN}{WORDS}")
-
-
-def _others(folder: Path) -> Path:
-    return folder / "tokenizers"
-
-
-def _of_round(folder: Path, round: int) -> Path:
-    return _others(folder) / f"round-{round:06d}"
-
-
-Moments = dict[str, NDArray[Any]]
+    def _of_round(self, round: int) -> Path:
+        return self._others / f"round-{round:06d}"
 
 
 @dataclass(frozen=True)
@@ -138,32 +130,24 @@ class _Switch:
     round: int
     tokenizer: Tokenizer
     model: LanguageModel
-    optimizer: Moments
+    optimizer: dict[str, NDArray[Any]]
     event: Event
 
     def record(self, ledger: Ledger, folder: Path) -> None:
         """Put the switch into the ledger, once, and let tokenizer.json be the new one."""
         own = (entry for entry in ledger.entries if entry.branch == ledger.header.branch)
         if not any(entry.kind == "tokenizer" and entry.round == self.round for entry in own):
-            ledger.charge(
-                [
-                    Charge(
-                        kind="tokenizer",
-                        round=self.round,
-                        attempt=0,
-                        event=self.event,
-                        plan_hash=self.tokenizer.fingerprint,
-                    )
-                ]
-            )
-        use(folder, self.tokenizer)
+            fingerprint = self.tokenizer.fingerprint
+            ledger.charge([Charge("tokenizer", self.round, 0, self.event, fingerprint)])
+        RunTokenizers(folder).use(self.tokenizer)
 
 
 def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel) -> _Switch | None:
     """The switch before the next round; None if the experiment has none there.
 
-    The server optimizer's moments are remapped like the parameters that they belong to, or begin
-    anew, as the experiment says.
+    The server optimizer's moments begin anew, or are means like the parameters that they belong to,
+    as the experiment says.  A mean of squares is not negative, so Adam's stay valid; a count of
+    steps stays what it is.
     """
     experiment: Experiment = opened.experiment
     round = opened.last.leg
@@ -176,7 +160,11 @@ def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel)
     if settings.moments == "reset":
         moments = dict(server_optimizer(experiment).initial(parameter_count(remapped)))
     else:
-        moments = remapped_moments(model, opened.last.arrays, remapping)
+        size = parameter_count(model)
+        moments = {
+            name: remapped_vector(model, values, remapping) if values.shape == (size,) else values
+            for name, values in opened.last.arrays.items()
+        }
     return _Switch(round, learnt, remapped, moments, event)
 
 
@@ -212,26 +200,13 @@ def with_switch(
     )
 
 
-def remapped_moments(
-    model: LanguageModel, optimizer: Mapping[str, NDArray[Any]], remapping: Remapping
-) -> Moments:
-    """The server's moments of the new parameters: means, as the parameters themselves are.
-
-    A mean of squares is not negative, so Adam's stay valid; a count of steps stays what it is.
-    """
-    size = parameter_count(model)
-    return {
-        name: remapped_vector(model, values, remapping) if values.shape == (size,) else values
-        for name, values in optimizer.items()
-    }
-
-
 def _learn(
     opened: Opened, settings: TokenizerSwitch, old: Tokenizer, model: LanguageModel
 ) -> tuple[Tokenizer, Event]:
     """The new tokenizer, from the run's folder if it was learnt before, and its ledger entry."""
     round, accept_oracle = opened.last.leg, opened.experiment.tokenizer.accept_oracle
-    kept = _learnt_for(opened.folder, round)
+    tokenizers = RunTokenizers(opened.folder)
+    kept = tokenizers.learnt_for(round)
     if settings.source == "sampled":
         of = f"{settings.sampled_tokens} tokens sampled from the model after round {round}"
         event: Event = PostProcessing(f"a tokenizer learnt from {of}, which was released before")
@@ -240,7 +215,7 @@ def _learn(
         learnt = kept or load_tokenizer(settings.source, accept_oracle)
         event = _event_of_public(opened, settings, learnt)
     if kept is None:
-        keep(opened.folder, learnt, round)
+        tokenizers.keep(learnt, round)
     return learnt.tokenizer, event
 
 
