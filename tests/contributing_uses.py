@@ -34,6 +34,6 @@ def test_attack_is_part_of_an_audit(tmp_path):
     run = train(experiment(make_folder(tmp_path), rounds=1), tmp_path / "run")
     settings = AuditSettings(membership=True, references=1, texts="training")
     findings = audit_run(Run.open(run.path), settings)
-    names = [attack["name"] for attack in findings.internal["membership"]["attacks"]]
+    names = [attack.name for attack in findings.internal.membership.attacks]
     assert names[0] == "user_inference"  # whose area is stated
-    assert names[-1] == "best_text"
+    assert names[-1] == "nearest_reference"

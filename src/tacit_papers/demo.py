@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -24,6 +24,7 @@ from tacit.cli.output import Interrupted, emit, table
 from tacit.cli.progress import bar, tracked
 
 if TYPE_CHECKING:
+    from tacit.audit.results import PublicAudit
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.scoring import Predictor
     from tacit.models.base import LanguageModel
@@ -59,7 +60,7 @@ def demo(
     began = time.monotonic()
     import torch
 
-    from tacit.cli.figures import compared_runs
+    from tacit.cli.plots import draw_runs
     from tacit.engines.engine import available_cores
     from tacit.report.facts import gather as facts_of_run
     from tacit.report.page import Target
@@ -79,7 +80,7 @@ def demo(
     run = _run_of(models[PRIVATE])
     picture, page = folder / "curves.png", run.path / "report.html"
     trained = {LABELS[name]: _run_of(models[name]).metrics() for name in (FEDAVG, PRIVATE)}
-    compared_runs(picture, trained)
+    draw_runs(picture, trained)
     Target(page).write(facts_of_run(run))
     # By its path, if the shell would not find it.
     called = sys.argv[0] if Path(sys.argv[0]).name == "tacit" else "tacit"
@@ -182,7 +183,7 @@ def _train_pooled(run: Run, start: LanguageModel, epochs: float) -> LanguageMode
 
 def _audit_all(
     models: Mapping[str, StoredModel], cores: int, *, quick: bool
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, PublicAudit]:
     """What each trained model gives away; findings about runs are kept with the runs."""
     from tacit.audit.extraction import Extraction
     from tacit.audit.language import AuditSettings, audit_canaries, audit_run, save
@@ -193,7 +194,7 @@ def _audit_all(
         settings = AuditSettings(Extraction(samples=2000), controls=5)
     planted = read_planted(_run_of(models[FEDAVG]).path)
 
-    def look(name: str) -> dict[str, Any]:
+    def look(name: str) -> PublicAudit:
         stored = models[name]
         if stored.run is None:
             return audit_canaries(stored.model, stored.tokenizer, planted, settings)
@@ -264,30 +265,31 @@ def _print_figures(
     )
 
 
-def _print_memorized(console: Console, findings: Mapping[str, dict[str, Any]]) -> None:
+def _print_memorized(console: Console, findings: Mapping[str, PublicAudit]) -> None:
     """How many canaries come out of each model, one line for each."""
-    rows = findings[POOLED]["rows"]
-    few = [row for row in rows if row["expected_sharers"] != WIDELY]
+    rows = findings[POOLED].rows
+    few = [row for row in rows if row.expected_sharers != WIDELY]
     shown = table(
         *("trained by", ">random sampling", ">beam search", f">shared by {WIDELY:g}", ">controls"),
         title=f"Sentences planted in few people's text: how many of {len(few)} come out",
         compact=True,
     )
-    for name, found_in in findings.items():
-        own = [row for row in found_in["rows"] if row["expected_sharers"] != WIDELY]
-        shared = [row for row in found_in["rows"] if row["expected_sharers"] == WIDELY]
-        controls = found_in["controls"]
+    for name, audit in findings.items():
+        own = [row for row in audit.rows if row.expected_sharers != WIDELY]
+        shared = [row for row in audit.rows if row.expected_sharers == WIDELY]
+        controls = audit.controls
+        assert controls is not None
         shown.add_row(
             LABELS[name],
-            str(sum(row["memorized_rs"] for row in own)),
-            str(sum(row["memorized_bs"] for row in own)),
-            f"{sum(row['memorized_rs'] for row in shared)} of {len(shared)}",
-            f"{controls['memorized_rs']} of {controls['count']}",
+            str(sum(row.memorized_rs for row in own)),
+            str(sum(row.memorized_bs for row in own)),
+            f"{sum(row.memorized_rs for row in shared)} of {len(shared)}",
+            f"{controls.memorized_rs} of {controls.count}",
             style="bold" if name == PRIVATE else None,
         )
     console.print(shown)
     console.print(
-        f"Planted: {sum(row['copies'] for row in rows):,} copies of {len(rows)} sentences of five"
+        f"Planted: {sum(row.copies for row in rows):,} copies of {len(rows)} sentences of five"
         " random words.  What clipping does is not credited to noise: it has its own row.  A"
         f" guarantee for one user is none for {WIDELY:g} who share a sentence.  Controls were not"
         " planted.\n"

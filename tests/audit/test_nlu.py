@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tacit.audit.membership import LEFT_OUT
 from tacit.audit.nlu import Scoring, attack_run, kept_result
-from tacit.audit.nlu_attack import LEFT_OUT, RMIA
 from tacit.train import train
 from tests.tasks.nlu.small import of_method
 
@@ -28,10 +28,10 @@ def test_references_count_their_own_labels_and_serve_all_the_same(runs):
     own, theirs = (set(each.experiment.data.tags) for each in (run, references[0]))
     assert theirs != own  # a part of the set has not all of its labels
     result = attack_run(run.path, references=[each.path for each in references])
-    figure = result.figure(RMIA, LEFT_OUT)
+    figure = result.figure("rmia", LEFT_OUT)
     low, high = figure.auc_interval
     assert 0 <= low <= figure.auc <= high <= 1
-    assert kept_result(run)["stated"]["strongest"]["auc"] == figure.auc
+    assert kept_result(run).stated["strongest"] == figure
     json.dumps(result.as_row(), allow_nan=False)
 
 

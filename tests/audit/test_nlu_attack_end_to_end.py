@@ -7,18 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.audit.membership import Rmia
-from tacit.audit.nlu import choose_a
-from tacit.audit.nlu_attack import (
-    LEFT_OUT,
-    LOSS,
-    RMIA,
-    SHADOW,
-    AskedUtterances,
-    attack_utterances,
-)
+from tacit.audit.membership import LEFT_OUT
+from tacit.audit.nlu import AskedUtterances, attack_utterances, choose_a
 from tacit.audit.nlu_shadow import Shadow
-from tacit.tasks.nlu.generated import GeneratedOptions, distinct_utterances
+from tacit.tasks.nlu.generated import generated_utterances
 from tacit.tasks.nlu.predictions import Scored
 from tacit.tasks.nlu.utterances import attack_roles
 
@@ -89,7 +81,7 @@ class BagOfWords(nn.Module):
 @pytest.fixture(scope="module")
 def corpora():
     """Two with no intent in common: the attacker's, and the target's with some to spare."""
-    every = distinct_utterances(GeneratedOptions(2500, seed=8))
+    every = generated_utterances("generated:utterances=2500,seed=8")
     names = sorted({each.intent for each in every})
     mine = [each for each in every if each.intent in names[::2]]
     theirs = [each for each in every if each.intent not in names[::2]]
@@ -120,7 +112,7 @@ def attacked(corpora):
             population=seen(roles.population),
             seen_by_references=roles.seen,
             shadows=[shadow],
-            rmia=Rmia(a=a),
+            a=a,
             confidence=confidence,
         )
 
@@ -129,7 +121,7 @@ def attacked(corpora):
 
 def test_members_of_an_overfitted_model_are_found(attacked, corpora):
     result = attacked(BagOfWords(corpora[1][0], STEPS, seed=9), 0.95)
-    for name in (SHADOW, RMIA, LOSS):
+    for name in ("shadow", "rmia", "loss"):
         figure = result.figure(name, LEFT_OUT)
         assert figure.auc > 0.6, name
         assert figure.auc_interval[0] > 0.55, name

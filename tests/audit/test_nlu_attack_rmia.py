@@ -1,4 +1,4 @@
-"""RMIA on utterances is the literal count over pairs, and its a comes from references alone."""
+""" "rmia" on utterances is the literal count over pairs, and its a comes from references alone."""
 
 import math
 
@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.audit.membership import Rmia
-from tacit.audit.nlu import _A_GRID, choose_a
-from tacit.audit.nlu_attack import (
-    KEPT,
-    RMIA,
-    AskedUtterances,
-    attack_utterances,
-    evidence_of,
-)
+from tacit.audit.membership import KEPT, Rmia
+from tacit.audit.nlu import _A_GRID, AskedUtterances, attack_utterances, choose_a, likelihoods
 from tests.tasks.nlu.attack_fakes import distinct, said, with_likelihood
 
 LOG = st.floats(-8, 0)
@@ -53,10 +46,19 @@ def test_scores_are_the_literal_shares(asked, population, gamma, a, seed):
     x = np.array(asked).T + noise[0, :, : len(asked)]
     z = np.array(population).T + noise[1, :, : len(population)]
     found = Rmia(gamma, a).scores(
-        evidence_of(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
-        evidence_of(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
+        likelihoods(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
+        likelihoods(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
     )
     assert found.tolist() == literal(x[0], x[1:], z[0], z[1:], gamma, a)
+
+
+def only(asked, indices):
+    """Some of the utterances, in this order."""
+    return AskedUtterances(
+        tuple(asked.utterances[index] for index in indices),
+        asked.target.only(indices),
+        tuple(scored.only(indices) for scored in asked.references),
+    )
 
 
 def test_through_the_attack_it_is_the_same_and_needs_no_order():
@@ -74,24 +76,24 @@ def test_through_the_attack_it_is_the_same_and_needs_no_order():
     members, others, population = groups.values()
     result = attack_utterances(
         members,
-        others.only(np.arange(30)),  # as many as members: nobody is left out for balance
+        only(others, np.arange(30)),  # as many as members: nobody is left out for balance
         population=population,
         seen_by_references=said("something else"),
-        rmia=Rmia(a=0.4),
+        a=0.4,
     )
     theirs = scores["other"][0], scores["other"][1:]
     inside = literal(scores["member"][0], scores["member"][1:], *theirs, 1.0, 0.4)
     outside = literal(scores["stranger"][0], scores["stranger"][1:], *theirs, 1.0, 0.4)[:30]
     pairs = [(m > n) + (m == n) / 2 for m in inside for n in outside]
-    assert result.figure(RMIA, KEPT).auc == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert result.figure("rmia", KEPT).auc == pytest.approx(np.mean(pairs), abs=1e-12)
     turned = attack_utterances(
-        members.only(np.arange(30)[::-1]),
-        others.only(np.arange(30)[::-1]),
-        population=population.only(stream.permutation(20)),
+        only(members, np.arange(30)[::-1]),
+        only(others, np.arange(30)[::-1]),
+        population=only(population, stream.permutation(20)),
         seen_by_references=said("something else"),
-        rmia=Rmia(a=0.4),
+        a=0.4,
     )
-    assert turned.figure(RMIA, KEPT) == result.figure(RMIA, KEPT)
+    assert turned.figure("rmia", KEPT) == result.figure("rmia", KEPT)
 
 
 def two_references(count: int = 400):
@@ -123,7 +125,7 @@ def test_a_is_the_one_with_the_largest_auc_against_the_references():
             others = outside[r].only(kept), outside[1 - r].only(kept)
             mine = trained[r][r], trained[r][1 - r]
             scores = [
-                Rmia(a=a).scores(evidence_of(t, [o]), evidence_of(population[0], [population[1]]))
+                Rmia(a=a).scores(likelihoods(t, [o]), likelihoods(population[0], [population[1]]))
                 for t, o in (mine, others)
             ]
             greater = scores[0][:, None] > scores[1]

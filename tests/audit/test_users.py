@@ -39,39 +39,34 @@ def by_hand(model, text) -> float:
 @settings(max_examples=6, deadline=None)
 def test_scores_equal_one_text_at_a_time(kind, users):
     model = tiny(kind).eval()
-    found = score_users(model, users, bos=BOS)
-    assert found.users == tuple(users)
-    texts = [text for mine in users.values() for text in mine]
-    assert found.log_probs == pytest.approx([by_hand(model, text) for text in texts], rel=1e-9)
-    assert found.tokens.tolist() == [len(text) - 1 for text in texts]
-    assert found.text_counts().tolist() == [len(mine) for mine in users.values()]
+    found = score_users([model, model], users, bos=BOS)
     totals = [sum(by_hand(model, text) for text in mine) for mine in users.values()]
-    assert found.totals() == pytest.approx(totals, rel=1e-9)
-    means = np.array(totals) / found.text_counts()
-    assert found.text_means(found.log_probs) == pytest.approx(means, rel=1e-9)
+    assert found.target == pytest.approx(totals, rel=1e-9)
+    assert found.references.tolist() == [found.target.tolist()]
+    assert found.tokens.tolist() == [sum(len(text) - 1 for text in own) for own in users.values()]
+    assert found.texts.tolist() == [len(mine) for mine in users.values()]
 
 
 def test_bos_within_a_text_is_no_target():
     uniform = Table(torch.zeros(7, 7))
-    found = score_users(uniform, {"a": [[BOS, 3, EOS, BOS, 4]]}, bos=BOS)
+    found = score_users([uniform], {"a": [[BOS, 3, EOS, BOS, 4]]}, bos=BOS)
     assert found.tokens.tolist() == [3]
-    assert found.log_probs == pytest.approx([-3 * math.log(7)])
+    assert found.target == pytest.approx([-3 * math.log(7)])
 
 
 def test_some_users_are_scored_as_if_they_were_all():
     model = tiny("lstm")
     users = {"a": [[BOS, 3]], "b": [[BOS, 4, 5], [BOS, 2]], "c": [[BOS, 6, 6, 6]]}
-    some = score_users(model, users, bos=BOS).only(np.array([False, True, True]))
-    alone = score_users(model, {name: users[name] for name in "bc"}, bos=BOS)
-    assert some.users == alone.users
-    assert some.first.tolist() == alone.first.tolist()
-    assert some.totals() == pytest.approx(alone.totals(), rel=1e-12)
-    assert some.token_counts().tolist() == alone.token_counts().tolist() == [3, 3]
+    some = score_users([model], users, bos=BOS).only(np.array([False, True, True]))
+    alone = score_users([model], {name: users[name] for name in "bc"}, bos=BOS)
+    assert some.texts.tolist() == alone.texts.tolist() == [2, 1]
+    assert some.target == pytest.approx(alone.target, rel=1e-12)
+    assert some.tokens.tolist() == alone.tokens.tolist() == [3, 3]
 
 
 def test_the_model_stays_in_the_mode_it_was_in():
     model = tiny("lstm").train()
-    score_users(model, {"a": [[BOS, 3]]}, bos=BOS)
+    score_users([model], {"a": [[BOS, 3]]}, bos=BOS)
     assert model.training
 
 
@@ -79,14 +74,14 @@ def test_a_model_with_nan_is_refused():
     model = tiny("lstm")
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
-    with pytest.raises(ValueError, match="2 of 2 texts no probability"):
-        score_users(model, {"a": [[BOS, 3], [BOS, 4]]}, bos=BOS)
+    with pytest.raises(ValueError, match="the texts of 1 of 1 users no probability"):
+        score_users([model], {"a": [[BOS, 3], [BOS, 4]]}, bos=BOS)
 
 
 def test_a_baseline_can_be_scored_as_well():
     bigram = Bigram.fit([[BOS, 3, EOS], [BOS, 4, EOS]], 7, bos=BOS)
-    found = score_users(bigram, {"a": [[BOS, 3, EOS]], "b": [[BOS, 5, EOS]]}, bos=BOS)
-    assert found.totals()[0] > found.totals()[1]
+    found = score_users([bigram], {"a": [[BOS, 3, EOS]], "b": [[BOS, 5, EOS]]}, bos=BOS)
+    assert found.target[0] > found.target[1]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +96,7 @@ def test_a_baseline_can_be_scored_as_well():
 )
 def test_bad_texts_are_one_sentence(users, message):
     with pytest.raises(ValueError, match=message):
-        score_users(tiny("lstm"), users, bos=BOS)
+        score_users([tiny("lstm")], users, bos=BOS)
 
 
 class Marked(UserSource):

@@ -56,6 +56,7 @@ def audit(**changes: Any) -> dict[str, Any]:
             "lower_bound": 0.3,
             "confidence": 0.95,
             "ceiling": 3.4792,
+            "delta": 1e-3,
             "canaries": 500,
             "took_part": 250,
             "guesses": 100,
@@ -82,6 +83,11 @@ def membership() -> dict[str, Any]:
         common = {"fpr": 0.01, "tpr": 0.04, "interval": [0.02, 0.07], "why_not": None}
         return {
             "name": name,
+            "members": MEMBERS,
+            "non_members": 300,
+            "member_units": MEMBERS,
+            "non_member_units": 300,
+            "excluded": {},
             "auc": 1 / (1 + power),
             "auc_interval": [0.5, 0.7],
             "confidence": 0.95,
@@ -92,6 +98,7 @@ def membership() -> dict[str, Any]:
     why = f"only 300 non-members ({SECRET})"
     attacks = [attack("user inference", 0.6, why), attack(f"loss {SECRET}", 0.8, why)]
     found = {"members": MEMBERS, "non_members": 300, "attacks": attacks}
+    found |= {"references": 1, "confidence": 0.95, "absent": {}}
     [phrase] = audit()["phrases"]
     phrase |= {"text": PHRASE, "log_perplexity": LOG_PERPLEXITY, "exposure": 11.5}
     phrase |= {"rank": 1234.0, "rank_standard_error": None}

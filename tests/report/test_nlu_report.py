@@ -275,7 +275,7 @@ def test_an_attack_on_an_earlier_model_is_warned_of(attacked, tmp_path):
     assert "stale-audit" not in warnings_of(facts_at(attacked, internal=True))
     shutil.copytree(attacked, tmp_path / "run")
     file = tmp_path / "run" / "private" / "attack.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"epoch": 1}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"leg": 1}))
     assert "stale-audit" in warnings_of(facts_at(tmp_path / "run", internal=True))
 
 
@@ -308,7 +308,7 @@ def test_steps_that_were_charged_again_are_named(run):
         ("result.json", '{"ending": "complete"}', "result.json is damaged: test is missing"),
         ("metrics.jsonl", '{"utterances": 3}\n', "metrics.jsonl is damaged: epoch is missing"),
         ("private/attack.json", '{"epoch": NaN}', "NaN is no number"),
-        ("private/attack.json", "{}", "attack.json is damaged: epoch is missing"),
+        ("private/attack.json", "{}", "attack.json is damaged: members is missing"),
         ("scaling.json", "{", "scaling.json is missing or damaged"),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_run_that_measured_nothing_has_a_page(run, facts_of):
 
 
 def test_an_audit_of_phrases_alone_has_a_page(run, page_of):
-    counts = {"canaries": 0, "memorized_rs": 0, "memorized_bs": 0, "rows": []}
+    counts = {"canaries": 0, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0, "rows": []}
     nothing = {"controls": None, "empirical_epsilon": None, "accounted_epsilon": None}
     audits.put(run, audits.audit(**counts, **nothing))
     page = page_of(run)

@@ -1,7 +1,7 @@
 """Conditions on an audit's figures under which a release must not happen: a gate for CI.
 
-The figures are those of `Findings.figures` for a language model, and of
-`NluAttackResult.gate_figures` for a model of intents and slots.  A gate on a figure that the audit
+The figures are those of `AuditFindings.figures` for a language model, and of
+`MembershipResult.gate_figures` for a model of intents and slots.  A gate on a figure that the audit
 did not measure raises, since passing it would say that the figure is low.
 """
 

@@ -3,8 +3,7 @@
 No model is trained for it, unless reference models are asked for.  The findings about canaries
 and canary clients come from made-up text and the released model, and are free to publish.  Phrases
 are their owner's secrets, and whatever is computed from people's text is internal (design rule 5):
-both are kept apart.  Of a phrase only the verdicts are public.  Its log-perplexity would be enough
-to find it: anyone who has the model can try millions of phrases until one has that very figure.
+both are kept apart (`tacit.audit.results`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,25 @@ from numpy.typing import NDArray
 
 from tacit.audit.empirical_epsilon import AUDIT_FILE, Tell, audit_canary_clients
 from tacit.audit.extraction import CanaryResult, Extraction
-from tacit.audit.membership import ATTACKS, MembershipResult, attack_users, gate_figure
-from tacit.audit.users import FRESH, Reference, UserTexts, check_texts, gather, reference_model
+from tacit.audit.membership import ATTACKS, MembershipResult
+from tacit.audit.results import (
+    CanaryFigures,
+    ControlCounts,
+    PhraseFigures,
+    PrivateAudit,
+    PublicAudit,
+    Verdict,
+    read,
+)
+from tacit.audit.users import (
+    FRESH,
+    Reference,
+    UserTexts,
+    attack_users,
+    check_texts,
+    gather,
+    reference_model,
+)
 from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks, durable
@@ -72,28 +88,26 @@ class AuditSettings:
 
 
 @dataclass(frozen=True)
-class Findings:
+class AuditFindings:
     """What an audit found: `public` may be published, `internal` comes from people's text."""
 
-    public: dict[str, Any]
-    internal: dict[str, Any]
+    public: PublicAudit
+    internal: PrivateAudit
 
     def figures(self, *, with_phrases: bool = True) -> dict[str, Any]:
         """All of it under the names that scripts rely on, with the figures that gates look at.
 
         Without phrases, only the verdicts on them are in it.
         """
-        figures = dict(self.public)
-        if with_phrases and "phrases" in self.internal:
-            figures["phrases"] = self.internal["phrases"]
-        if membership := self.internal.get("membership"):
-            first = membership["attacks"][0]  # one attack, named in advance
-            figures |= gate_figure(first["name"], first["auc"], first["auc_interval"])
-            figures["membership"] = membership
+        figures = self.public.as_row()
+        if with_phrases and self.internal.phrases:
+            figures["phrases"] = [asdict(phrase) for phrase in self.internal.phrases]
+        if membership := self.internal.membership:
+            figures |= membership.gate_figures() | {"membership": membership.as_row()}
         return figures
 
 
-def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell = _silent) -> Findings:
+def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell = _silent) -> AuditFindings:
     """Audit everything that fits the run; `ValueError` if there is nothing to look for.
 
     Canaries and canary clients are looked for if the run has any, phrases and members if the
@@ -104,31 +118,38 @@ def audit_run(run: LanguageRun, settings: AuditSettings, tell: Tell = _silent) -
     _parsed(settings.phrases, run.tokenizer)  # a mistake in them is found before any work
     if planned.canary_clients is not None and run.round == run.first_leg:
         raise ValueError(f"no round of {run.path} has been run, so there is nothing to look at")
-    public = _header(run)
-    internal: dict[str, Any] = {}
+    claimed, public = run.guarantee(), PublicAudit(round=None)
     if _was_planted(run):
         planted = read_planted(run.path)
         frequencies = None
         if planned.canaries is not None and planned.canaries.draw == "unigram":
             frequencies = public_frequencies(run.tokenizer, run.experiment.tokenizer.source)
-        public |= audit_canaries(run.model(), run.tokenizer, planted, settings, tell, frequencies)
+        public = audit_canaries(run.model(), run.tokenizer, planted, settings, tell, frequencies)
     elif not (settings.phrases or settings.membership or planned.canary_clients is not None):
         read_planted(run.path)  # says what is missing, and what to do
-    if settings.phrases:
-        internal["phrases"] = _audit_phrases(run.model(), run.tokenizer, settings, tell)
-        public["phrases"] = _verdicts(internal["phrases"])
+    phrases = _audit_phrases(run.model(), run.tokenizer, settings, tell)
+    shown = None
     if planned.canary_clients is not None:
         shown = audit_canary_clients(run, settings.confidence, tell)
-        public["empirical_epsilon"] = {
-            name: finite(value) if isinstance(value, float) else value
-            for name, value in vars(shown).items()
-        }
-    if settings.membership:
-        internal["membership"] = _audit_membership(run, settings, tell).as_row()
-    return Findings(public, internal)
+    membership = _audit_membership(run, settings, tell) if settings.membership else None
+    return AuditFindings(
+        replace(
+            public,
+            round=run.round,
+            accounted_epsilon=finite(claimed.value),
+            delta=claimed.delta,
+            accountant=claimed.accountant,
+            synthetic_users=not run.ledger.header.about_people,
+            phrases=_verdicts(phrases),
+            empirical_epsilon=shown,
+        ),
+        PrivateAudit(round=run.round, membership=membership, phrases=phrases),
+    )
 
 
-def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell = _silent) -> Findings:
+def audit_model(
+    stored: StoredModel, settings: AuditSettings, tell: Tell = _silent
+) -> AuditFindings:
     """The audit of a run, or of a model without one, in which only phrases can be looked for."""
     if stored.run is not None:
         return audit_run(stored.run, settings, tell)
@@ -137,18 +158,19 @@ def audit_model(stored: StoredModel, settings: AuditSettings, tell: Tell = _sile
             f"{stored.path} is a model and not a run, so nothing was planted in it; name what to"
             " look for with --phrases FILE"
         )
-    rows = _audit_phrases(stored.model, stored.tokenizer, settings, tell)
-    return Findings(_empty() | {"phrases": _verdicts(rows)}, {"phrases": rows})
+    phrases = _audit_phrases(stored.model, stored.tokenizer, settings, tell)
+    public = PublicAudit(round=None, phrases=_verdicts(phrases))
+    return AuditFindings(public, PrivateAudit(phrases=phrases))
 
 
-def save(run: LanguageRun, findings: Findings) -> None:
+def save(run: LanguageRun, findings: AuditFindings) -> None:
     """Write the public findings beside the run, and the internal ones into its private folder."""
-    internal, path = dict(findings.internal), run.directory.private / AUDIT_FILE
-    if "membership" not in internal and (earlier := _earlier_membership(path, run.round)):
-        internal["membership"] = earlier  # of the same model, and perhaps hours of work
-    durable.write_whole(run.path / AUDIT_FILE, _json(findings.public))
-    if internal:
-        durable.write_whole(path, _json(internal | {"round": run.round}), mode=0o600)
+    internal, path = findings.internal, run.directory.private / AUDIT_FILE
+    if internal.membership is None:  # an earlier one is of the same model, and hours of work
+        internal = replace(internal, membership=_earlier_membership(path, run.round))
+    durable.write_whole(run.path / AUDIT_FILE, _json(findings.public.as_row()))
+    if internal.membership or internal.phrases:
+        durable.write_whole(path, _json(asdict(internal)), mode=0o600)
     else:
         path.unlink(missing_ok=True)
 
@@ -175,12 +197,12 @@ def audit_canaries(
     settings: AuditSettings,
     tell: Tell = _silent,
     frequencies: Frequencies | None = None,
-) -> dict[str, Any]:
+) -> PublicAudit:
     """What was planted and what came out, canary by canary, and how many controls did.
 
     Controls are phrases that were never planted; a method that "finds" some of them is no evidence.
-    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.  The
-    result is the public part of audit.json: canaries are made up, so nothing in it is secret.
+    `frequencies` are those that the canaries' words were drawn by: controls are drawn alike.
+    Canaries are made up, so nothing in the result is secret.
     """
     rng = np.random.default_rng(settings.seed)
     tokens = [one.canary.tokens for one in planted]
@@ -193,17 +215,28 @@ def audit_canaries(
     if settings.controls:
         drawn = draw_controls(settings.controls, tokens, tokenizer, settings.seed, frequencies)
         others = extract(drawn, "looking for controls, which were never planted")
-        controls = {"count": len(others)} | _counts(others)
-    return {
-        "settings": asdict(settings.extraction)
+        controls = ControlCounts(
+            count=len(others),
+            memorized_rs=sum(one.memorized_rs for one in others),
+            memorized_bs=sum(one.memorized_bs for one in others),
+        )
+    return PublicAudit(
+        round=None,
+        settings=asdict(settings.extraction)
         | {"controls": settings.controls, "seed": settings.seed},
-        "canaries": len(results),
-        **_counts(results),
-        "controls": controls,
-        "rows": [
-            one.as_row() | result.figures() for one, result in zip(planted, results, strict=True)
-        ],
-    }
+        controls=controls,
+        rows=tuple(
+            CanaryFigures(
+                text=one.canary.text,
+                expected_sharers=one.canary.cell.sharers,
+                example_prob=one.canary.cell.example_prob,
+                sharers=one.sharers,
+                copies=one.copies,
+                **result.figures(),
+            )
+            for one, result in zip(planted, results, strict=True)
+        ),
+    )
 
 
 def draw_controls(
@@ -238,16 +271,18 @@ def _was_planted(run: LanguageRun) -> bool:
 
 def _audit_phrases(
     model: LanguageModel, tokenizer: Tokenizer, settings: AuditSettings, tell: Tell
-) -> list[dict[str, Any]]:
-    """One row for each phrase, in their order; internal."""
+) -> tuple[PhraseFigures, ...] | None:
+    """The figures of each phrase, in their order; None if there are no phrases.  Internal."""
+    if not settings.phrases:
+        return None
     tokens = _parsed(settings.phrases, tokenizer)
     extraction = replace(settings.extraction, shorten_prefix=True)
     rng = np.random.default_rng(settings.seed)
     results = _extract(model, tokenizer, tokens, extraction, rng, "looking for phrases", tell)
-    return [
-        {"text": text} | result.figures()
+    return tuple(
+        PhraseFigures(text=text, **result.figures())
         for text, result in zip(settings.phrases, results, strict=True)
-    ]
+    )
 
 
 def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
@@ -262,13 +297,16 @@ def _parsed(phrases: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...
     return parsed
 
 
-def _verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _verdicts(phrases: Sequence[PhraseFigures] | None) -> tuple[Verdict, ...] | None:
     """What may be published of phrases: a number for each, and whether it came out."""
-    return [
-        {"text": f"phrase {number}"}
-        | {name: row[name] for name in ("memorized_rs", "memorized_bs")}
-        for number, row in enumerate(rows, start=1)
-    ]
+    if phrases is None:
+        return None
+    return tuple(
+        Verdict(
+            text=f"phrase {number}", memorized_rs=one.memorized_rs, memorized_bs=one.memorized_bs
+        )
+        for number, one in enumerate(phrases, start=1)
+    )
 
 
 def _extract(
@@ -295,14 +333,6 @@ def _extract(
         rng=rng,
         progress=functools.partial(tell, what),
     )
-
-
-def _counts(results: Sequence[CanaryResult]) -> dict[str, int]:
-    return {
-        "memorized_rs": sum(one.memorized_rs for one in results),
-        "memorized_bs": sum(one.memorized_bs for one in results),
-        "memorized": sum(one.memorized_rs or one.memorized_bs for one in results),
-    }
 
 
 # Membership of the training users; all of it is internal.
@@ -378,32 +408,13 @@ def _reference(run: LanguageRun, number: int, texts: UserTexts, tell: Tell) -> R
     )
 
 
-def _earlier_membership(path: Path, round: int) -> dict[str, Any] | None:
-    """What an audit of the model after the same round found, if there was one."""
+def _earlier_membership(path: Path, round: int) -> MembershipResult | None:
+    """What an audit of the model after the same round found, if there was one that can be read."""
     try:
-        earlier = json.loads(path.read_bytes())
-        return earlier.get("membership") if earlier.get("round") == round else None
-    except (OSError, ValueError, AttributeError):
+        earlier = read(PrivateAudit, path)
+    except (OSError, ValueError):
         return None
-
-
-# What every audit's JSON has.
-
-
-def _header(run: LanguageRun) -> dict[str, Any]:
-    claimed = run.guarantee()
-    return _empty() | {
-        "round": run.round,
-        "accounted_epsilon": finite(claimed.value),
-        "delta": claimed.delta,
-        "accountant": claimed.accountant,
-        "synthetic_users": not run.ledger.header.about_people,
-    }
-
-
-def _empty() -> dict[str, Any]:
-    nothing = {"canaries": 0, "memorized_rs": 0, "memorized_bs": 0, "memorized": 0}
-    return nothing | {"controls": None, "rows": [], "phrases": None, "empirical_epsilon": None}
+    return earlier.membership if earlier and earlier.round == round else None
 
 
 def _json(data: dict[str, Any]) -> bytes:

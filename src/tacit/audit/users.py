@@ -23,9 +23,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from tacit.audit.roc import Floats, Ints
+from tacit.audit.membership import (
+    ATTACKS,
+    Likelihoods,
+    Mask,
+    MembershipAttack,
+    MembershipResult,
+    ScoredAttack,
+    check_disjoint,
+    measure_attacks,
+)
 from tacit.corpus.hashing import role_draw
 from tacit.corpus.source import Subset, UserSource
 from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
@@ -39,49 +47,7 @@ UserTexts = Mapping[str, Sequence[Tokens]]  # by user id: texts as token ids, BO
 
 FRESH, TRAINING, ALL = "fresh", "training", "all"
 _TEXTS = (FRESH, TRAINING, ALL)
-
-
-@dataclass(frozen=True)
-class UserScores:
-    """Per text: the sum of its tokens' log-probabilities and their number; texts by user."""
-
-    users: tuple[str, ...]
-    first: Ints  # where each user's texts begin; one more entry than users
-    log_probs: Floats  # natural logarithms
-    tokens: Ints
-
-    def totals(self) -> Floats:
-        """Per user, log p of all texts together."""
-        return self._summed(self.log_probs)
-
-    def token_counts(self) -> Ints:
-        """Per user, how many tokens were scored."""
-        return self._summed(self.tokens).astype(np.int64)
-
-    def text_counts(self) -> Ints:
-        """Per user, how many texts were scored."""
-        return np.diff(self.first)
-
-    def text_means(self, values: Floats) -> Floats:
-        """Per user, the mean of a value that every text has."""
-        means: Floats = self._summed(values) / self.text_counts()
-        return means
-
-    def only(self, chosen: npt.NDArray[np.bool_]) -> UserScores:
-        """The scores of some of the users."""
-        counts = self.text_counts()
-        texts = np.repeat(chosen, counts)
-        return UserScores(
-            tuple(user for user, keep in zip(self.users, chosen, strict=True) if keep),
-            _offsets(counts[chosen]),
-            self.log_probs[texts],
-            self.tokens[texts],
-        )
-
-    def _summed(self, values: Floats | Ints) -> Floats:
-        owners = np.repeat(np.arange(len(self.users)), self.text_counts())
-        sums = np.bincount(owners, weights=values, minlength=len(self.users))
-        return sums.astype(np.float64)
+_POPULATION_SHARE = 0.25  # of the non-members, for RMIA
 
 
 def check_texts(which: str) -> None:
@@ -90,8 +56,8 @@ def check_texts(which: str) -> None:
         raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
 
 
-def score_users(model: Predictor, texts: UserTexts, *, bos: int) -> UserScores:
-    """Score every text of every user, each text from a fresh state.
+def score_users(models: Sequence[Predictor], texts: UserTexts, *, bos: int) -> Likelihoods:
+    """log p of all of each user's texts, each from a fresh state; the first model is the target.
 
     Refused: a user with nothing to score, and a model that gives some text no probability at all
     (its weights are NaN, or it rules a token out), for no ratio to it means anything.
@@ -99,24 +65,25 @@ def score_users(model: Predictor, texts: UserTexts, *, bos: int) -> UserScores:
     if not texts:
         raise ValueError("there are no users to score; give at least one user's texts")
     every = [text for own in texts.values() for text in own]
-    scored = score(model, every)
-    counted = scored.targets != bos
-    owners = np.repeat(np.arange(len(every)), np.diff(scored.first))[counted]
-    sums = np.bincount(owners, weights=scored.log_probs[counted], minlength=len(every))
-    scores = UserScores(
-        tuple(texts),
-        _offsets(np.array([len(own) for own in texts.values()], dtype=np.int64)),
-        sums.astype(np.float64),
-        np.bincount(owners, minlength=len(every)),
-    )
-    if empty := int((scores.token_counts() == 0).sum()):
-        raise ValueError(f"{empty} of {len(texts)} users have no text to score; leave them out")
-    if broken := int((~np.isfinite(scores.log_probs)).sum()):
-        raise ValueError(
-            f"the model gives {broken} of {len(scores.log_probs)} texts no probability: its weights"
-            " may be NaN, or it rules out a token"
-        )
-    return scores
+    counts = np.array([len(own) for own in texts.values()], dtype=np.int64)
+    log_probs, tokens = [], np.zeros(len(texts), np.int64)
+    for model in models:
+        scored = score(model, every)
+        counted = scored.targets != bos
+        users = np.repeat(np.arange(len(texts)), counts)
+        owners = np.repeat(users, np.diff(scored.first))[counted]
+        tokens = np.bincount(owners, minlength=len(texts))
+        sums = np.bincount(owners, weights=scored.log_probs[counted], minlength=len(texts))
+        if empty := int((tokens == 0).sum()):
+            raise ValueError(f"{empty} of {len(texts)} users have no text to score; leave them out")
+        if broken := int((~np.isfinite(sums)).sum()):
+            raise ValueError(
+                f"the model gives the texts of {broken} of {len(texts)} users no probability: its"
+                " weights may be NaN, or it rules out a token"
+            )
+        log_probs.append(sums.astype(np.float64))
+    others = np.array(log_probs[1:]).reshape(-1, len(texts))
+    return Likelihoods(log_probs[0], others, tokens, counts)
 
 
 def user_texts(
@@ -170,15 +137,6 @@ class Reference:
 
     model: Predictor
     users: frozenset[str] = frozenset()
-
-    def check_fits(self, target: Predictor) -> None:
-        """`ValueError` unless it has as many tokens as the attacked model."""
-        own, attacked = (vocab_size_of(each) for each in (self.model, target))
-        if own != attacked:
-            raise ValueError(
-                f"a reference model has a vocabulary of {own} tokens and the attacked model one of"
-                f" {attacked}; references must share its tokenizer"
-            )
 
 
 def reference_model(
@@ -265,26 +223,84 @@ def _split_test_users(
     return parts, non_members
 
 
-def check_roles(
-    groups: Mapping[str, Collection[str]], references: Sequence[Reference] = ()
+def attack_users(
+    target: Predictor,
+    members: UserTexts,
+    non_members: UserTexts,
+    references: Sequence[Reference] = (),
+    *,
+    bos: int,
+    attacks: Sequence[MembershipAttack] = ATTACKS,
+    texts: str = FRESH,
+    confidence: float = 0.95,
+) -> MembershipResult:
+    """Attack every user and count how often each attack is right.
+
+    `texts` says which of the members' texts these are, for the record.  A quarter of the
+    non-members, chosen by a hash of their ids, is RMIA's population and is not measured by it.
+    """
+    check_texts(texts)
+    if not attacks:
+        raise ValueError("there is no attack to run; give at least one")
+    for attack in attacks:
+        attack.check_references(len(references))
+    _check_roles(target, {"members": members, "non-members": non_members}, references)
+    needed = references if any(attack.needs_references for attack in attacks) else ()
+    models = [target, *(reference.model for reference in needed)]
+    inside, outside = (score_users(models, side, bos=bos) for side in (members, non_members))
+    units, scored = (tuple(members), tuple(non_members)), []
+    for attack in attacks:
+        population, left_out = None, {}
+        if attack.needs_population:
+            aside = _set_aside(units[1])
+            population = outside.only(aside)
+            left_out = {"population": (np.zeros(len(members), dtype=bool), aside)}
+        scores = attack.scores(inside, population), attack.scores(outside, population)
+        scored.append(ScoredAttack(attack.name, scores, left_out))
+    figures, absent = measure_attacks(scored, units, confidence=confidence)
+    return MembershipResult(
+        texts=texts,
+        members=len(members),
+        non_members=len(non_members),
+        references=len(needed),
+        confidence=confidence,
+        attacks=figures,
+        absent=absent,
+    )
+
+
+def _set_aside(users: Sequence[str]) -> Mask:
+    """Which non-members are RMIA's population: about a quarter, by a hash of their ids."""
+    chosen = np.array([role_draw("population", user) < _POPULATION_SHARE for user in users])
+    if not chosen.any() or chosen.all():
+        raise ValueError(
+            f"{len(users)} non-members are too few to set a population aside for the attack rmia;"
+            " give more non-members"
+        )
+    return chosen
+
+
+def _check_roles(
+    target: Predictor, groups: Mapping[str, Collection[str]], references: Sequence[Reference]
 ) -> None:
-    """Refuse groups that are empty or overlap, and references trained on any of their users."""
-    roles = list(groups)
-    for index, role in enumerate(roles):
-        if not groups[role]:
+    """Refuse groups that are empty or overlap, and references that do not fit or met a user."""
+    check_disjoint({role: set(users) for role, users in groups.items()})
+    for role, users in groups.items():
+        if not users:
             raise ValueError(f"there are no {role} to attack; give at least one user's texts")
-        for other in roles[index + 1 :]:
-            if shared := len(set(groups[role]).intersection(groups[other])):
-                raise ValueError(
-                    f"{shared} users are among both the {role} and the {other}; the groups must"
-                    " be disjoint"
-                )
         for reference in references:
-            if shared := len(reference.users.intersection(groups[role])):
+            if shared := len(reference.users.intersection(users)):
                 raise ValueError(
-                    f"a reference model was trained on {shared} of the {len(groups[role])} {role};"
+                    f"a reference model was trained on {shared} of the {len(users)} {role};"
                     " train it on users disjoint from all that are attacked"
                 )
+    attacked = vocab_size_of(target)
+    for reference in references:
+        if (own := vocab_size_of(reference.model)) != attacked:
+            raise ValueError(
+                f"a reference model has a vocabulary of {own} tokens and the attacked model one of"
+                f" {attacked}; references must share its tokenizer"
+            )
 
 
 def _cut(texts: list[list[int]], max_tokens: int | None) -> Iterator[list[int]]:
@@ -295,7 +311,3 @@ def _cut(texts: list[list[int]], max_tokens: int | None) -> Iterator[list[int]]:
         if len(cut) >= 2:
             yield cut
         left = None if left is None else left - len(cut)
-
-
-def _offsets(counts: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -21,13 +21,18 @@ from tacit.cli.output import emit, note, table
 from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
 
+if TYPE_CHECKING:
+    from tacit.audit.language import AuditFindings, AuditSettings
+    from tacit.audit.membership import MembershipResult
+    from tacit.audit.results import PublicAudit, Verdict
+
 _FAILED = 1  # the exit code of a gate that does not open
 
 _EXTRACTION = ("--phrases", "--samples", "--ranks", "--beam-width", "--controls")
 _MEMBERSHIP = ("--membership", "--references", "--texts", "--max-users")
 _ONLY = {"language": (*_EXTRACTION, *_MEMBERSHIP), "nlu": ("--shadow", "--reference")}
 
-_Row = dict[str, Any]
+_Tell = Callable[[str, int, int], None]
 
 
 def audit(
@@ -71,21 +76,21 @@ def audit(
 
     `tacit audit runs/atis --shadow runs/snips --fail-if "membership_auc>0.6"`
     """
+    from tacit.audit.extraction import Extraction
     from tacit.audit.gate import Gate
+    from tacit.audit.language import AuditSettings, read_phrases
+    from tacit.audit.nlu import Scoring, attack_run
     from tacit.runs.directory import RunDirectory
 
     gates = [Gate.parse(text) for text in fail_if or []]
     task = RunDirectory(run).task
     refuse_unfit(context, task, _ONLY)
-    render: Callable[[Console, _Row], None]
     with bar("audit") as show:
 
         def tell(what: str, done: int, of: int) -> None:
             show(what, done, of, f"{done:,} of {of:,}")
 
         if task == "nlu":
-            from tacit.audit.nlu import Scoring, attack_run
-
             result = attack_run(
                 run,
                 shadows=shadow or [],
@@ -95,12 +100,7 @@ def audit(
                 scoring=Scoring(tell),
             )
             measured, row = result.gate_figures(), {"run": str(run), **result.as_row()}
-            render = _print_nlu_attacks
         else:
-            from tacit.audit.extraction import Extraction
-            from tacit.audit.language import AuditSettings, audit_model, read_phrases, save
-            from tacit.runs.stored_model import StoredModel
-
             settings = AuditSettings(
                 Extraction(
                     samples=samples, ranks=ranks, beam_width=beam_width, top=min(5, beam_width)
@@ -114,117 +114,121 @@ def audit(
                 confidence=confidence,
                 seed=seed,
             )
-            stored = StoredModel.open(run)
-            findings = audit_model(stored, settings, tell)
-            if stored.run is not None:
-                save(stored.run, findings)
-            measured = findings.figures()
+            findings = _audit_language(run, settings, tell)
             # JSON is for files and other programs, and what is no terminal may be a log that many
             # can read.
             for_the_owner = internal or (not as_json and sys.stdout.isatty())
-            row, render = findings.figures(with_phrases=for_the_owner), _print_findings
+            measured, row = findings.figures(), findings.figures(with_phrases=for_the_owner)
+
+    def render(console: Console) -> None:
+        if task == "nlu":
+            _print_nlu_attacks(console, result)
+        else:
+            _print_findings(console, findings, for_the_owner)
+
     failed = [str(gate) for gate in gates if gate.fails(measured)]
-    emit(row | {"failed": failed}, as_json, lambda console: render(console, row))
+    emit(row | {"failed": failed}, as_json, render)
     if failed:
         note(f"the audit fails: {', '.join(failed)}")
         raise typer.Exit(_FAILED)
 
 
-def _print_findings(console: Console, figures: _Row) -> None:
+def _audit_language(run: Path, settings: AuditSettings, tell: _Tell) -> AuditFindings:
+    """Audit a language model, and keep the findings with its run if it has one."""
+    from tacit.audit.language import audit_model, save
+    from tacit.runs.stored_model import StoredModel
+
+    stored = StoredModel.open(run)
+    findings = audit_model(stored, settings, tell)
+    if stored.run is not None:
+        save(stored.run, findings)
+    return findings
+
+
+def _print_findings(console: Console, findings: AuditFindings, with_phrases: bool) -> None:
     """The audit of a language model: a table of the cells, and a sentence for all else."""
-    if figures["rows"]:
-        console.print(_cells_table(figures["rows"]))
-        console.print(_canary_sentence(figures))
-    if figures["phrases"]:
-        console.print(_phrase_table(figures["phrases"]))
-        if "log_perplexity" not in figures["phrases"][0]:
+    public, membership = findings.public, findings.internal.membership
+    if public.rows:
+        console.print(_cells_table(public))
+        console.print(_canary_sentence(public))
+    if public.phrases:
+        known = findings.internal.phrases if with_phrases else None
+        console.print(_phrase_table(known or public.phrases))
+        if not known:
             console.print(
                 "The phrases and their figures are shown on a terminal, or by --internal."
             )
-    if figures["empirical_epsilon"]:
-        console.print(_epsilon_sentence(figures))
-    if "membership" in figures:
-        measured = figures["membership"]
-        title = f"membership of {measured['members']} users against {measured['non_members']}"
-        console.print(_attacks_table(f"{title} strangers", measured["attacks"]))
+    if public.empirical_epsilon:
+        console.print(_epsilon_sentence(public))
+    if membership:
+        title = f"membership of {membership.members} users against {membership.non_members}"
+        console.print(_attacks_table(f"{title} strangers", membership))
         console.print(
             "Computed from people's text: internal, not for publication (private/audit.json)."
         )
 
 
-def _print_nlu_attacks(console: Console, row: _Row) -> None:
+def _print_nlu_attacks(console: Console, result: MembershipResult) -> None:
     """The attacks on a model of intents and slots."""
-    stated = {(each["attack"], each["duplicates"]): name for name, each in row["stated"].items()}
-    attacks = []
-    for attack in row["attacks"]:
-        name = f"{attack['name']}, duplicates {attack['duplicates']}"
-        mark = stated.get((attack["name"], attack["duplicates"]))
-        attacks.append(attack | {"name": f"{name} ({mark})" if mark else name})
-    title = f"membership of {row['members']} utterances against {row['non_members']} others"
-    console.print(_attacks_table(title, attacks))
+    title = f"membership of {result.members} utterances against {result.non_members} others"
+    console.print(_attacks_table(title, result))
     console.print(
         "0.5 is a coin; as many members as non-members.  Internal: computed from the training"
         " utterances, and kept in the run's private folder."
     )
-    if not row["shadows"]:
+    if not result.shadows:
         console.print("The paper's attack needs a model of another corpus: --shadow RUN")
 
 
-def _cells_table(rows: list[dict[str, Any]]) -> Table:
+def _cells_table(audit: PublicAudit) -> Table:
     """Canaries by cell: how widely they were shared, and how many came out."""
     headings = ("sharers expected", "p_e", "canaries", "sharers", "copies", "RS", "BS", "exposure")
-    cells: dict[tuple[float, float], list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["expected_sharers"], row["example_prob"]), []).append(row)
     return table(
         *(f">{heading}" for heading in headings),
         rows=[
             (
-                f"{sharers:g}",
-                f"{prob:.0%}",
-                str(len(cell)),
-                _mean([row["sharers"] for row in cell]),
-                _mean([row["copies"] for row in cell]),
-                str(sum(row["memorized_rs"] for row in cell)),
-                str(sum(row["memorized_bs"] for row in cell)),
-                _mean([row["exposure"] for row in cell if row["exposure"] is not None]),
+                f"{cell.expected_sharers:g}",
+                f"{cell.example_prob:.0%}",
+                str(cell.canaries),
+                _tenths(cell.mean_sharers),
+                _tenths(cell.mean_copies),
+                str(cell.memorized_rs),
+                str(cell.memorized_bs),
+                _tenths(cell.mean_exposure),
             )
-            for (sharers, prob), cell in cells.items()
+            for cell in audit.cells()
         ],
         title="canaries memorized, by cell",
         compact=True,
     )
 
 
-def _mean(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):.1f}" if values else "-"
-
-
-def _canary_sentence(figures: dict[str, Any]) -> str:
+def _canary_sentence(audit: PublicAudit) -> str:
+    counts = audit.counts()
     sentence = (
-        f"Of {figures['canaries']} canaries, {figures['memorized_rs']} are memorized by Random"
-        f" Sampling and {figures['memorized_bs']} by Beam Search."
+        f"Of {counts['canaries']} canaries, {counts['memorized_rs']} are memorized by Random"
+        f" Sampling and {counts['memorized_bs']} by Beam Search."
     )
-    if controls := figures["controls"]:
+    if controls := audit.controls:
         sentence += (
-            f"  Of {controls['count']} controls that were never planted:"
-            f" {controls['memorized_rs']} and {controls['memorized_bs']}."
+            f"  Of {controls.count} controls that were never planted:"
+            f" {controls.memorized_rs} and {controls.memorized_bs}."
         )
     return sentence
 
 
-def _phrase_table(rows: list[dict[str, Any]]) -> Table:
+def _phrase_table(phrases: Sequence[Verdict]) -> Table:
     return table(
         *("phrase", ">log-perplexity", ">RS", ">BS", ">exposure"),
         rows=[
             (
-                row["text"],
-                _tenths(row.get("log_perplexity")),
-                "memorized" if row["memorized_rs"] else "no",
-                "memorized" if row["memorized_bs"] else "no",
-                _tenths(row.get("exposure")),
+                phrase.text,
+                _tenths(getattr(phrase, "log_perplexity", None)),
+                "memorized" if phrase.memorized_rs else "no",
+                "memorized" if phrase.memorized_bs else "no",
+                _tenths(getattr(phrase, "exposure", None)),
             )
-            for row in rows
+            for phrase in phrases
         ],
         title="phrases",
         compact=True,
@@ -235,34 +239,36 @@ def _tenths(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def _epsilon_sentence(figures: dict[str, Any]) -> str:
-    shown, accounted = figures["empirical_epsilon"], figures["accounted_epsilon"]
+def _epsilon_sentence(audit: PublicAudit) -> str:
+    shown = audit.empirical_epsilon
+    assert shown is not None
+    assert shown.confidence_asked is not None
     sentence = (
-        f"Empirical epsilon from {shown['canaries']} canary clients: at least"
-        f" {shown['lower_bound']:.3g} with {100 * shown['confidence']:.6g}% confidence (that many"
-        f" can show at most {shown['ceiling']:.3g}; try {shown['try_number']} at this run, and all"
-        f" of its tries hold together with {100 * shown['confidence_asked']:.6g}%)"
+        f"Empirical epsilon from {shown.canaries} canary clients: at least"
+        f" {shown.lower_bound:.3g} with {100 * shown.confidence:.6g}% confidence (that many"
+        f" can show at most {shown.ceiling:.3g}; try {shown.try_number} at this run, and all"
+        f" of its tries hold together with {100 * shown.confidence_asked:.6g}%)"
     )
-    if shown["estimate"] is not None:
-        sentence += f", estimated {format_epsilon(shown['estimate'])}"
+    if shown.estimate is not None:
+        sentence += f", estimated {format_epsilon(shown.estimate)}"
     claim = "Accounted: no guarantee."
-    if accounted is not None:
+    if audit.accounted_epsilon is not None and audit.delta is not None:
         claim = (
-            f"Accounted: user-level epsilon {format_epsilon(accounted)} at delta"
-            f" {format_delta(figures['delta'])}, by {figures['accountant']}."
+            f"Accounted: user-level epsilon {format_epsilon(audit.accounted_epsilon)} at delta"
+            f" {format_delta(audit.delta)}, by {audit.accountant}."
         )
-    if figures["synthetic_users"]:
+    if audit.synthetic_users:
         claim += "  Its users are synthetic: this says nothing about people."
-    return "  ".join([f"{sentence}.", claim, *shown["warnings"]])
+    return "  ".join([f"{sentence}.", claim, *shown.warnings])
 
 
-def _attacks_table(title: str, attacks: Sequence[dict[str, Any]]) -> Table:
+def _attacks_table(title: str, result: MembershipResult) -> Table:
     rows = []
-    for attack in attacks:
-        low, high = attack["auc_interval"]
-        rates = ["-" if rate["tpr"] is None else f"{rate['tpr']:.1%}" for rate in attack["tpr_at"]]
-        members = f"{attack['members']:,}"
-        area = f"{attack['auc']:.3f}"
-        rows.append((attack["name"], members, area, f"{low:.3f}-{high:.3f}", *rates))
+    for attack in result.attacks:
+        low, high = attack.auc_interval
+        rates = ["-" if rate.tpr is None else f"{rate.tpr:.1%}" for rate in attack.tpr_at]
+        name = f"{attack.title} ({attack.stated})" if attack.stated else attack.title
+        area, interval = f"{attack.auc:.3f}", f"{low:.3f}-{high:.3f}"
+        rows.append((name, f"{attack.members:,}", area, interval, *rates))
     headings = ("attack", ">members", ">AUC", ">interval", ">TPR at 1% FPR", ">TPR at 0.1% FPR")
     return table(*headings, rows=rows, title=title, compact=True)

@@ -165,7 +165,7 @@ def record_training(
     model during training; `scores` are those of the model and its baselines at the end, "model"
     among their names.  A score has a perplexity, and `as_row` for JSON.
     """
-    from tacit.cli.figures import perplexity_curve
+    from tacit.cli import plots
     from tacit.evaluation.accuracy import perplexity as exponential
     from tacit.tokenizers.provenance import why_void
 
@@ -199,16 +199,20 @@ def record_training(
     append_rows(
         log, [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
     )
+    curve = [(point["tokens"] / 1e6, point) for point in points]
     baselines = {name: score.perplexity for name, score in measured.items() if name != "model"}
-    title = f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}"
-    perplexity_curve(
-        folder / "curve.png",
-        [point["tokens"] for point in points],
-        [exponential(point["train_loss"]) for point in points],
-        [point["held_out_perplexity"] for point in points],
-        baselines,
-        title,
+    panel = plots.Panel(
+        "million tokens trained on",
+        "perplexity",
+        {
+            "training text": [(x, exponential(point["train_loss"])) for x, point in curve],
+            "held-out text (a sample)": [(x, point["held_out_perplexity"]) for x, point in curve],
+        },
+        {f"{name}: {value:,.0f}": value for name, value in baselines.items()},
+        f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}",
+        log_y=True,
     )
+    plots.draw(folder / "curve.png", panel)
     return facts | done | {"held_out": rows}, measured
 
 

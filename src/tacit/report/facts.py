@@ -18,9 +18,9 @@ from importlib import metadata
 from typing import Any
 
 from tacit import __version__
+from tacit.audit.results import read_object
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.projection import Projection
-from tacit.report import results
 from tacit.report.claim import (
     Tell,
     claim_facts,
@@ -70,7 +70,7 @@ def gather(
     Raises:
         ValueError: a file of the run is damaged, or there is nothing to project; in one sentence.
     """
-    result = results.read_object(run.directory.result_file)  # first: the run takes it for whole
+    result = read_object(run.directory.result_file)  # first: the run takes it for whole
     task = TASKS[run.experiment.task](run, internal=internal)
     if projection is not None and not isinstance(run, LanguageRun):
         raise ValueError(
@@ -98,10 +98,6 @@ def gather(
         "other_runs": guarantee.others or None,
         "warnings": [asdict(warning) for warning in in_order(warnings)],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
-        "metrics": [
-            results.checked(task.metrics, row, run.directory.metrics_file).model_dump(mode="json")
-            for row in run.metrics()
-        ],
         **task.sections(tell),
         "ledger": ledger_facts(run.ledger),
         "versions": _versions(),
@@ -122,7 +118,7 @@ def _about(run: Run, result: dict[str, Any] | None) -> dict[str, Any]:
         "counted": f"{experiment.leg_name}s",
         "complete": result is not None,
         "ending": None if result is None else str(result.get("ending") or "complete"),
-        "simulation": run.is_simulation,
+        "simulation": run.ledger.header.simulation,
         "model": experiment.model.name,
     }
 

@@ -8,21 +8,23 @@ who are disjoint from the training users and not protected.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from tacit.audit import results
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee, finite
-from tacit.report.audit import AuditResult, audit_charts
+from tacit.report.audit import AuditSection, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
-from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.run import LanguageRun
 
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
 
 
-class _Metrics(Table):
+@dataclass(frozen=True)
+class _RoundMetrics:
     """A line of metrics.jsonl: what was measured after a round on the text of test users."""
 
     round: int
@@ -41,18 +43,17 @@ class _Metrics(Table):
 class LanguageReport:
     """The parts of a report that only a language model has.
 
-    `report.facts` asks every task for the same: a template and a table of metrics, how far the
+    `report.facts` asks every task for the same: a template, how far the
     model was audited and where its vocabulary is from, what to say about the run, further sections,
     warnings, and charts.
     """
 
     template = "language.html"
-    metrics = _Metrics
 
     def __init__(self, run: LanguageRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
-        self._audit = AuditResult.read(run.directory, internal=internal)
-        self.audited_leg = self._audit.round
+        self._audit = AuditSection.read(run.directory, internal=internal)
+        self.audited_leg = self._audit.public.round if self._audit.public else None
         self.provenance = run.tokenizer.provenance
 
     def about(self) -> dict[str, Any]:
@@ -65,13 +66,15 @@ class LanguageReport:
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """The plan of each phase and the audit, which an internal report has in full.
+        """The metrics, the plan of each phase and the audit, which an internal report has in full.
 
         Perplexity is per token, or per word where the tokenizer was switched: only that compares.
         """
-        is_switched = any(row.get("switched") for row in self._run.metrics())
+        file = self._run.directory.metrics_file
+        rows = [results.check(_RoundMetrics, row, file) for row in self._run.metrics()]
         return {
-            "perplexity_per": "word" if is_switched else "token",
+            "metrics": [asdict(row) for row in rows],
+            "perplexity_per": "word" if any(row.switched for row in rows) else "token",
             "phases": _phases(self._run),
             "audit": self._audit.facts(),
             **({"membership": self._audit.membership()} if self._internal else {}),

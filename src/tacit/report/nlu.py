@@ -8,20 +8,21 @@ internal report only (design rule 5).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from tacit.audit import results
+from tacit.audit.nlu import kept_result
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
-from tacit.report import results
-from tacit.report.audit import Attack
+from tacit.report.audit import membership_facts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
-from tacit.report.results import Table
 from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE
-from tacit.tasks.nlu.metrics import by_intent, total
+from tacit.tasks.nlu.metrics import NLUMetrics, by_intent
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
 from tacit.tasks.nlu.scaling import read as read_scaling
@@ -30,83 +31,31 @@ _ERRORS = {"semantic_error_rate": "SER"}
 _SUCCESSES = {"intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
 
 
-class _Metrics(Table):
-    """What was measured on utterances of valid or test, none of which is protected."""
-
-    utterances: int
-    semantic_error_rate: float | None = None  # SER: wrong slots and intents out of all
-    intent_accuracy: float | None = None
-    slot_f1: float | None = None
-    slot_precision: float | None = None
-    slot_recall: float | None = None
-    exact_match: float | None = None  # utterances with the intent and every slot right
-
-
-class _EpochMetrics(_Metrics):
+@dataclass(frozen=True, kw_only=True)
+class _EpochMetrics(NLUMetrics):
     """A line of metrics.jsonl, on valid."""
 
     epoch: int
 
 
-class _Result(Table):
-    """result.json: how the run ended, and its metrics on test."""
+@dataclass(frozen=True)
+class _RunResult:
+    """result.json: the metrics on test."""
 
-    ending: str
-    test: _Metrics
-
-
-class _Attack(Attack):
-    """A membership attack on utterances, with those on both sides kept or left out."""
-
-    members: int
-    duplicates: str
-
-
-class _Attacks(Table):
-    """The whole of private/attack.json."""
-
-    epoch: int
-    members: int
-    non_members: int
-    unit: str  # of the intervals: user or text
-    shadows: tuple[str, ...]  # models on other corpora from which an attack was learnt
-    references: int  # models on utterances of the same corpus that an attack compares with
-    confidence: float
-    stated: dict[str, dict[str, Any]]  # the figures that were named before anything was measured
-    attacks: tuple[_Attack, ...]
-    absent: dict[str, str]  # figures that are missing, and why
-
-    def facts(self) -> dict[str, Any]:
-        """A row for each attack, as the page and its ROC show them.
-
-        A row's `stated` is the name under which it was chosen before anything was measured, or
-        null: the best of several attacks would be no honest figure.
-        """
-        stated = {(each["attack"], each["duplicates"]): name for name, each in self.stated.items()}
-        rows = [
-            each.model_dump(mode="json", exclude={"duplicates"})
-            | {
-                "name": f"{each.name}, duplicates {each.duplicates}",
-                "stated": stated.get((each.name, each.duplicates)),
-            }
-            for each in self.attacks
-        ]
-        return self.model_dump(mode="json", exclude={"stated"}) | {"attacks": rows}
+    test: NLUMetrics
 
 
 class NluReport:
     """The parts of a report that only an intent and slot model has; compare `LanguageReport`."""
 
     template = "nlu.html"
-    metrics = _EpochMetrics
 
     def __init__(self, run: NluRun, *, internal: bool) -> None:
         self._run, self._internal = run, internal
-        self._result = results.read(_Result, run.directory.result_file)
-        attack = run.directory.private / "attack.json"
-        self._attacks = results.read(_Attacks, attack) if internal else None
+        self._result = results.read(_RunResult, run.directory.result_file)
+        self._attacks = kept_result(run) if internal else None
         self._stored = run.stored()
-        self.audited_leg = self._attacks.epoch if self._attacks else None
+        self.audited_leg = self._attacks.leg if self._attacks else None
         self.provenance = self._stored.encoder.provenance
 
     def about(self) -> dict[str, Any]:
@@ -124,12 +73,14 @@ class NluReport:
         }
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
-        """What was released, the metrics on test, and the attack in an internal report."""
-        attacks = self._attacks.facts() if self._attacks else None
+        """What was released, the metrics, and the attack in an internal report."""
+        file = self._run.directory.metrics_file
+        rows = [results.check(_EpochMetrics, row, file).as_row() for row in self._run.metrics()]
         return {
+            "metrics": rows,
             "released": self._released(),
             "test": self._test(tell),
-            **({"membership": attacks} if self._internal else {}),
+            **({"membership": membership_facts(self._attacks)} if self._internal else {}),
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
@@ -187,7 +138,7 @@ class NluReport:
         """
         if self._result is None:
             return None
-        whole = self._result.test.model_dump(mode="json")
+        whole = self._result.test.as_row()
         unknown = {**whole, "by_intent": None}
         try:
             utterances = self._run.data().test
@@ -199,12 +150,7 @@ class NluReport:
             progress=(lambda done, of: tell("test utterances", done, of)) if tell else None,
         )
         table = by_intent(utterances, answers)
-        summed = total(table.values()).as_row()
-        if any(summed[name] != value for name, value in whole.items()):
+        if sum(table.values(), NLUMetrics()) != self._result.test:
             return unknown
-        rows = {intent: metrics.as_row() for intent, metrics in table.items()}
-        shown = [
-            {"intent": intent, **{name: row[name] for name in whole}}
-            for intent, row in rows.items()
-        ]
-        return {**whole, "by_intent": shown}
+        rows = [{"intent": intent, **metrics.as_row()} for intent, metrics in table.items()]
+        return {**whole, "by_intent": rows}

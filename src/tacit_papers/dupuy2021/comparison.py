@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tacit.audit.membership import AttackResult
 from tacit.audit.nlu import Scoring, attack_run, kept_result
 from tacit.privacy.guarantee import finite
 from tacit.runs.directory import RunDirectory
@@ -83,7 +84,7 @@ def row_of(name: str, run: NluRun) -> MethodRow:
     result, attack = run.directory.result(), kept_result(run)
     if result is None:
         raise ValueError(f"the run {run.path} is not complete; go on with it by --resume")
-    stated, guarantee = (attack or {}).get("stated", {}), run.guarantee()
+    stated, guarantee = attack.stated if attack else {}, run.guarantee()
     printed = figures_of_run(run)
     test = result["test"]
     return MethodRow(
@@ -112,9 +113,6 @@ def baseline(rows: Sequence[MethodRow]) -> MethodRow | None:
     return next((row for row in rows if row.method == _SGD), None)
 
 
-def _auc(stated: Mapping[str, Any] | None) -> tuple[float | None, tuple[float, float] | None]:
-    """The area under an attack's ROC curve and its interval, as an attack's file states them."""
-    if stated is None:
-        return None, None
-    low, high = stated["auc_interval"]
-    return stated["auc"], (low, high)
+def _auc(stated: AttackResult | None) -> tuple[float | None, tuple[float, float] | None]:
+    """The area under an attack's ROC curve and its interval."""
+    return (None, None) if stated is None else (stated.auc, stated.auc_interval)
