@@ -10,7 +10,7 @@ from torch import nn
 from tacit.audit.membership import LEFT_OUT
 from tacit.audit.nlu import AskedUtterances, attack_utterances, choose_a
 from tacit.audit.nlu_shadow import Shadow
-from tacit.tasks.nlu.generated import GeneratedOptions, distinct_utterances
+from tacit.tasks.nlu.generated import generated_utterances
 from tacit.tasks.nlu.predictions import Scored
 from tacit.tasks.nlu.utterances import attack_roles
 
@@ -81,7 +81,7 @@ class BagOfWords(nn.Module):
 @pytest.fixture(scope="module")
 def corpora():
     """Two with no intent in common: the attacker's, and the target's with some to spare."""
-    every = distinct_utterances(GeneratedOptions(2500, seed=8))
+    every = generated_utterances("generated:utterances=2500,seed=8")
     names = sorted({each.intent for each in every})
     mine = [each for each in every if each.intent in names[::2]]
     theirs = [each for each in every if each.intent not in names[::2]]

@@ -7,10 +7,11 @@ import pytest
 import torch
 from transformers import BertForMaskedLM
 
-from tacit.models.bert import load_pretrained, pretrained_options
+from tacit.models.bert import load_pretrained
 from tacit.tasks.nlu.encoding import Labels, PieceEncoder
 from tacit.tasks.nlu.models import build
 from tacit.tokenizers.wordpiece import PieceVocabulary
+from tests.models.small_bert import pretrained_options
 
 TINY = (
     "--vocab 60 --batch 8 --unroll 10 --warmup 5 --threads 1 --width 8 --layers 1 --heads 2"

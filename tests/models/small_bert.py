@@ -2,7 +2,7 @@
 
 import torch
 
-from tacit.models.bert import BertTagger, BertTaggerConfig
+from tacit.models.bert import BertTagger, BertTaggerConfig, pretrained_sizes
 from tacit.models.understanding import UtteranceBatch
 
 PIECES, INTENTS, TAGS = 40, 3, 5
@@ -64,3 +64,9 @@ def together(parts: list[UtteranceBatch], *, more: int = 0) -> UtteranceBatch:
         joined([part.tags for part in parts], tokens),
         torch.cat([part.intents for part in parts]),
     )
+
+
+def pretrained_options(folder):
+    """The sizes of a folder's model that no vocabulary decides."""
+    sizes = pretrained_sizes(folder)
+    return {name: getattr(sizes, name) for name in ("width", "layers", "heads", "intermediate")}

@@ -11,11 +11,10 @@ from transformers import BertForMaskedLM, BertModel
 from tacit.models.bert import (
     BertSizes,
     load_pretrained,
-    pretrained_options,
     pretrained_sizes,
     states,
 )
-from tests.models.small_bert import PIECES, SIZES, small_config, small_tagger
+from tests.models.small_bert import PIECES, SIZES, pretrained_options, small_config, small_tagger
 
 SMALL = BertSizes(PIECES, **SIZES)
 

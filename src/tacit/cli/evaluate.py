@@ -190,7 +190,7 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
     """Semantic error rate, intent accuracy and slot F1, in all and by intent."""
     from tacit.runs.run import NluRun
     from tacit.runs.stored_model import open_nlu_model
-    from tacit.tasks.nlu.metrics import by_intent, total
+    from tacit.tasks.nlu.metrics import NLUMetrics, by_intent
     from tacit.tasks.nlu.predictions import predict
     from tacit.tasks.nlu.readers import load_nlu
 
@@ -214,7 +214,7 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
         )
     measured = by_intent(utterances, answers)
     intents = {name: metrics.as_row() for name, metrics in measured.items()}
-    total_row = total(measured.values()).as_row()
+    total_row = sum(measured.values(), NLUMetrics()).as_row()
     what = f"on {part if data is None else data}"
 
     def render(console: Console) -> None:

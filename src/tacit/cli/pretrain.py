@@ -162,7 +162,7 @@ def record_training(
     score of the model during training; `scores` are those of the model and its baselines at the
     end, "model" among their names.  A score has a perplexity, and `as_row` for JSON.
     """
-    from tacit.cli.figures import perplexity_curve
+    from tacit.cli import plots
     from tacit.evaluation.accuracy import perplexity as exponential
     from tacit.tokenizers.provenance import why_void
 
@@ -193,14 +193,25 @@ def record_training(
     append_rows(
         log, [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
     )
-    perplexity_curve(
-        folder / "curve.png",
-        [point.tokens for point in outcome.curve],
-        [exponential(point.loss) for point in outcome.curve],
-        [point.measured["held_out_perplexity"] for point in outcome.curve],
-        {name: score.perplexity for name, score in measured.items() if name != "model"},
+    curve = [(point.tokens / 1e6, point) for point in outcome.curve]
+    panel = plots.Panel(
+        "million tokens trained on",
+        "perplexity",
+        {
+            "training text": [(x, exponential(point.loss)) for x, point in curve],
+            "held-out text (a sample)": [
+                (x, point.measured["held_out_perplexity"]) for x, point in curve
+            ],
+        },
+        {
+            f"{name}: {score.perplexity:,.0f}": score.perplexity
+            for name, score in measured.items()
+            if name != "model"
+        },
         f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}",
+        log_y=True,
     )
+    plots.draw(folder / "curve.png", panel)
     return facts | done | {"held_out": rows}, measured
 
 

@@ -163,12 +163,6 @@ def pretrained_sizes(folder: str | Path) -> BertSizes:
         raise ValueError(f"{folder / _CONFIG} is not valid: {mistake}") from None
 
 
-def pretrained_options(folder: str | Path) -> dict[str, int]:
-    """The sizes that are the model's alone: no vocabulary decides them."""
-    sizes = pretrained_sizes(folder)
-    return {name: getattr(sizes, name) for name in ("width", "layers", "heads", "intermediate")}
-
-
 def load_pretrained(model: BertTagger, folder: str | Path) -> None:
     """Give the model the folder's weights, in place; its intent layer, tags and CRF stay.
 

@@ -22,7 +22,7 @@ from tacit.report.warnings import Warning, note
 from tacit.runs.export import without_folder
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE
-from tacit.tasks.nlu.metrics import NLUMetrics, by_intent, total
+from tacit.tasks.nlu.metrics import NLUMetrics, by_intent
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tasks.nlu.predictions import predict
 from tacit.tasks.nlu.scaling import read as read_scaling
@@ -150,7 +150,7 @@ class NluReport:
             progress=(lambda done, of: tell("test utterances", done, of)) if tell else None,
         )
         table = by_intent(utterances, answers)
-        if total(table.values()) != self._result.test:
+        if sum(table.values(), NLUMetrics()) != self._result.test:
             return unknown
         rows = [{"intent": intent, **metrics.as_row()} for intent, metrics in table.items()]
         return {**whole, "by_intent": rows}

@@ -25,7 +25,7 @@ from tacit.tasks.nlu.encoding import Labels, encode
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.ghost_clipping import GhostClipping
 from tacit.tasks.nlu.gradients import FlatModel
-from tacit.tasks.nlu.models import NluModel, initial_model
+from tacit.tasks.nlu.models import NluModel, initial_encoder, initial_model
 from tacit.tasks.nlu.trainer import STOP, TrainingJob, threads_each
 from tacit.tasks.nlu.utterances import Utterances
 
@@ -180,15 +180,15 @@ class _Contestant:
 
 def job_for(experiment: NluExperiment, data: NLUData) -> TrainingJob:
     """A job without a run directory: for timing, never for a release."""
-    start, utterances = initial_model(experiment, data), Utterances(data, "")
+    encoder, utterances = initial_encoder(experiment, data), Utterances(data, "")
     experiment = plan.resolved(experiment, utterances)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     job = TrainingJob(
         experiment,
-        NluModel(start.build(labels), start.encoder, labels),
+        NluModel(initial_model(experiment, encoder, labels), encoder, labels),
         {},
         LayerScaling.none((1,)),
-        encode(start.encoder, labels, data.train),
+        encode(encoder, labels, data.train),
         utterances.units(experiment),
         RunKey.generate(),
         "main",

@@ -52,7 +52,9 @@ def clc(seed=0, **changes):
     encoder = WordEncoder((), "public: a list", 8)
     sizes = {"word_size": 5, "character_size": 3, "filters": 4, "hidden": 6}
     sizes |= {"dropout": 0.0, "word_dropout": 0.0, **changes}
-    config = ClcConfig(13, encoder.character_count, len(LABELS.intents), len(LABELS.tags), **sizes)
+    config = ClcConfig(
+        13, encoder.sizes["characters"], len(LABELS.intents), len(LABELS.tags), **sizes
+    )
     model = Clc(config, seed).double()
     with torch.no_grad():
         for values in model.crf.parameters():

@@ -18,7 +18,7 @@ def small_data(count: int = 300) -> NLUData:
 def small_parts(seed: int = 0, data: NLUData | None = None) -> tuple[Clc, WordEncoder, Labels]:
     """An untrained model with all that it needs."""
     data = data or small_data()
-    encoder, labels = WordEncoder.oracle(data.train), Labels.of(data)
+    encoder, labels = WordEncoder.oracle(data.train), Labels(data.intents, data.tags)
     model = build("clc", labels, encoder, SIZES, seed)
     assert isinstance(model, Clc)
     return model, encoder, labels

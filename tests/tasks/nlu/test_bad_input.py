@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from tacit.tasks.nlu.readers import _csv_rows, _folder_utterances, _json_rows, load_nlu
+from tacit.tasks.nlu.readers import _folder_utterances, _rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 # What an utterance may have wrong, with the second line of a file being the wrong one.
@@ -35,11 +35,11 @@ def test_a_wrong_utterance_is_named_by_file_and_line(tmp_path, case):
     refused(f"line 2 of '{folder / 'seq.in'}': ", _folder_utterances, folder)
     refused(sentence, _folder_utterances, folder)
     lines = write(tmp_path / "set.jsonl", json_lines(rows))
-    refused(f"line 2 of '{lines}': ", _json_rows, lines)
-    refused(sentence, _json_rows, lines)
+    refused(f"line 2 of '{lines}': ", _rows, lines)
+    refused(sentence, _rows, lines)
     table = write(tmp_path / "set.csv", comma_separated(rows))
-    refused(f"line 3 of '{table}': ", _csv_rows, table)  # the first line is the header
-    refused(sentence, _csv_rows, table)
+    refused(f"line 3 of '{table}': ", _rows, table)  # the first line is the header
+    refused(sentence, _rows, table)
 
 
 @pytest.mark.parametrize("name", ["seq.in", "seq.out", "label"])
@@ -85,20 +85,19 @@ def test_the_file_whose_gzip_is_cut_is_blamed(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("write_rows", "reader", "suffix"),
-    [(json_lines, _json_rows, "jsonl"), (comma_separated, _csv_rows, "csv")],
+    ("write_rows", "suffix"), [(json_lines, "jsonl"), (comma_separated, "csv")]
 )
-def test_damaged_single_files_are_refused(tmp_path, write_rows, reader, suffix):
+def test_damaged_single_files_are_refused(tmp_path, write_rows, suffix):
     text = write_rows([(f"w{i * 7919}", "O", "ask") for i in range(5000)])
     path = tmp_path / f"set.{suffix}.gz"
     path.write_bytes(gzip.compress(text.encode())[:-3000])
-    refused(f"'{path}' is cut short", reader, path)
+    refused(f"'{path}' is cut short", _rows, path)
     path.write_bytes(b"no gzip at all")
-    refused("is not gzip data, though its name says so", reader, path)
+    refused("is not gzip data, though its name says so", _rows, path)
     latin = write(tmp_path / f"latin.{suffix}", write_rows().encode() + b"\xe9\n")
-    refused(f"of '{latin}' is not UTF-8", reader, latin)
+    refused(f"of '{latin}' is not UTF-8", _rows, latin)
     empty = write(tmp_path / f"empty.{suffix}", "")
-    refused(f"'{empty}' is empty", reader, empty)
+    refused(f"'{empty}' is empty", _rows, empty)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +128,14 @@ def test_damaged_single_files_are_refused(tmp_path, write_rows, reader, suffix):
 )  # fmt: skip
 def test_a_wrong_line_of_json_is_refused(tmp_path, line, sentence):
     path = write(tmp_path / "set.jsonl", json_lines() + line + "\n")
-    refused(sentence.replace("{path}", f"'{path}'"), _json_rows, path)
+    refused(sentence.replace("{path}", f"'{path}'"), _rows, path)
 
 
 def test_a_line_without_the_user_that_others_have_is_refused(tmp_path):
     path = write(tmp_path / "set.jsonl", json_lines(user=["a", None, "a"]))
-    refused(f"line 2 of '{path}': there is no user, unlike", _json_rows, path)
+    refused(f"line 2 of '{path}': there is no user, unlike", _rows, path)
     table = write(tmp_path / "set.csv", comma_separated(user=["a", " ", "a"]))
-    refused(f"line 3 of '{table}': \"user\" must be a name", _csv_rows, table)
+    refused(f"line 3 of '{table}': \"user\" must be a name", _rows, table)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +152,14 @@ def test_a_line_without_the_user_that_others_have_is_refused(tmp_path):
 )
 def test_a_wrong_table_is_refused(tmp_path, text, sentence):
     path = write(tmp_path / "set.csv", text)
-    refused(sentence.replace("{path}", f"'{path}'"), _csv_rows, path)
+    refused(sentence.replace("{path}", f"'{path}'"), _rows, path)
 
 
 def test_a_user_column_that_is_not_there_is_refused(tmp_path):
     lines = write(tmp_path / "set.jsonl", json_lines())
-    refused(f"line 1 of '{lines}': there is no column 'who'", _json_rows, lines, "who")
+    refused(f"line 1 of '{lines}': there is no column 'who'", _rows, lines, "who")
     table = write(tmp_path / "set.csv", comma_separated())
-    refused(f"line 1 of '{table}': there is no column 'who'", _csv_rows, table, "who")
+    refused(f"line 1 of '{table}': there is no column 'who'", _rows, table, "who")
 
 
 def test_a_line_with_a_fold_among_lines_without_is_refused(tmp_path):

@@ -5,13 +5,7 @@ from itertools import islice
 
 import pytest
 
-from tacit.tasks.nlu.generated import (
-    GeneratedOptions,
-    _tables,
-    distinct_utterances,
-    generate,
-    generated_options,
-)
+from tacit.tasks.nlu.generated import _tables, generate, generated_utterances
 from tacit.tasks.nlu.metrics import slots
 from tacit.tasks.nlu.readers import load_nlu
 
@@ -106,9 +100,11 @@ def test_every_template_is_drawn_and_every_slot_has_values():
 
 
 def test_options_are_read_from_a_name():
-    assert generated_options("generated") == GeneratedOptions()
-    named = generated_options("generated:utterances=70,users=3, seed=9")
-    assert named == GeneratedOptions(utterances=70, users=3, seed=9)
+    named = generated_utterances("generated:utterances=70,users=3, seed=9")
+    assert len(named) == 70
+    assert {utterance.user for utterance in named} == {f"generated-{user}" for user in range(3)}
+    stream = list(generate(200, seed=9, users=3))
+    assert all(utterance in stream for utterance in named)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +118,10 @@ def test_options_are_read_from_a_name():
 )
 def test_wrong_options_are_refused(name, message):
     with pytest.raises(ValueError, match=message):
-        generated_options(name)
+        generated_utterances(name)
 
 
 def test_more_than_there_is_is_refused(monkeypatch):
     monkeypatch.setattr("tacit.tasks.nlu.generated._PATIENCE", 1)
     with pytest.raises(ValueError, match="there are no 5000 distinct utterances: ask for fewer"):
-        distinct_utterances(GeneratedOptions())
+        generated_utterances("generated")

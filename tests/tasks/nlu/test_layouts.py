@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.readers import _csv_rows, _folder_utterances, _json_rows, load_nlu
+from tacit.tasks.nlu.readers import _folder_utterances, _rows, load_nlu
 from tests.tasks.nlu.writing import ROWS, comma_separated, json_lines, write, write_folder
 
 EXPECTED = [
@@ -18,8 +18,8 @@ def test_every_layout_reads_the_same_utterances(tmp_path, suffix):
     lines = write(tmp_path / f"set.jsonl{suffix}", json_lines())
     table = write(tmp_path / f"set.csv{suffix}", comma_separated())
     assert list(_folder_utterances(folder)) == EXPECTED
-    assert list(_json_rows(lines)) == [(utterance, None) for utterance in EXPECTED]
-    assert list(_csv_rows(table)) == [(utterance, None) for utterance in EXPECTED]
+    assert list(_rows(lines)) == [(utterance, None) for utterance in EXPECTED]
+    assert list(_rows(table)) == [(utterance, None) for utterance in EXPECTED]
 
 
 @pytest.mark.parametrize("end", ["\n", " \n", "\r\n", ""])
@@ -42,15 +42,15 @@ def test_users_come_from_a_file_or_a_column(tmp_path):
     lines = write(tmp_path / "set.jsonl", json_lines(user=users))
     table = write(tmp_path / "set.csv", comma_separated(user=users))
     assert [u.user for u in _folder_utterances(folder)] == users
-    assert [u.user for u, _ in _json_rows(lines)] == users
-    assert [u.user for u, _ in _csv_rows(table)] == users
+    assert [u.user for u, _ in _rows(lines)] == users
+    assert [u.user for u, _ in _rows(table)] == users
 
 
 def test_another_column_can_be_the_user_and_may_hold_numbers(tmp_path):
     lines = write(tmp_path / "set.jsonl", json_lines(speaker=[7, 8, 7]))
     table = write(tmp_path / "set.csv", comma_separated(speaker=[7, 8, 7]))
-    assert [u.user for u, _ in _json_rows(lines, "speaker")] == ["7", "8", "7"]
-    assert [u.user for u, _ in _csv_rows(table, "speaker")] == ["7", "8", "7"]
+    assert [u.user for u, _ in _rows(lines, "speaker")] == ["7", "8", "7"]
+    assert [u.user for u, _ in _rows(table, "speaker")] == ["7", "8", "7"]
 
 
 def test_parts_of_a_folder_are_its_usual_split(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.data import Utterance
-from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, by_intent, compare, slots, total
+from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, by_intent, compare, slots
 
 TAGS = ["O", "B-a", "I-a", "B-b", "I-b"]
 INTENTS = ["ask", "tell"]
@@ -63,7 +63,7 @@ def test_the_figures_of_a_small_corpus_by_hand():
         [Prediction(tags.split(), intent) for (tags, intent), _ in said],
         [Prediction(tags.split(), intent) for _, (tags, intent) in said],
     )
-    whole = total(table.values())
+    whole = sum(table.values(), NLUMetrics())
     assert whole == NLUMetrics(3, 1, 1, 4, 4, 2, 1)
     assert whole.semantic_error_rate == (1 + 1 + 1 + 1) / (4 + 3)
     assert whole.intent_accuracy == 2 / 3
@@ -83,7 +83,7 @@ def test_ser_of_one_utterance_is_over_its_slots_and_one():
 @given(st.lists(pairs(), min_size=1))
 def test_perfect_predictions_have_no_error(said):
     references = [reference for reference, _ in said]
-    whole = total(by_intent(references, references).values())
+    whole = sum(by_intent(references, references).values(), NLUMetrics())
     assert whole.semantic_error_rate == 0
     assert whole.intent_accuracy == whole.exact_match == 1
     if whole.reference_slots:
@@ -96,7 +96,7 @@ def test_perfect_predictions_have_no_error(said):
 def test_predicting_nothing_deletes_every_slot(said):
     references = [reference for reference, _ in said]
     nothing = [Prediction(["O"] * len(one.tags), one.intent) for one in references]
-    whole = total(by_intent(references, nothing).values())
+    whole = sum(by_intent(references, nothing).values(), NLUMetrics())
     count = sum(len(slots(one.tags)) for one in references)
     assert (whole.deletions, whole.substitutions, whole.insertions) == (count, 0, 0)
     assert whole.semantic_error_rate == count / (count + len(references))
@@ -131,7 +131,7 @@ def test_f1_is_the_one_of_sets_of_exact_slots(said):
     for place, (reference, prediction) in enumerate(said):
         expected |= {(place, slot) for slot in slots(reference.tags)}
         found |= {(place, slot) for slot in slots(prediction.tags)}
-    whole = total(by_intent(*zip(*said, strict=True)).values())
+    whole = sum(by_intent(*zip(*said, strict=True)).values(), NLUMetrics())
     common = len(expected & found)
     if expected and found and common:
         precision, recall = common / len(found), common / len(expected)
@@ -145,7 +145,7 @@ def test_f1_is_the_one_of_sets_of_exact_slots(said):
 @given(st.lists(pairs()), st.lists(pairs()))
 def test_metrics_of_two_sets_add_up_to_those_of_both(some, others):
     def whole(said):
-        return total(compare(*pair) for pair in said)
+        return sum((compare(*pair) for pair in said), NLUMetrics())
 
     assert whole(some) + whole(others) == whole(some + others)
 
@@ -164,8 +164,8 @@ def test_tags_of_another_length_are_refused():
         compare(Prediction(["O", "O"], "x"), Prediction(["O"], "x"))
 
 
-@pytest.mark.parametrize(("left", "right", "missing"), [(2, 1, "prediction"), (1, 2, "reference")])
-def test_a_prediction_too_few_or_too_many_is_refused(left, right, missing):
+@pytest.mark.parametrize(("left", "right"), [(2, 1), (1, 2)])
+def test_a_prediction_too_few_or_too_many_is_refused(left, right):
     one = Prediction(["O"], "x")
-    with pytest.raises(ValueError, match=f"there is no {missing} number 2"):
+    with pytest.raises(ValueError, match=r"argument 2 is (shorter|longer) than argument 1"):
         by_intent([one] * left, [one] * right)

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertTokenizer
 
-from tacit.models.bert import BertSizes, load_pretrained, pretrained_options
+from tacit.models.bert import BertSizes, load_pretrained
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, PieceEncoder, encode
 from tacit.tasks.nlu.models import NluModel, build
 from tacit.tasks.nlu.readers import load_nlu
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 from tacit_papers.dupuy2021.masked import MaskedModel
+from tests.models.small_bert import pretrained_options
 
 TEXTS = ["play the blue moon by the sisters", "wake me at 7:30 tomorrow", "what's on in boston"] * 3
 VOCABULARY = PieceVocabulary.learn(TEXTS, 90, provenance="public: made up")
@@ -161,7 +162,7 @@ def test_a_folder_that_does_not_say_where_it_is_from_voids_a_guarantee_unless_de
 def test_a_small_model_learns_generated_utterances():
     data = load_nlu("generated:utterances=400")
     chosen = [utterance for utterance in data.train if len(utterance.tokens) <= 12][:60]
-    labels = Labels.of(data)
+    labels = Labels(data.intents, data.tags)
     words = [" ".join(utterance.tokens) for utterance in chosen]
     encoder = PieceEncoder(PieceVocabulary.learn(words, 300), longest=64)
     model = build("bert", labels, encoder, SIZES | {"width": 48, "heads": 4}, seed=0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.tasks.nlu.generated import generate
-from tacit.tasks.nlu.metrics import Prediction, compare, total
+from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare
 
 seqeval = pytest.importorskip("seqeval.metrics")
 
@@ -25,9 +25,12 @@ def theirs(references: list[list[str]], predictions: list[list[str]]) -> tuple[f
 
 
 def ours(references: list[list[str]], predictions: list[list[str]]) -> tuple[float, float, float]:
-    found = total(
-        compare(Prediction(reference, "x"), Prediction(predicted, "x"))
-        for reference, predicted in zip(references, predictions, strict=True)
+    found = sum(
+        (
+            compare(Prediction(reference, "x"), Prediction(predicted, "x"))
+            for reference, predicted in zip(references, predictions, strict=True)
+        ),
+        NLUMetrics(),
     )
     figures = found.slot_precision, found.slot_recall, found.slot_f1
     # Where nothing was measured we say NaN and seqeval says 0.

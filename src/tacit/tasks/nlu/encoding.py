@@ -27,7 +27,7 @@ from tacit.mechanisms.method import Indices
 from tacit.models.clc import PADDING, UNKNOWN_WORD
 from tacit.models.understanding import UtteranceBatch
 from tacit.privacy import checks
-from tacit.tasks.nlu.data import NLUData, Utterance
+from tacit.tasks.nlu.data import Utterance
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.build import SPECIAL, most_frequent
 from tacit.tokenizers.normalisation import normalised
@@ -62,32 +62,19 @@ class Labels:
                 twice = next(each for each in names if names.count(each) > 1)
                 raise ValueError(f"{name} must differ from each other, got {twice!r} twice")
 
-    @classmethod
-    def of(cls, data: NLUData) -> Labels:
-        """The labels of the training utterances, with which the schema is declared public."""
-        return cls(data.intents, data.tags)
+    def ids(self, utterance: Utterance) -> tuple[int, list[int]]:
+        """The indices of an utterance's intent and tags; `ValueError` if one is not a label."""
+        intents, tags = self._ids
+        intent = _id_of("intent", utterance.intent, intents)
+        return intent, [_id_of("tag", tag, tags) for tag in utterance.tags]
 
-    def knows(self, utterance: Utterance) -> bool:
-        """Whether its intent and all of its tags are among the labels."""
-        return utterance.intent in self._intent_ids and all(
-            tag in self._tag_ids for tag in utterance.tags
+    @cached_property
+    def _ids(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The index of each intent, and of each tag."""
+        intents, tags = (
+            {name: id for id, name in enumerate(names)} for names in (self.intents, self.tags)
         )
-
-    def intent_id(self, intent: str) -> int:
-        """The index of an intent; `ValueError` if it is none of the labels."""
-        return _id_of("intent", intent, self._intent_ids)
-
-    def tag_ids(self, tags: Sequence[str]) -> list[int]:
-        """The indices of tags; `ValueError` if one is none of the labels."""
-        return [_id_of("tag", tag, self._tag_ids) for tag in tags]
-
-    @cached_property
-    def _intent_ids(self) -> dict[str, int]:
-        return {intent: index for index, intent in enumerate(self.intents)}
-
-    @cached_property
-    def _tag_ids(self) -> dict[str, int]:
-        return {tag: index for index, tag in enumerate(self.tags)}
+        return intents, tags
 
 
 @dataclass(frozen=True)
@@ -169,14 +156,10 @@ class WordEncoder:
         return cls(tuple(most_frequent(written, size)), origins.ORACLE)
 
     @property
-    def word_count(self) -> int:
-        """The number of word ids."""
-        return len(self.words) + 1
-
-    @property
-    def character_count(self) -> int:
-        """The number of character ids."""
-        return _UNKNOWN_CHARACTER + 1 + len(_ALPHABET)
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a model that it decides: the numbers of word ids and character ids."""
+        characters = _UNKNOWN_CHARACTER + 1 + len(_ALPHABET)
+        return {"words": len(self.words) + 1, "characters": characters}
 
     def prepare(self, utterances: Sequence[Sequence[str]]) -> _PreparedWords:
         """The tokens of utterances, looked up; each different token once."""
@@ -276,6 +259,11 @@ class PieceEncoder:
     def in_words(self) -> str:
         """What it is and how large."""
         return f"a vocabulary of {len(self.vocabulary):,} pieces of words"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a model that it decides: the pieces, and those of the longest text."""
+        return {"pieces": len(self.vocabulary), "positions": self.longest}
 
     def prepare(self, utterances: Sequence[Sequence[str]]) -> _PreparedPieces:
         """The tokens of utterances in pieces; each different token is cut once."""
@@ -387,10 +375,11 @@ def encode(encoder: Encoder, labels: Labels, utterances: Sequence[Utterance]) ->
     tags, intents = [], []
     for number, utterance in enumerate(utterances, 1):
         try:
-            tags.append(labels.tag_ids(utterance.tags))
-            intents.append(labels.intent_id(utterance.intent))
+            intent, tag_ids = labels.ids(utterance)
         except ValueError as problem:
             raise ValueError(f"utterance {number}: {problem}") from None
+        intents.append(intent)
+        tags.append(tag_ids)
     return EncodedUtterances(
         encoder.prepare([utterance.tokens for utterance in utterances]),
         Ragged.of(tags),

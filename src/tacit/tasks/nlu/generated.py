@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice, product
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tacit.privacy import checks
 from tacit.tasks.nlu.data import OUTSIDE, Utterance, checked_tags
 
 _T = TypeVar("_T")
@@ -32,20 +33,6 @@ _FAVOURITE = 0.5
 _PATIENCE = 100  # draws for each distinct utterance before giving up
 
 
-@dataclass(frozen=True)
-class GeneratedOptions:
-    """The number of distinct utterances and of users (0: no users), and the seed of the draws."""
-
-    utterances: int = 5000
-    users: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("utterances", 1), ("users", 0), ("seed", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-
 def generate(count: int, seed: int = 0, users: int = 0) -> Iterator[Utterance]:
     """The first `count` utterances of the stream, equal ones among them.
 
@@ -54,41 +41,33 @@ def generate(count: int, seed: int = 0, users: int = 0) -> Iterator[Utterance]:
         seed: of the draws.
         users: how many users the utterances are shared out to; 0 for no users.
     """
-    if not count >= 0:
-        raise ValueError(f"count must be at least 0, got {count}")
-    options = GeneratedOptions(max(count, 1), users, seed)
-    return islice(_endless(options), count)
+    return islice(_endless(seed, users), checks.whole("count", count, at_least=0))
 
 
-def distinct_utterances(options: GeneratedOptions) -> list[Utterance]:
-    """The first `options.utterances` different utterances of the stream.
+def generated_utterances(name: str) -> list[Utterance]:
+    """The different utterances that `generated:utterances=5000,users=100,seed=1` asks for.
+
+    Every option may be left out; these are the first ones of the stream.
 
     Raises:
-        ValueError: if there are fewer, as far as a hundred draws for each can tell.
+        ValueError: for a wrong option; or if there are too few different ones, as far as a hundred
+            draws for each can tell.
     """
-    distinct: dict[tuple[tuple[str, ...], tuple[str, ...]], Utterance] = {}
-    for utterance in islice(_endless(options), _PATIENCE * options.utterances):
-        distinct.setdefault((utterance.tokens, utterance.tags), utterance)
-        if len(distinct) == options.utterances:
-            return list(distinct.values())
-    raise ValueError(f"there are no {options.utterances} distinct utterances: ask for fewer")
-
-
-def generated_options(name: str) -> GeneratedOptions:
-    """What `generated:utterances=5000,users=100,seed=1` asks for; every option may be left out."""
-    known = [field.name for field in fields(GeneratedOptions)]
-    options: dict[str, int] = {}
+    options, least = {"utterances": 5000, "users": 0, "seed": 0}, {"utterances": 1}
     for part in filter(None, name.partition(":")[2].split(",")):
         key, _, text = (side.strip() for side in part.partition("="))
-        if key not in known:
-            raise ValueError(f"{part!r} in {name!r}: generated takes {', '.join(known)}")
-        try:
-            options[key] = int(text)
-        except ValueError:
-            raise ValueError(
-                f"{part!r} in {name!r} has no whole number, such as {key}=1000"
-            ) from None
-    return GeneratedOptions(**options)
+        if key not in options:
+            raise ValueError(f"{part!r} in {name!r}: generated takes {', '.join(options)}")
+        if not text.removeprefix("-").isdecimal():
+            raise ValueError(f"{part!r} in {name!r} has no whole number, such as {key}=1000")
+        options[key] = checks.whole(key, int(text), at_least=least.get(key, 0))
+    count = options["utterances"]
+    distinct: dict[tuple[tuple[str, ...], tuple[str, ...]], Utterance] = {}
+    for utterance in generate(_PATIENCE * count, options["seed"], options["users"]):
+        distinct.setdefault((utterance.tokens, utterance.tags), utterance)
+        if len(distinct) == count:
+            return list(distinct.values())
+    raise ValueError(f"there are no {count} distinct utterances: ask for fewer")
 
 
 @cache
@@ -142,7 +121,7 @@ def _sentences() -> dict[str, list[tuple[_Piece, ...]]]:
     }
 
 
-def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
+def _endless(seed: int, users: int) -> Iterator[Utterance]:
     """The whole stream.  Draws are made in blocks, each from a generator of its own."""
     sentences = _sentences()
     intents, openings, closings = list(sentences), _tables()["openings"], _tables()["closings"]
@@ -151,7 +130,7 @@ def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
     )
     block = 0
     while True:
-        stream = np.random.default_rng([options.seed, options.users, block])
+        stream = np.random.default_rng([seed, users, block])
         for draws in stream.random((_BLOCK, _FIXED + 2 * slots)).tolist():
             which, sentence, opening, closing, who, *values = draws
             intent = _pick(intents, which)
@@ -160,7 +139,7 @@ def _endless(options: GeneratedOptions) -> Iterator[Utterance]:
                 *_pick(sentences[intent], sentence),
                 _Piece(tuple(_pick(closings, closing).split())),
             )
-            user = int(who * options.users) if options.users else None
+            user = int(who * users) if users else None
             yield _filled(intent, pieces, user, values)
         block += 1
 

@@ -30,12 +30,11 @@ Intents are compared as whole strings: of ATIS's joined intents ("a#b") a half i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from tacit.tasks.nlu.data import OUTSIDE, slot_type
+from tacit.tasks.nlu.data import OUTSIDE, Utterance, slot_type
 
 _DERIVED = (  # the rates and counts of `NLUMetrics` that follow from its fields
     *("deletions", "insertions", "semantic_error_rate", "intent_accuracy", "exact_match"),
@@ -95,16 +94,6 @@ def _overlapping(
             i += 1
         else:
             j += 1
-
-
-class _Labelled(Protocol):
-    """What there is to compare: an `Utterance`, or a `Prediction`."""
-
-    @property
-    def tags(self) -> Sequence[str]: ...
-
-    @property
-    def intent(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -186,7 +175,7 @@ class NLUMetrics:
         return row
 
 
-def compare(reference: _Labelled, prediction: _Labelled) -> NLUMetrics:
+def compare(reference: Utterance, prediction: Prediction) -> NLUMetrics:
     """The metrics of one utterance; see the module for how slots are paired.
 
     Raises:
@@ -213,7 +202,7 @@ def compare(reference: _Labelled, prediction: _Labelled) -> NLUMetrics:
 
 
 def by_intent(
-    references: Iterable[_Labelled], predictions: Iterable[_Labelled]
+    references: Sequence[Utterance], predictions: Sequence[Prediction]
 ) -> dict[str, NLUMetrics]:
     """The metrics of the utterances of each reference intent, in order of the intents' names.
 
@@ -221,20 +210,10 @@ def by_intent(
         ValueError: if there are more references than predictions, or fewer.
     """
     table: dict[str, NLUMetrics] = {}
-    for number, (reference, prediction) in enumerate(zip_longest(references, predictions), 1):
-        if reference is None or prediction is None:
-            missing = "prediction" if prediction is None else "reference"
-            raise ValueError(
-                f"there is no {missing} number {number}: give one prediction for each utterance"
-            )
+    for reference, prediction in zip(references, predictions, strict=True):
         one = compare(reference, prediction)
         table[reference.intent] = table.get(reference.intent, NLUMetrics()) + one
     return dict(sorted(table.items()))
-
-
-def total(metrics: Iterable[NLUMetrics]) -> NLUMetrics:
-    """The sum, such as of the values of a table by intent."""
-    return sum(metrics, NLUMetrics())
 
 
 def _share(count: int, of: int) -> float:

@@ -46,33 +46,22 @@ class _Kind:
     config: type[Any]
     model: Callable[[Any, int | Generator], UnderstandingModel]
     encoder: type[Any]
-    encoder_sizes: Callable[[Any], dict[str, int]]  # the fields of config that an encoder decides
-
-    def decided(self, labels: Labels, encoder: Encoder) -> dict[str, int]:
-        """The fields of the config that labels and encoder decide."""
-        sizes = {"intents": len(labels.intents), "tags": len(labels.tags)}
-        return sizes | self.encoder_sizes(encoder)
 
 
 def _kind_named(name: str) -> _Kind:
     if name == "clc":
-        return _Kind(
-            ClcConfig,
-            Clc,
-            WordEncoder,
-            lambda encoder: {"words": encoder.word_count, "characters": encoder.character_count},
-        )
+        return _Kind(ClcConfig, Clc, WordEncoder)
     if name == "bert":
         require("transformers", extra="nlu", what="the model 'bert'")
         from tacit.models.bert import BertTagger, BertTaggerConfig
 
-        return _Kind(
-            BertTaggerConfig,
-            BertTagger,
-            PieceEncoder,
-            lambda encoder: {"pieces": len(encoder.vocabulary), "positions": encoder.longest},
-        )
+        return _Kind(BertTaggerConfig, BertTagger, PieceEncoder)
     raise ValueError(f"there is no intent and slot model {name!r}: known are {', '.join(_NAMES)}")
+
+
+def _decided(labels: Labels, encoder: Encoder) -> dict[str, int]:
+    """The sizes of a model that labels and encoder decide."""
+    return {"intents": len(labels.intents), "tags": len(labels.tags), **encoder.sizes}
 
 
 def build(
@@ -97,7 +86,7 @@ def build(
             f"the model {kind!r} reads with a {known.encoder.__name__}, got a"
             f" {type(encoder).__name__}"
         )
-    decided = known.decided(labels, encoder)
+    decided = _decided(labels, encoder)
     chosen = dict(options or {})
     free = [field.name for field in dataclasses.fields(known.config) if field.name not in decided]
     for name in chosen:
@@ -112,69 +101,49 @@ def build(
     return known.model(known.config(**decided, **chosen), seed)
 
 
-@dataclass(frozen=True)
-class _InitialModel:
-    """How the model reads, and how to make it once the labels are known."""
-
-    encoder: Encoder
-    build: Callable[[Labels], UnderstandingModel]
-
-
-def initial_model(experiment: NluExperiment, data: NLUData) -> _InitialModel:
-    """What the experiment's `[model]` asks for; a mistake in it comes before any work."""
-    if experiment.model.name == "bert":
-        return _initial_bert(experiment)
-    return _initial_clc(experiment, data)
-
-
-def _initial_clc(experiment: NluExperiment, data: NLUData) -> _InitialModel:
+def initial_encoder(experiment: NluExperiment, data: NLUData) -> Encoder:
+    """How the experiment's model reads; a mistake in its `[model]` comes before any work."""
     chosen = experiment.model
-    if chosen.pretrained:
-        raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
-    if chosen.vocabulary == "oracle":
-        encoder = WordEncoder.oracle(data.train, chosen.vocabulary_size)
-    else:
-        encoder = WordEncoder.from_public(chosen.vocabulary, chosen.vocabulary_size)
-
-    def build_model(labels: Labels) -> UnderstandingModel:
-        model = build("clc", labels, encoder, chosen.options, chosen.seed)
-        if chosen.vectors:
-            assert isinstance(model, Clc)
-            vectors = read_word_vectors(chosen.vectors, encoder.words, model.config.word_size)
-            for word, vector in vectors.items():
-                model.set_word_vector(encoder.id(word), vector)
-        return model
-
-    return _InitialModel(encoder, build_model)
-
-
-def _initial_bert(experiment: NluExperiment) -> _InitialModel:
-    chosen = experiment.model
+    if chosen.name == "clc":
+        if chosen.pretrained:
+            raise ValueError("model.pretrained is for bert: clc begins with model.vectors")
+        if chosen.vocabulary == "oracle":
+            return WordEncoder.oracle(data.train, chosen.vocabulary_size)
+        return WordEncoder.from_public(chosen.vocabulary, chosen.vocabulary_size)
     if chosen.vectors:
         raise ValueError("model.vectors is for clc: bert begins with model.pretrained")
-    require("transformers", extra="nlu", what="the model 'bert'")
-    from tacit.models.bert import BertTagger, load_pretrained, pretrained_options
-
-    options = dict(chosen.options)
     if chosen.pretrained:
-        encoder = PieceEncoder.from_folder(chosen.pretrained)
-        options = {**pretrained_options(chosen.pretrained), **options}
-    elif chosen.vocabulary == "oracle":
+        require("transformers", extra="nlu", what="the model 'bert'")
+        return PieceEncoder.from_folder(chosen.pretrained)
+    if chosen.vocabulary == "oracle":
         raise ValueError("model.vocabulary of bert must be a public text, got 'oracle'")
-    else:
-        texts = PublicSource(chosen.vocabulary).texts()
-        origin = provenance.public(chosen.vocabulary)
-        learnt = PieceVocabulary.learn(texts, chosen.vocabulary_size, provenance=origin)
-        encoder = PieceEncoder(learnt)
+    texts = PublicSource(chosen.vocabulary).texts()
+    origin = provenance.public(chosen.vocabulary)
+    return PieceEncoder(PieceVocabulary.learn(texts, chosen.vocabulary_size, provenance=origin))
 
-    def build_model(labels: Labels) -> UnderstandingModel:
-        model = build("bert", labels, encoder, options, chosen.seed)
+
+def initial_model(
+    experiment: NluExperiment, encoder: Encoder, labels: Labels
+) -> UnderstandingModel:
+    """What the experiment's `[model]` asks for, with the weights that its training begins with."""
+    chosen, options = experiment.model, dict(experiment.model.options)
+    if chosen.pretrained:
+        from tacit.models.bert import BertTagger, load_pretrained, pretrained_sizes
+
+        sizes = pretrained_sizes(chosen.pretrained)
+        own = ("width", "layers", "heads", "intermediate")  # no vocabulary decides these
+        options = {name: getattr(sizes, name) for name in own} | options
+    model = build(chosen.name, labels, encoder, options, chosen.seed)
+    if chosen.pretrained:
         assert isinstance(model, BertTagger)
-        if chosen.pretrained:
-            load_pretrained(model, chosen.pretrained)
-        return model
-
-    return _InitialModel(encoder, build_model)
+        load_pretrained(model, chosen.pretrained)
+    if chosen.vectors:
+        assert isinstance(model, Clc)
+        assert isinstance(encoder, WordEncoder)
+        vectors = read_word_vectors(chosen.vectors, encoder.words, model.config.word_size)
+        for word, vector in vectors.items():
+            model.set_word_vector(encoder.id(word), vector)
+    return model
 
 
 @dataclass(frozen=True)
@@ -254,7 +223,7 @@ def _read_parts(path: Path, content: dict[str, Any]) -> tuple[_Kind, Any, Labels
         ) from problem
     except ValueError as problem:
         raise ValueError(f"{path} has metadata that is not valid: {problem}") from problem
-    for name, value in kind.decided(labels, encoder).items():
+    for name, value in _decided(labels, encoder).items():
         if getattr(config, name) != value:
             raise ValueError(
                 f"{path} has a model for {getattr(config, name)} {name}, and lists {value}"

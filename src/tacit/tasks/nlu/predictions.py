@@ -22,7 +22,7 @@ from tacit.models.understanding import UnderstandingModel
 from tacit.privacy import checks
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Ragged
-from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, slots, total
+from tacit.tasks.nlu.metrics import NLUMetrics, Prediction, compare, slots
 from tacit.tasks.nlu.models import NluModel
 
 _Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ def understand(nlu: NluModel, text: str) -> Understood:
 def evaluate(nlu: NluModel, utterances: Sequence[Utterance]) -> NLUMetrics:
     """How the answers compare with the utterances' own labels, known to the model or not."""
     answers = predict(nlu, [utterance.tokens for utterance in utterances])
-    return total(map(compare, utterances, answers))
+    return sum(map(compare, utterances, answers), NLUMetrics())
 
 
 def score(
@@ -147,14 +147,15 @@ def score(
     An utterance with a label that the model does not know gets NaN as its log-likelihood.
     """
     model, labels = nlu.model, nlu.labels
-    known = np.array([labels.knows(utterance) for utterance in utterances], bool)
     # Labels that the model does not know count as 0 here, and what comes of it is thrown away.
+    known = np.ones(len(utterances), bool)
     all_tags, all_intents = [], np.zeros(len(utterances), np.int64)
     for index, utterance in enumerate(utterances):
-        all_tags.append([0] * len(utterance.tags))
-        if known[index]:
-            all_tags[index] = labels.tag_ids(utterance.tags)
-            all_intents[index] = labels.intent_id(utterance.intent)
+        try:
+            all_intents[index], tag_ids = labels.ids(utterance)
+        except ValueError:
+            known[index], tag_ids = False, [0] * len(utterance.tags)
+        all_tags.append(tag_ids)
     ragged_tags = Ragged.of(all_tags)
     probabilities = np.empty((len(utterances), len(labels.intents)))
     likelihood = np.empty(len(utterances))

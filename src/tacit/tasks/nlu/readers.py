@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, zip_longest
 from pathlib import Path
 from sys import intern
@@ -33,9 +34,10 @@ from tacit.tasks.nlu.data import (
     given_split,
     hash_split,
 )
-from tacit.tasks.nlu.generated import distinct_utterances, generated_options
+from tacit.tasks.nlu.generated import generated_utterances
 
 _SPLITS = ("usual", "paper")
+_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv")
 _TOKENS, _TAGS, _INTENT, _USER = "seq.in", "seq.out", "label", "user"
 _COLUMNS = ("tokens", "tags", "intent")
 _OPTIONAL = ("user", "fold")
@@ -75,19 +77,19 @@ def load_nlu(
     named = str(name_or_path)
     path = Path(named)
     if named.partition(":")[0] == "generated":
-        name, folds = "generated", {"": distinct_utterances(generated_options(named))}
+        name, folds = "generated", {"": generated_utterances(named)}
     elif path.is_dir():
         name, folds = path.resolve().name, _folder(path, user_column)
     elif path.exists():
         plain = path.name.removesuffix(".gz")
         suffix = Path(plain).suffix
-        if suffix not in _READERS:
+        if suffix not in _SUFFIXES:
             raise ValueError(
                 f"{named!r} is not a set of utterances: give a folder, or a file that ends in"
                 " .jsonl or .csv (or these with .gz)"
             )
         name = plain.removesuffix(suffix)
-        folds = _by_fold(_READERS[suffix](path, user_column), named)
+        folds = _by_fold(_rows(path, user_column), named)
     else:
         raise ValueError(f"there is no set {named!r}: name a folder, a file, or generated")
     if test_fold is not None and (split != "usual" or "" in folds or set(folds) <= set(PARTS)):
@@ -103,6 +105,15 @@ def load_nlu(
     return fold_split(name, folds, fold, unseen_intents=unseen_intents)
 
 
+@contextmanager
+def _in_line(number: int, path: Path) -> Iterator[None]:
+    """Name file and line in a mistake that the block raises."""
+    try:
+        yield
+    except ValueError as problem:
+        raise ValueError(f"line {number} of {str(path)!r}: {problem}") from None
+
+
 def _folder_utterances(folder: Path) -> Iterator[Utterance]:
     """Lines of seq.in, seq.out and label, and of `user` where there is such a file."""
     paths = [_file_in(folder, name) for name in (_TOKENS, _TAGS, _INTENT)]
@@ -113,30 +124,10 @@ def _folder_utterances(folder: Path) -> Iterator[Utterance]:
         if None in row:
             _refuse_uneven(paths, row, number, lines)
         words, tags, intent, *user = row
-        try:
+        with _in_line(number, paths[0]):
             who = user[0].strip() if user else None
             utterance = _utterance(words.split(), tags.split(), intent.strip(), who)
-        except ValueError as problem:
-            raise _located(problem, number, paths[0]) from None
         yield utterance
-
-
-def _json_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
-    """Objects with tokens and tags (lists of strings) and intent; perhaps user and fold."""
-    return _rows(path, _json_records(path), user_column)
-
-
-def _csv_rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
-    """Columns tokens and tags (separated by blanks) and intent; perhaps user and fold."""
-    return _rows(path, _csv_records(path, user_column), user_column)
-
-
-_READERS: dict[str, Callable[[Path, str | None], Iterator[_Row]]] = {
-    ".jsonl": _json_rows,
-    ".ndjson": _json_rows,
-    ".json": _json_rows,
-    ".csv": _csv_rows,
-}
 
 
 def _folder(folder: Path, user_column: str | None) -> dict[str, list[Utterance]]:
@@ -169,19 +160,21 @@ def _by_fold(rows: Iterable[_Row], named: str) -> dict[str, list[Utterance]]:
     return folds
 
 
-def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> Iterator[_Row]:
-    """The utterances of a file's records, each with its fold."""
+def _rows(path: Path, user_column: str | None = None) -> Iterator[_Row]:
+    """The utterances of a JSON Lines or CSV file, each with its fold."""
+    is_csv = path.name.removesuffix(".gz").endswith(".csv")
+    records = _csv_records(path, user_column) if is_csv else _json_records(path)
     has_user: bool | None = None
     checked: list[str] = []  # the columns of the line before
     for number, record in records:
-        try:
+        with _in_line(number, path):
             if list(record) != checked:
                 _check_columns(record, user_column)
                 checked = list(record)
             utterance = _utterance(
                 _strings(record, "tokens"),
                 _strings(record, "tags"),
-                _intent(record),
+                _text(record, "intent"),
                 _name(record, user_column or "user"),
             )
             if has_user is None:
@@ -192,25 +185,32 @@ def _rows(path: Path, records: Iterator[_Record], user_column: str | None) -> It
                     " all utterances one, or none"
                 )
             fold = _name(record, "fold")
-        except ValueError as problem:
-            raise _located(problem, number, path) from None
         yield utterance, fold
 
 
 def _json_records(path: Path) -> Iterator[_Record]:
+    """The objects of a JSON Lines file: tokens and tags are lists of strings."""
     for number, line in enumerate(_lines(path), 1):
-        try:
+        with _in_line(number, path):
             record = _parsed(line)
-        except ValueError as problem:
-            raise _located(problem, number, path) from None
         yield number, record
 
 
 def _csv_records(path: Path, user_column: str | None) -> Iterator[_Record]:
     """The records below the header of a CSV file, with their tokens and tags split."""
+    rows = csv.reader(_lines(path), strict=True)
     header: list[str] = []
-    for number, fields in _table(path):
+    while True:
         try:
+            fields = next(rows, None)
+        except csv.Error as problem:
+            with _in_line(rows.line_num, path):
+                raise ValueError(
+                    f"not CSV ({problem}): quote fields that hold commas or quotes"
+                ) from None
+        if fields is None:
+            return
+        with _in_line(rows.line_num, path):
             if not header:
                 header = [name.strip() for name in fields]
                 if len(set(header)) != len(header):
@@ -221,21 +221,8 @@ def _csv_records(path: Path, user_column: str | None) -> Iterator[_Record]:
                 raise ValueError(
                     f"there are {len(fields)} fields: give {len(header)}, as in the first line"
                 )
-        except ValueError as problem:
-            raise _located(problem, number, path) from None
         record: dict[str, Any] = dict(zip(header, fields, strict=True))
-        yield number, record | {name: record[name].split() for name in ("tokens", "tags")}
-
-
-def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the number of its last line."""
-    reader = csv.reader(_lines(path), strict=True)
-    try:
-        for fields in reader:
-            yield reader.line_num, fields
-    except csv.Error as problem:
-        wrong = ValueError(f"not CSV ({problem}): quote fields that hold commas or quotes")
-        raise _located(wrong, reader.line_num, path) from None
+        yield rows.line_num, record | {name: record[name].split() for name in ("tokens", "tags")}
 
 
 def _utterance(
@@ -243,10 +230,6 @@ def _utterance(
 ) -> Utterance:
     shared = checked_tags(tuple(map(intern, tags)))
     return Utterance(tuple(map(intern, words)), shared, intern(intent), user)
-
-
-def _located(problem: ValueError, number: int, path: Path) -> ValueError:
-    return ValueError(f"line {number} of {str(path)!r}: {problem}")
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -317,10 +300,9 @@ def _strings(record: Mapping[str, Any], column: str) -> list[str]:
     return value
 
 
-def _intent(record: Mapping[str, Any]) -> str:
-    value = record["intent"]
-    if not isinstance(value, str):
-        raise ValueError(f'"intent" must be a string, got {value!r}')
+def _text(record: Mapping[str, Any], column: str) -> str:
+    if not isinstance(value := record[column], str):
+        raise ValueError(f'"{column}" must be a string, got {value!r}')
     return value.strip()
 
 

@@ -14,25 +14,25 @@ import numpy as np
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.privacy.ledger_lines import Charge, PublicInput
+from tacit.privacy.ledger_lines import Charge, Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
-from tacit.tasks.nlu.models import NluModel, initial_model
+from tacit.tasks.nlu.models import NluModel, initial_encoder, initial_model
 from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import (
     Announce,
     Beginning,
-    Declared,
     Inherited,
     LastState,
     Opened,
     Parent,
     State,
+    header_of,
 )
 from tacit.tokenizers.provenance import ORACLE, why_void
 from tacit.tokenizers.public import PublicSource, declare
@@ -47,20 +47,20 @@ def begin(
     experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run, from an initial model."""
-    start = initial_model(experiment, data.data)
-    void = _why_void(experiment, start.encoder)
+    encoder = initial_encoder(experiment, data.data)
+    void = _why_void(experiment, encoder)
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     trained_on = (data.people or data.data.identity,)
-    model = NluModel(start.build(labels), start.encoder, labels, trained_on)
+    model = NluModel(initial_model(experiment, encoder, labels), encoder, labels, trained_on)
     first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
     if (event := scaling.release_of(experiment.noise)) is not None:
         first.append(("scaling", event))
-    declared = _declared(experiment, data, key, asked)
+    header = _header(experiment, data, key, asked)
     return Beginning(
         experiment=experiment,
-        declared=declared,
+        header=header,
         state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
         releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
         first_events=_first_events(experiment, data),
@@ -87,14 +87,14 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
     """
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data, parent.inherited)
-    header = parent.inherited.ledger.header
-    declared = _declared(experiment, data, key, asked, parent.inherited.spent)
-    inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
+    before = parent.inherited.ledger.header
+    header = _header(experiment, data, key, asked, parent.inherited.spent)
+    inputs = tuple(dict.fromkeys((*before.public_inputs, *header.public_inputs)))
     factors = scaling.read(parent.folder)
     same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
     return Beginning(
         experiment=experiment,
-        declared=dataclasses.replace(declared, public_inputs=inputs),
+        header=dataclasses.replace(header, public_inputs=inputs),
         state=State(
             parent.last.model_file.read_bytes(),
             parent.last.arrays if same_optimizer else {},
@@ -127,14 +127,14 @@ def _first_scaling(
     return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
 
 
-def terms(experiment: NluExperiment, before: Composition) -> Declared:
+def terms(experiment: NluExperiment, before: Composition) -> Header:
     """What the header of the run's ledger says by the experiment alone, whatever the data are.
 
     `before` is what a branch has inherited.
     """
     noise, training = experiment.noise, experiment.training
-    assert noise.population is not None
-    return Declared(
+    return header_of(
+        experiment,
         unit=training.unit,
         population=noise.population,
         population_is_counted=noise.population_is_counted,
@@ -145,13 +145,13 @@ def terms(experiment: NluExperiment, before: Composition) -> Declared:
     )
 
 
-def _declared(
+def _header(
     experiment: NluExperiment,
     utterances: Utterances,
     key: RunKey,
     asked_accountant: str | None,
     before: Composition | None = None,
-) -> Declared:
+) -> Header:
     """What the header of the run's ledger says besides what that of every run does."""
     return dataclasses.replace(
         terms(experiment, before or Composition()),
