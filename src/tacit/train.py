@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tacit.config.experiment import Experiment
 from tacit.engines.engine import engine_for
@@ -26,7 +25,7 @@ from tacit.runs import start
 from tacit.runs.run import Run
 from tacit.runs.session import Observer, Session
 from tacit.tasks import AnyExperiment
-from tacit.tasks.task import Announce
+from tacit.tasks.task import Announce, MakeEngine
 
 __all__ = ["Experiment", "Run", "train"]
 
@@ -38,7 +37,7 @@ def train(
     resume: bool = False,
     branch_from: tuple[str | Path, int] | None = None,
     workers: int = 1,
-    engine: Any = None,
+    engine: MakeEngine | None = None,
     observer: Observer | None = None,
     announce: Announce | None = None,
     keep_key: bool = False,

@@ -62,7 +62,7 @@ def test_ctrl_c_before_the_run_directory_is_there_leaves_nothing(tmp_path, monke
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assembly, "starting_model", interrupt)
+    monkeypatch.setattr(assembly.StartingModel, "of", interrupt)
     code, out, err = train("mcmahan2018", "--run", tmp_path / "run", *TINY)
     assert (code, out) == (130, "")
     assert err.startswith("tacit: interrupted before anything was released")
@@ -75,7 +75,7 @@ def test_ctrl_c_between_variants_names_the_whole_command(tmp_path, monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assembly, "starting_model", interrupt)
+    monkeypatch.setattr(assembly.StartingModel, "of", interrupt)
     words = ["train", "mcmahan2018-table2", "--run", str(tmp_path / "run"), *TINY]
     monkeypatch.setattr(sys, "argv", ["tacit", *words])
     code, _, err = tacit(*words)

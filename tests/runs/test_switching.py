@@ -251,16 +251,6 @@ def test_bad_switches_are_refused_in_a_sentence(bpe_folder, tmp_path):
         with_switch(experiment(bpe_folder), 0, SWITCH)
 
 
-def test_an_engine_for_one_vocabulary_is_refused(bpe_folder, tmp_path):
-    from tacit.engines.engine import SerialEngine
-    from tacit.kernels.local_sgd import local_sgd_for
-    from tacit.models import registry
-
-    engine = SerialEngine(local_sgd_for(registry.build("lstm", 262, embedding_size=6, cells=8)))
-    with pytest.raises(ValueError, match="an engine is made for a model of one vocabulary"):
-        train(switching(bpe_folder, 1, 1), tmp_path / "run", engine=engine)
-
-
 def test_a_switch_to_an_oracle_voids_the_guarantee(bpe_folder, tmp_path):
     made = build.learn("bpe", [" ".join(WORDS)] * 3, 280, provenance=provenance.ORACLE)
     oracle = LearntTokenizer(made).save(tmp_path / "oracle")

@@ -77,6 +77,11 @@ class _Model(Section):
     public_output_bias: bool | str = False
     pretrain: Pretraining | None = None
 
+    @property
+    def own_factory(self) -> str | None:
+        """The user's own function that makes the model, `module:function`; None for ours."""
+        return self.name if ":" in self.name else None
+
 
 class _UserUpdate(Section):
     """What happens on a user's side: B, E and eta of Algorithm 1."""
@@ -260,7 +265,10 @@ class Experiment(Complete):
     def _phases_fit(self) -> Self:
         total = sum(phase.rounds for phase in self.phases)
         if self.phases and total != self.rounds:
-            raise ValueError(f"rounds must be the sum of the phases' rounds, {total}")
+            raise ValueError(
+                f"rounds must be the sum of the phases' rounds, {total}; for another number write a"
+                " recipe that extends this one, with phases of its own"
+            )
         if self.phases and self.phases[0].tokenizer is not None:
             raise ValueError(
                 "the first phase has the tokenizer of [tokenizer]; switch in a later one"

@@ -9,11 +9,10 @@ before it is trained.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tacit.privacy import durable
-from tacit.privacy.budget import Budget
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
@@ -25,6 +24,7 @@ from tacit.tasks.task import (
     Announce,
     Beginning,
     Inherited,
+    MakeEngine,
     Opened,
     Parent,
     Trainer,
@@ -35,7 +35,7 @@ from tacit.tasks.task import (
 def create(
     experiment: AnyExperiment,
     run: str | Path,
-    engine: Any = None,
+    engine: MakeEngine | None = None,
     announce: Announce | None = None,
 ) -> Session:
     """Make a new run directory with its first checkpoint, and the session that goes on from it.
@@ -43,7 +43,7 @@ def create(
     Args:
         experiment: what to train; values that the guarantee rests on are filled in.
         run: a folder that does not exist yet, or is empty.
-        engine: what computes cohorts of a language model, or a function that makes it.
+        engine: makes what computes cohorts, for the model that the run has.
         announce: told what is being prepared, how much of it is done, of how much.
 
     Raises:
@@ -64,7 +64,7 @@ def branch(
     run: str | Path,
     parent: str | Path,
     leg: int,
-    engine: Any = None,
+    engine: MakeEngine | None = None,
     announce: Announce | None = None,
 ) -> Session:
     """Make a new run that starts with another one's model after a leg, and pays for it.
@@ -104,7 +104,7 @@ def branch(
 def resume(
     experiment: AnyExperiment | None,
     run: str | Path,
-    engine: Any = None,
+    engine: MakeEngine | None = None,
     announce: Announce | None = None,
 ) -> Session:
     """Open a run that was interrupted, at its last checkpoint.
@@ -204,21 +204,12 @@ def _write(path: Path, beginning: Beginning, data: TrainingData, key: RunKey) ->
 
 def _header(beginning: Beginning, key: RunKey) -> Header:
     """The header of a run's ledger: all that its claim will say besides the releases."""
-    experiment, declared = beginning.experiment, beginning.declared
-    privacy, inherited = experiment.privacy, beginning.inherited
-    assert privacy.delta is not None
-    budget = None
-    if privacy.budget_epsilon is not None:
-        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
-    toml = experiment.to_toml().encode()
+    inherited, toml = beginning.inherited, beginning.experiment.to_toml().encode()
     origin = f"{inherited.ledger.header.run_id}@{inherited.leg}" if inherited else ""
-    return Header(
+    return replace(
+        beginning.header,
         run_id=key.hmac(b"run id", toml, origin.encode()).hex()[:16],
-        delta=privacy.delta,
-        budget=budget,
-        simulation=experiment.seed is not None,
         experiment=hashlib.sha256(toml).hexdigest(),
-        **{name: getattr(declared, name) for name in declared.__dataclass_fields__},
     )
 
 
@@ -241,7 +232,7 @@ def _open(
     directory: RunDirectory,
     experiment: AnyExperiment,
     data: TrainingData,
-    engine: Any,
+    engine: MakeEngine | None,
     announce: Announce | None,
 ) -> Session:
     """The session at the last checkpoint.

@@ -15,18 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.privacy.events import Adjacency, Composition, Event
+from tacit.engines.engine import Engine
+from tacit.privacy.budget import Budget
+from tacit.privacy.events import Composition, Event
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
+from tacit.privacy.ledger_lines import Charge, Header
 from tacit.privacy.randomness import RunKey
 
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]  # metrics, as one line of metrics.jsonl
 Announce = Callable[[str, int, int], None]  # what is being prepared, how much is done, of how much
+MakeEngine = Callable[[Any], Engine]  # what computes cohorts, for the model that a run has
 Advance = Callable[[int, int], None]  # how much of a leg is done, of how much
 
 
@@ -55,25 +57,22 @@ class TrainingData(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What a task declares in the header of a run's ledger."""
+def header_of(experiment: Any, **declared: Any) -> Header:
+    """The header of a run's ledger as far as an experiment decides it, whatever the data are.
 
-    unit: str
-    population: int
-    population_is_counted: bool
-    adjacency: Adjacency | None
-    view: str
-    data: str = ""
-    people: str = ""
-    part: str = ""
-    split: str = ""
-    audit: bool = False
-    counted: str = "rounds"
-    accountant: str | None = None  # asked for by name
-    excluded: tuple[str, ...] = ()
-    public_inputs: tuple[PublicInput, ...] = ()
-    prior_costs: tuple[PriorCost, ...] = ()
+    `declared` are further fields of `Header`.  The run's id and the experiment's digest are filled
+    in when the run is started.
+    """
+    privacy, budget = experiment.privacy, None
+    if privacy.budget_epsilon is not None:
+        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
+    return Header(
+        run_id="not started",
+        delta=privacy.delta,
+        budget=budget,
+        simulation=experiment.seed is not None,
+        **declared,
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class Beginning:
     """
 
     experiment: Any  # with every value filled in
-    declared: Declared
+    header: Header  # without the run's id and the experiment's digest
     state: State
     write: Callable[[Path], None]
     releases: Sequence[Charge] = ()
@@ -146,7 +145,7 @@ class Opened:
     ledger: Ledger
     key: RunKey
     last: LastState
-    engine: Any = None  # an engine, a function that makes one for a model, or None
+    engine: MakeEngine | None = None
     announce: Announce | None = None
 
     @property
@@ -241,8 +240,3 @@ class Task(Protocol):
     def open_trainer(self, opened: Opened) -> Trainer:
         """The trainer that goes on at the last checkpoint."""
         ...
-
-
-def vector_bytes(values: NDArray[Any]) -> memoryview:
-    """The bytes of an array, without a copy where that is possible."""
-    return np.ascontiguousarray(values).data.cast("B")

@@ -15,7 +15,6 @@ from typing import Any
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy.budget import Budget
 from tacit.privacy.events import Composition, Event, NonPrivate
 from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
@@ -27,13 +26,8 @@ from tacit.verification.evidence import Check, Evidence, Remark
 
 # What a header says that the experiment alone decides, under the same names.
 _TERMS = (
-    "unit",
-    "population",
-    "population_is_counted",
-    "adjacency",
-    "part",
-    "audit",
-    "counted",
+    *("unit", "population", "population_is_counted", "adjacency", "part", "audit", "counted"),
+    *("delta", "budget", "simulation"),
 )
 _MOST = 3  # charges that differ in the same way are named up to here
 
@@ -173,18 +167,10 @@ def _header(evidence: Evidence) -> Iterator[str]:
     not from having been written with other values than the run had.
     """
     header, file, experiment = evidence.header, evidence.ledger.path, evidence.experiment
-    privacy, before = experiment.privacy, [entry.event for entry in evidence.inherited]
-    budget = None
-    if privacy.budget_epsilon is not None:
-        assert privacy.delta is not None
-        budget = Budget(privacy.budget_epsilon, privacy.delta, privacy.accountant or "pld")
-    expected: dict[str, Any] = {
-        "delta": privacy.delta,
-        "budget": budget,
-        "simulation": experiment.seed is not None,
-        # Without an accountant by name, the claim is by the sound one with the least epsilon.
-        "accountant": None if header.accountant is None else privacy.accountant,
-    }
+    before = [entry.event for entry in evidence.inherited]
+    # Without an accountant by name, the claim is by the sound one with the least epsilon.
+    asked = None if header.accountant is None else experiment.privacy.accountant
+    expected: dict[str, Any] = {"accountant": asked}
     if isinstance(experiment, Experiment):
         planned = [plan.event() for plan in evidence.plans()]
         terms = language.terms(experiment, Composition.of([*before, *planned]).adjacency)

@@ -7,12 +7,10 @@ the one that a run would build for itself, and a run that finds it beside its co
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import IID, UserSource, View
-from tacit.tasks.language.assembly import corpus_folder
 from tacit.tasks.language.people import People
 from tacit.tokenizers.cache import Progress, TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -41,11 +39,10 @@ def planted_tokens(
     source = people.view(as_written, tokenizer)
     if experiment.corpus.view == "iid":
         source = IID(InMemory(source))
-    folder = corpus_folder(people.corpus)
     return TokenCache.open_or_build(
         source,
         tokenizer,
-        folder if folder is not None and os.access(folder, os.W_OK) else otherwise,
+        people.cache_folder(otherwise),
         max_tokens_per_user=experiment.corpus.max_tokens_per_user,
         progress=progress,
     )

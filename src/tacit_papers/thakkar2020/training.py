@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.store import Corpus
 from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel
@@ -154,7 +155,7 @@ class SeedTrainings:
         file = self.folder / "start.safetensors"
         if not file.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
-            start = assembly.starting_model(common, self.tokenizer, self.people.corpus)
+            start = assembly.StartingModel.of(common, self.tokenizer, self.people.corpus)
             durable.write_whole(file, weights.to_bytes(start.model, trained_on=start.trained_on))
         begin = {"start": str(file), "pretrain": None, "public_output_bias": False}
         return common.changed(model=begin)
@@ -212,7 +213,7 @@ class SeedTrainings:
         """An ordinary run: how it was trained, its model, and what its ledger says was planted."""
         begun = directory.experiment_file.is_file()
         if not begun or directory.result() is None:
-            if assembly.corpus_folder(self.people.corpus) is not None:
+            if isinstance(self.people.corpus, Corpus):
                 self._tokens(experiment, watcher)  # beside the corpus, where the run finds them
             train(
                 None if begun else experiment,  # what was begun is held to the grid by its folder
@@ -248,7 +249,7 @@ class SeedTrainings:
             _write_json(directory.result_file, facts)
         result = directory.result()
         assert result is not None
-        own = experiment.model.name if ":" in experiment.model.name else None
+        own = experiment.model.own_factory
         model = weights.load(file, vocab_size=self.tokenizer.vocab_size, own_factory=own)
         rows = json.loads(directory.canaries_file.read_text(encoding="utf-8"))["canaries"]
         planted = [
@@ -266,7 +267,7 @@ class SeedTrainings:
         watcher: Watcher,
     ) -> dict[str, Any]:
         """Train on the records of a cache, save the model, and say how it was trained."""
-        start = assembly.starting_model(experiment, self.tokenizer, self.people.corpus)
+        start = assembly.StartingModel.of(experiment, self.tokenizer, self.people.corpus)
         bos = self.tokenizer.bos
         records = Records.of((cache.tokens(user) for user in range(len(cache))), bos)
 

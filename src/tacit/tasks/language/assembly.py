@@ -18,7 +18,6 @@ import torch
 from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus, UserSource
-from tacit.corpus.store import Corpus
 from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
@@ -101,56 +100,53 @@ class StartingModel:
     trained_on: tuple[str, ...] = ()
     costs: tuple[PriorCost, ...] = ()  # what that has cost those people, if it is known
 
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        tokenizer: Tokenizer,
+        corpus: UserCorpus,
+        announce: Announce | None = None,
+    ) -> StartingModel:
+        """The model before its first round: random, or from public text.
 
-def starting_model(
-    experiment: Experiment,
-    tokenizer: Tokenizer,
-    corpus: UserCorpus,
-    announce: Announce | None = None,
-) -> StartingModel:
-    """The model before its first round: random, or from public text.
+        It must not come from the people's text that is to be protected: weights that were trained
+        on it outside of this run's ledger are refused.  Weights that other people's text is in are
+        named in the claim, with what that has cost them if a ledger beside the weights says so.
 
-    It must not come from the people's text that is to be protected: weights that were trained on
-    it outside of this run's ledger are refused.  Weights that other people's text is in are named
-    in the claim, with what that has cost them if a ledger beside the weights says so.
-
-    Raises:
-        ValueError: if the weights are of another shape, or the settings contradict each other.
-    """
-    choice = experiment.model
-    fresh = registry.build(choice.name, tokenizer.vocab_size, seed=choice.seed, **choice.options)
-    if choice.start and (choice.pretrain or choice.public_output_bias):
-        raise ValueError(
-            "model.start has weights already: leave out pretrain and public_output_bias"
-        )
-    if not choice.start:
-        if source := choice.public_output_bias:
-            named = source if isinstance(source, str) else experiment.tokenizer.source
-            _set_public_output_bias(fresh, tokenizer, named)
-        if choice.pretrain is not None:
-            _pretrain(fresh, tokenizer, choice.pretrain, announce)
-        return StartingModel(fresh)
-    path = Path(choice.start)
-    path = path / "model.safetensors" if path.is_dir() else path
-    own = own_factory(experiment)
-    model = weights.load(path, vocab_size=tokenizer.vocab_size, own_factory=own)
-    if model.config != fresh.config:
-        raise ValueError(
-            f"model.start: {path} holds {model.config}, and the experiment asks for {fresh.config}"
-        )
-    origins = weights.trained_on(path)
-    if any(is_same_people(corpus.identity, origin) for origin in origins):
-        raise ValueError(
-            f"model.start: the weights {path} were trained on this very corpus, outside of this"
-            " run's ledger; go on from a run with --from RUN@ROUND, or start from public weights"
-        )
-    return StartingModel(model, origins, tuple(_start_costs(path, origins)))
-
-
-def own_factory(experiment: Experiment) -> str | None:
-    """The user's own function that makes the model, `module:function`; None for ours."""
-    name = experiment.model.name
-    return name if ":" in name else None
+        Raises:
+            ValueError: if the weights are of another shape, or the settings contradict each other.
+        """
+        choice = experiment.model
+        size = tokenizer.vocab_size
+        fresh = registry.build(choice.name, size, seed=choice.seed, **choice.options)
+        if choice.start and (choice.pretrain or choice.public_output_bias):
+            raise ValueError(
+                "model.start has weights already: leave out pretrain and public_output_bias"
+            )
+        if not choice.start:
+            if source := choice.public_output_bias:
+                named = source if isinstance(source, str) else experiment.tokenizer.source
+                _set_public_output_bias(fresh, tokenizer, named)
+            if choice.pretrain is not None:
+                _pretrain(fresh, tokenizer, choice.pretrain, announce)
+            return cls(fresh)
+        path = Path(choice.start)
+        path = path / "model.safetensors" if path.is_dir() else path
+        model = weights.load(path, vocab_size=size, own_factory=choice.own_factory)
+        if model.config != fresh.config:
+            raise ValueError(
+                f"model.start: {path} holds {model.config}, and the experiment asks for"
+                f" {fresh.config}"
+            )
+        origins = weights.trained_on(path)
+        if any(is_same_people(corpus.identity, origin) for origin in origins):
+            raise ValueError(
+                f"model.start: the weights {path} were trained on this very corpus, outside of"
+                " this run's ledger; go on from a run with --from RUN@ROUND, or start from public"
+                " weights"
+            )
+        return cls(model, origins, tuple(_start_costs(path, origins)))
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
@@ -203,8 +199,3 @@ def _set_public_output_bias(model: LanguageModel, tokenizer: Tokenizer, source: 
     logs = np.log(counts / counts.sum())
     with torch.no_grad():
         bias.copy_(torch.from_numpy(logs - logs.mean()))
-
-
-def corpus_folder(corpus: UserCorpus) -> Path | None:
-    """Where a corpus keeps its register and caches, if it is on the disk."""
-    return corpus.path if isinstance(corpus, Corpus) else None

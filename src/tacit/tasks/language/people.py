@@ -8,8 +8,10 @@ IID view.  Canaries are planted before the reshuffling, as in Thakkar et al. 202
 from __future__ import annotations
 
 import math
+import os
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import IID, Subset, UserCorpus, UserSource
+from tacit.corpus.store import Corpus
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header
@@ -122,6 +125,14 @@ class People:
             ),
             events,
         )
+
+    def cache_folder(self, otherwise: Path) -> Path:
+        """Where token caches go: beside the corpus, or `otherwise` where it cannot be written to.
+
+        A corpus that is made up has no folder.
+        """
+        folder = self.corpus.path if isinstance(self.corpus, Corpus) else None
+        return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
 
     @property
     def users(self) -> UserSource:

@@ -18,7 +18,7 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
-from tacit.privacy.ledger_lines import Charge, PriorCost, PublicInput
+from tacit.privacy.ledger_lines import Charge, Header, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.canary_clients import CanaryClients
@@ -29,12 +29,12 @@ from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tasks.task import (
     Announce,
     Beginning,
-    Declared,
     Inherited,
     LastState,
     Opened,
     Parent,
     State,
+    header_of,
 )
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import declare
@@ -59,7 +59,7 @@ def begin(
     public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused now
     people.refuse_unbudgeted(experiment)
-    start = assembly.starting_model(experiment, tokenizer, corpus, announce)
+    start = assembly.StartingModel.of(experiment, tokenizer, corpus, announce)
     inherited = None
     if (paid := cost.inherited) is not None:
         # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
@@ -71,7 +71,7 @@ def begin(
     optimizer = assembly.server_optimizer(experiment).initial(parameter_count(start.model))
     return Beginning(
         experiment=experiment,
-        declared=_declared(
+        header=_header(
             experiment,
             corpus,
             adjacency=_adjacency(each, inherited),
@@ -99,7 +99,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) ->
     people.refuse_unbudgeted(experiment)
     fingerprint = last.facts["tokenizer"]
     learnt = RunTokenizers(parent.folder).learnt(fingerprint)
-    model = weights.load(last.model_file, own_factory=assembly.own_factory(before))
+    model = weights.load(last.model_file, own_factory=before.model.own_factory)
     experiment = _resolve(experiment, people, model, inherited)
     if experiment.server.optimizer == before.server.optimizer:
         optimizer = last.arrays
@@ -109,7 +109,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) ->
     more = _declared_public(experiment, learnt, corpus, before=before)
     return Beginning(
         experiment=experiment,
-        declared=_declared(
+        header=_header(
             experiment,
             corpus,
             adjacency=_adjacency(each, inherited),
@@ -131,7 +131,7 @@ def resolve(
     experiment: Experiment, data: People, last: LastState, inherited: Inherited | None
 ) -> Experiment:
     """The experiment as a run that was started with it holds it."""
-    model = weights.load(last.model_file, own_factory=assembly.own_factory(experiment))
+    model = weights.load(last.model_file, own_factory=experiment.model.own_factory)
     return _resolve(experiment, data, model, inherited)
 
 
@@ -174,10 +174,9 @@ def _adjacency(each: Sequence[RoundPlan], inherited: Inherited | None) -> Adjace
     return before.followed_by(Composition.of([plan.event() for plan in each])).adjacency
 
 
-def terms(experiment: Experiment, adjacency: Adjacency | None) -> Declared:
+def terms(experiment: Experiment, adjacency: Adjacency | None) -> Header:
     """What the header of the run's ledger says by the experiment alone, whatever the corpus is."""
     plan, audit = experiment.plan, experiment.audit
-    assert plan.population is not None
     excluded = [*ALWAYS_EXCLUDED]
     if plan.population_is_counted and audit.canary_clients:
         excluded.append(
@@ -187,7 +186,8 @@ def terms(experiment: Experiment, adjacency: Adjacency | None) -> Declared:
         excluded.append(f"which users are the first {experiment.corpus.users:,} of the corpus")
     if audit.canaries is not None:
         excluded.append("how often each canary was planted, which is published")
-    return Declared(
+    return header_of(
+        experiment,
         unit="user",
         population=plan.population,
         population_is_counted=plan.population_is_counted,
@@ -199,7 +199,7 @@ def terms(experiment: Experiment, adjacency: Adjacency | None) -> Declared:
     )
 
 
-def _declared(
+def _header(
     experiment: Experiment,
     corpus: UserCorpus,
     *,
@@ -207,7 +207,7 @@ def _declared(
     asked_accountant: str | None,
     prior_costs: tuple[PriorCost, ...],
     public_inputs: tuple[PublicInput, ...],
-) -> Declared:
+) -> Header:
     """What the header of the run's ledger says besides what that of every run does."""
     known = terms(experiment, adjacency)
     return replace(

@@ -11,17 +11,14 @@ independent noise on any other (design rule 12).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.source import UserCorpus
 from tacit.engines.engine import Engine, SerialEngine
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
@@ -35,19 +32,14 @@ from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
-from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
-from tacit.tasks.language.assembly import own_factory
 from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
-from tacit.tasks.task import Advance, Announce, Opened, Pending, Row, State, vector_bytes
+from tacit.tasks.task import Advance, Opened, Pending, Row, State
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
-
-# An engine, or a function that makes one for the model that the run turns out to have.
-EngineChoice = Engine | Callable[[LanguageModel], Engine]
 
 # Metrics that are also averaged over the last evaluations.
 SMOOTHED = (
@@ -71,10 +63,11 @@ class LanguageTrainer:
         experiment: Experiment = opened.experiment
         people: People = opened.data
         last, folder = opened.last, opened.folder
-        _refuse_fixed_engine(experiment, opened.engine)
         tokenizer = RunTokenizers(folder).by_fingerprint(last.facts["tokenizer"])
         model = model_files.load(
-            last.model_file, vocab_size=tokenizer.vocab_size, own_factory=own_factory(experiment)
+            last.model_file,
+            vocab_size=tokenizer.vocab_size,
+            own_factory=experiment.model.own_factory,
         )
         optimizer = last.arrays
         switch = switch_tokenizer(opened, tokenizer, model)
@@ -87,13 +80,13 @@ class LanguageTrainer:
         texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
         self._experiment = experiment
         self._first_leg, self._just_switched = last.leg, switch is not None
-        self._key, self._branch = opened.key, opened.ledger.header.branch
+        self.key, self._branch = opened.key, opened.ledger.header.branch
         self._phases = [
             CohortTask(plan, update, tokenizer.bos, users)
             for plan in plans.round_plans(experiment, layer_sizes(model))
         ]
         self._server = assembly.server_optimizer(experiment)
-        self.engine = _engine(opened.engine, model)
+        self.engine = (opened.engine or _serial_engine)(model)
         self._evaluate = partial(
             evaluate,
             sequences=texts.sequences,
@@ -123,13 +116,13 @@ class LanguageTrainer:
 
     def job(self, leg: int, attempt: int) -> CohortJob:
         """What the users of an attempt at a round are sent."""
-        return CohortJob(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
+        return CohortJob(self.weights, self.clip_state, self.key, self._branch, leg, attempt)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """The sum over a fresh cohort, and the proof of all that its release is made from."""
         phase, job = self.phase(leg), self.job(leg, attempt)
         plan = phase.plan
-        stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
+        stream = self.key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
@@ -147,17 +140,13 @@ class LanguageTrainer:
         """
         plan_hash = self.phase(leg).plan.hash()
         public = [plan_hash, list(self.clip_state.norms), self._branch, leg, attempt]
-        return self._key.hmac(
+        return self.key.hmac(
             canonical_json(public).encode(),
-            self._key.digest(vector_bytes(self.weights)),
-            self._key.digest(vector_bytes(total.update)),
+            self.key.digest(np.ascontiguousarray(self.weights).data),
+            self.key.digest(np.ascontiguousarray(total.update).data),
             str(total.weight).encode(),
             total.bits.tobytes(),
         )
-
-    def noise(self, proof: bytes, purpose: str) -> Stream:
-        """The randomness of the release with this proof."""
-        return self._key.hiding_stream(proof, purpose)
 
     def run(self, pending: Pending, advance: Advance) -> None:
         """Noise on the sum, the server's step, and unit norms after the noise.
@@ -168,7 +157,7 @@ class LanguageTrainer:
         assert self._computed is not None
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
-        noise = partial(self.noise, pending.proof)
+        noise = partial(self.key.hiding_stream, pending.proof)
         release = plan.release(self._computed[1].total, self.clip_state, noise)
         if release.noise_state:  # secret, and the next round would have to go on from it
             raise ValueError(
@@ -253,9 +242,9 @@ def _users(
     cache = TokenCache.open_or_build(
         source,
         tokenizer,
-        _cache_folder(people.corpus, opened.private),
+        people.cache_folder(opened.private),
         max_tokens_per_user=experiment.corpus.max_tokens_per_user,
-        progress=_announcing(opened.announce, "tokenizing"),
+        progress=partial(opened.announce, "tokenizing") if opened.announce else None,
     )
     if planting := people.planting(experiment, tokenizer):
         tokens = (cache.tokens(user) for user in range(len(cache)))
@@ -269,32 +258,11 @@ def _users(
     return users
 
 
-def _cache_folder(corpus: UserCorpus, private: Path) -> Path:
-    """Beside the corpus, or in the run's private folder where that cannot be written to."""
-    folder = assembly.corpus_folder(corpus)
-    return folder if folder is not None and os.access(folder, os.W_OK) else private
-
-
 def _since_switch(rows: Sequence[Row]) -> Sequence[Row]:
     """The rows since the last switch: figures of other tokens do not average with these."""
     switches = [index for index, row in enumerate(rows) if row.get("switched")]
     return rows[switches[-1] if switches else 0 :]
 
 
-def _refuse_fixed_engine(experiment: Experiment, engine: EngineChoice | None) -> None:
-    switches = any(phase.tokenizer for phase in experiment.phases)
-    if switches and engine is not None and not callable(engine):
-        raise ValueError(
-            "an engine is made for a model of one vocabulary, and the experiment switches it: give"
-            " a function that makes an engine for a model"
-        )
-
-
-def _engine(choice: EngineChoice | None, model: LanguageModel) -> Engine:
-    if choice is None:
-        return SerialEngine(local_sgd_for(model))
-    return choice(model) if callable(choice) else choice
-
-
-def _announcing(announce: Announce | None, what: str) -> Callable[[int, int], None] | None:
-    return partial(announce, what) if announce is not None else None
+def _serial_engine(model: LanguageModel) -> Engine:
+    return SerialEngine(local_sgd_for(model))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
-from tacit.privacy.ledger_lines import Charge, PublicInput
+from tacit.privacy.ledger_lines import Charge, Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.encoding import Encoder, Labels
@@ -23,12 +23,12 @@ from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import (
     Announce,
     Beginning,
-    Declared,
     Inherited,
     LastState,
     Opened,
     Parent,
     State,
+    header_of,
 )
 from tacit.tokenizers.provenance import ORACLE, why_void
 from tacit.tokenizers.public import PublicSource, declare
@@ -53,10 +53,10 @@ def begin(
     first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
     if (event := plan.scaling_release(experiment.noise)) is not None:
         first.append(("scaling", event))
-    declared = _declared(experiment, data, key, asked)
+    header = _header(experiment, data, key, asked)
     return Beginning(
         experiment=experiment,
-        declared=declared,
+        header=header,
         state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
         releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
         first_events=_first_events(experiment, data),
@@ -85,14 +85,14 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
     """
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data, parent.inherited)
-    header = parent.inherited.ledger.header
-    declared = _declared(experiment, data, key, asked, parent.inherited.spent)
-    inputs = tuple(dict.fromkeys((*header.public_inputs, *declared.public_inputs)))
+    before = parent.inherited.ledger.header
+    header = _header(experiment, data, key, asked, parent.inherited.spent)
+    inputs = tuple(dict.fromkeys((*before.public_inputs, *header.public_inputs)))
     factors = scaling.read(parent.folder)
     same_optimizer = experiment.training.optimizer == parent.experiment.training.optimizer
     return Beginning(
         experiment=experiment,
-        declared=dataclasses.replace(declared, public_inputs=inputs),
+        header=dataclasses.replace(header, public_inputs=inputs),
         state=State(
             parent.last.model_file.read_bytes(),
             parent.last.arrays if same_optimizer else {},
@@ -103,14 +103,14 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
     )
 
 
-def terms(experiment: NluExperiment, before: Composition) -> Declared:
+def terms(experiment: NluExperiment, before: Composition) -> Header:
     """What the header of the run's ledger says by the experiment alone, whatever the data are.
 
     `before` is what a branch has inherited.
     """
     noise, training = experiment.noise, experiment.training
-    assert noise.population is not None
-    return Declared(
+    return header_of(
+        experiment,
         unit=training.unit,
         population=noise.population,
         population_is_counted=noise.population_is_counted,
@@ -121,13 +121,13 @@ def terms(experiment: NluExperiment, before: Composition) -> Declared:
     )
 
 
-def _declared(
+def _header(
     experiment: NluExperiment,
     utterances: Utterances,
     key: RunKey,
     asked_accountant: str | None,
     before: Composition | None = None,
-) -> Declared:
+) -> Header:
     """What the header of the run's ledger says besides what that of every run does."""
     return dataclasses.replace(
         terms(experiment, before or Composition()),
