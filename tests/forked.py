@@ -16,7 +16,7 @@ PRELOADED = [
     "tacit.tasks.nlu.trainer",
     "tacit.audit.language",
     "tacit.tokenizers.learn",
-    "tacit.runs.open_release",
+    "tacit.runs.bundle",
     "tacit.verification",
     "tacit.report.page",
     "tacit_papers.thakkar2020.training",

@@ -60,7 +60,7 @@ def demo(
     began = time.monotonic()
     import torch
 
-    from tacit.cli.figures import compared_runs
+    from tacit.cli.plots import draw_runs
     from tacit.engines.engine import available_cores
     from tacit.report.facts import gather as facts_of_run
     from tacit.report.page import Target
@@ -80,7 +80,7 @@ def demo(
     run = _run_of(models[PRIVATE])
     picture, page = folder / "curves.png", run.path / "report.html"
     trained = {LABELS[name]: _run_of(models[name]).metrics() for name in (FEDAVG, PRIVATE)}
-    compared_runs(picture, trained)
+    draw_runs(picture, trained)
     Target(page).write(facts_of_run(run))
     # By its path, if the shell would not find it.
     called = sys.argv[0] if Path(sys.argv[0]).name == "tacit" else "tacit"

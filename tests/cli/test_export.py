@@ -208,7 +208,7 @@ def test_a_personalised_model_is_refused_in_every_disguise(tacit, small, private
     (copied / "PRIVATE").touch()
     assert "one person's private data" in tacit.refused(copied, "--out", tmp_path / "b")
     with pytest.raises(ValueError, match="started from a personalised model"):
-        personalization.refuse_personal_weights(copied, [personalization.PERSONAL])
+        personalization.refuse_personal(private_run, [personalization.PERSONAL])
 
 
 def test_mistakes_are_one_sentence_and_leave_nothing(tacit, private_run, tmp_path):

@@ -206,7 +206,7 @@ def test_a_target_epsilon_takes_the_place_of_the_recipes_sigma(folder, how):
     plan = Run.open(path).experiment.plan
     assert plan.noise_stddev is None
     assert plan.noise_multiplier is not None
-    assert not Run.open(path).is_simulation
+    assert not Run.open(path).ledger.header.simulation
     assert not (path / "private" / "key").exists()
 
 

@@ -17,7 +17,7 @@ MISTAKES = {
     "rounds": (["mcmahan2018", "--rounds", "0"], "rounds cannot be 0"),
     "phases": (
         ["mcmahan2018-tradeoff", "--variant", "then-flat-10", "--rounds", "5"],
-        "rounds cannot be set for mcmahan2018-tradeoff/then-flat-10, whose phases have 4885 and",
+        "rounds must be the sum of the phases' rounds",
     ),
     "cohort": (
         ["mcmahan2018", "--corpus", "synthetic:users=60,words=40"],

@@ -118,7 +118,7 @@ def test_its_runs_are_ordinary_ones_without_a_key_and_share_their_start(quick):
     plain, private = (Run.open(quick[0] / "1" / name) for name in ("fedavg", "dp-fedavg"))
     for run in (plain, private):
         assert run.is_complete
-        assert not run.is_simulation
+        assert not run.ledger.header.simulation
         assert not run.directory.key_file.exists()
     assert "No differential privacy" in plain.guarantee().claim
     before = [row for run in (plain, private) for row in run.metrics() if row["round"] == 0]

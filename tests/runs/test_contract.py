@@ -17,12 +17,11 @@ import pytest
 from tacit.cli.main import main
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
+from tacit.runs.bundle import open_release
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
-from tacit.runs.open_release import open_release
-from tacit.runs.proofs import Proofs
 from tacit.runs.run import Run
-from tacit.runs.session import Session
+from tacit.runs.session import Proofs, Session
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.train import train

@@ -11,7 +11,6 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Adjacency, Composition, PureDP
-from tacit.runs.sampled import sampled_tokenizer
 from tacit.tasks.language.tokenizer_cost import are_disjoint, cost_of
 from tacit.tokenizers import learn
 from tacit.tokenizers.history import LearntTokenizer
@@ -96,7 +95,7 @@ def test_the_register_counts_the_tokenizer_once(own):
 
 def test_samples_of_a_run_owe_what_the_run_has_cost(own):
     parent = train(experiment(own, seed=None).changed(seed=None), own / "parent")
-    learnt = sampled_tokenizer(parent, 4, *SHAPE, KEY, tokens=500)
+    learnt = parent.sampled_tokenizer(4, *SHAPE, KEY, tokens=500)
     folder = learnt.save(own / "sampled")
     assert len(LearntTokenizer.load(folder).history.ledger.entries) == 1 + 4 + 1
     run = train(with_tokenizer(own, folder).changed(seed=None), own / "run")
@@ -110,7 +109,7 @@ def test_samples_of_one_half_are_free_for_the_other(own):
     half = {"plan": {"cohort": 5}}
     first = experiment(own, **half).changed(corpus={"part": "1/2"}, plan={"noise_multiplier": 2.0})
     parent = train(first, own / "parent")
-    folder = sampled_tokenizer(parent, None, *SHAPE, KEY, tokens=500).save(own / "sampled")
+    folder = parent.sampled_tokenizer(None, *SHAPE, KEY, tokens=500).save(own / "sampled")
     run = train(with_tokenizer(own, folder, "2/2", **half), own / "run")
     mine = spent(run.ledger.composition(), "rdp", 1e-3)
     theirs = spent(parent.ledger.composition(), "rdp", 1e-3)
@@ -120,7 +119,7 @@ def test_samples_of_one_half_are_free_for_the_other(own):
 def test_a_model_without_noise_gives_a_tokenizer_without_a_guarantee(own):
     open_ = experiment(own, plan={"noise_multiplier": 0.0})
     parent = train(open_, own / "parent")
-    folder = sampled_tokenizer(parent, None, *SHAPE, KEY, tokens=500).save(own / "sampled")
+    folder = parent.sampled_tokenizer(None, *SHAPE, KEY, tokens=500).save(own / "sampled")
     with pytest.raises(ValueError, match="without noise"):
         train(with_tokenizer(own, folder), own / "run")
     accepted = with_tokenizer(own, folder).changed(tokenizer={"accept_oracle": True})
@@ -176,7 +175,7 @@ def test_samples_of_a_run_that_owes_to_others_are_refused(own):
     folder = hitters(own, "1/2")
     run = train(with_tokenizer(own, folder, "2/2", plan={"cohort": 5}), own / "run")
     with pytest.raises(ValueError, match="tell about both parts"):
-        sampled_tokenizer(run, None, *SHAPE, KEY, tokens=500)
+        run.sampled_tokenizer(None, *SHAPE, KEY, tokens=500)
 
 
 def test_a_private_tokenizer_is_nothing_to_switch_to(own):
@@ -200,7 +199,7 @@ def test_replace_one_adjacency_is_refused_beside_a_private_tokenizer(own, part):
 
 def test_a_tokenizer_of_a_run_with_fixed_cohorts_is_refused(own):
     fixed = experiment(own, plan={"cohort": 5, "sampling": "fixed"}).changed(corpus={"part": "1/2"})
-    folder = sampled_tokenizer(train(fixed, own / "parent"), None, *SHAPE, KEY, tokens=500)
+    folder = train(fixed, own / "parent").sampled_tokenizer(None, *SHAPE, KEY, tokens=500)
     folder = folder.save(own / "sampled")
     with pytest.raises(ValueError, match="add/remove-one adjacency only"):
         train(with_tokenizer(own, folder, "2/2", plan={"cohort": 5}), own / "run")

@@ -264,4 +264,4 @@ def test_runs_with_a_secret_key_differ(folder, tmp_path):
         np.concatenate([p.detach().ravel() for p in run.model().parameters()]) for run in (one, two)
     ]
     assert not np.array_equal(*weights)
-    assert not one.is_simulation
+    assert not one.ledger.header.simulation

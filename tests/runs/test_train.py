@@ -39,7 +39,7 @@ def test_a_private_run_learns_and_says_what_it_cost(finished):
 
 def test_a_seeded_run_is_marked_as_a_simulation(finished):
     run, _ = finished
-    assert run.is_simulation
+    assert run.ledger.header.simulation
     assert run.guarantee().claim.startswith("Simulation, not for release")
 
 
@@ -156,7 +156,7 @@ def test_a_branch_of_a_simulation_is_a_simulation_whatever_it_says(finished, tmp
     parent, _ = finished
     hidden = parent.experiment.changed(seed=None, rounds=5)
     branch = train(hidden, tmp_path / "branch", branch_from=(parent.path, 4))
-    assert branch.is_simulation
+    assert branch.ledger.header.simulation
     assert branch.guarantee().claim.startswith("Simulation, not for release")
 
 
@@ -206,7 +206,7 @@ def test_the_corpus_knows_its_runs_and_the_claim_counts_them(tmp_path):
     shutil.rmtree(own / "two")  # deleting a run does not delete what it has told
     assert people.spent(terms) == together
     branch = train(None, own / "branch", branch_from=(own / "one", 4))
-    assert not branch.is_simulation
+    assert not branch.ledger.header.simulation
     # Rounds 0 to 3 of the branch are those of its parent, and are counted once.
     assert sum(count for _, count in people.spent(terms).costly()) == 14
 

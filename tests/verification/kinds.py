@@ -17,7 +17,6 @@ from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
-from tacit.runs.sampled import sampled_tokenizer
 from tacit.runs.session import Session
 from tacit.tasks.language import canaries
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
@@ -173,7 +172,7 @@ def sampled(own: Path, path: Path) -> None:
     if not made.exists():
         run = train(private(own), parent)
         parent = Run.open(run.path)
-        sampled_tokenizer(parent, 1, "word", 60, bytes(32), tokens=300).save(made)
+        parent.sampled_tokenizer(1, "word", 60, bytes(32), tokens=300).save(made)
     with_tokenizer(own, path, made, "")
 
 

@@ -33,11 +33,11 @@ def compare(
 
     `tacit compare runs/clipping`
     """
-    from tacit.cli import figures
+    from tacit.cli import plots
     from tacit.runs.run import Run
 
     if plot is not None:
-        figures.check_target(plot)
+        plots.check_target(plot)
     opened = [Run.open(path) for path in _run_paths(runs)]
     task = opened[0].experiment.task
     for run in opened:
@@ -55,7 +55,7 @@ def compare(
         }
     if plot is not None:
         metrics = (run.metrics() for run in opened)
-        figures.compared_runs(plot, dict(zip(names, metrics, strict=True)), task)
+        plots.draw_runs(plot, dict(zip(names, metrics, strict=True)), task)
     notes = _notes(rows)
     emit(
         {"runs": rows, "notes": notes}, as_json, lambda console: _print(console, rows, notes, task)
@@ -120,12 +120,9 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _run_paths(paths: Sequence[Path]) -> list[Path]:
     """Run directories; one that holds runs stands for all of them."""
-    from tacit.cli.requests import runs_in
+    from tacit.cli.requests import run_paths
 
-    expanded: list[Path] = []
-    for path in paths:
-        inside = [] if (path / "experiment.toml").is_file() else runs_in(path)
-        expanded += inside or [path]
+    expanded = [run for path in paths for run in run_paths(path) or [path]]
     twice = next((path for path in expanded if expanded.count(path) > 1), None)
     if twice is not None:
         raise ValueError(f"the run {twice} is named twice")

@@ -15,7 +15,8 @@ from tacit.privacy.claims import format_delta
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger import Ledger
-    from tacit.runs.open_release import OpenRelease
+    from tacit.runs.bundle import Bundle
+    from tacit.runs.run import Run
 
 
 def ledger(
@@ -35,12 +36,12 @@ def ledger(
 
     `tacit ledger runs/first --plot epsilon.png`
     """
-    from tacit.cli import figures
+    from tacit.cli import plots
     from tacit.privacy.ledger_lines import LedgerError
-    from tacit.runs.open_release import open_release
+    from tacit.runs.bundle import open_release
 
     if plot is not None:
-        figures.check_target(plot)
+        plots.check_target(plot)
     try:
         release = open_release(run)
     except LedgerError as fault:
@@ -52,21 +53,28 @@ def ledger(
     emit(row, as_json, lambda console: _print(console, row))
 
 
-def _plot(release: OpenRelease, path: Path) -> None:
-    from tacit.cli import figures
+def _plot(release: Run | Bundle, path: Path) -> None:
+    """Draw epsilon as releases were charged, from 0 on, and the budget as a level."""
+    from tacit.cli import plots
     from tacit.cli.progress import bar
     from tacit.report.claim import epsilon_over_releases
 
     book = release.ledger
     with bar("epsilon over releases"):
-        curves = epsilon_over_releases(release.guarantee(), book)
-    if curves is None:
+        facts = epsilon_over_releases(release.guarantee(), book)
+    if facts is None:
         raise ValueError(f"--plot has nothing to draw: {book.path} has no epsilon above 0")
+    curves = {
+        curve["title"]: [(0, 0.0), *zip(facts["after"], curve["epsilon"], strict=True)]
+        for curve in facts["curves"]
+    }
     budget = book.header.budget
-    figures.epsilon_over_releases(path, curves, budget.epsilon if budget else None)
+    levels = {} if budget is None else {"budget": budget.epsilon}
+    label = f"epsilon at delta = {facts['delta']:g}"
+    plots.draw(path, plots.Panel(facts["counted"], label, curves, levels))
 
 
-def _as_row(path: Path, release: OpenRelease) -> dict[str, Any]:
+def _as_row(path: Path, release: Run | Bundle) -> dict[str, Any]:
     """The ledger's header, what follows from it, and how it was checked."""
     book, header = release.ledger, release.ledger.header
     attempts = Counter((e.branch, e.round) for e in book.entries if e.kind == "round")

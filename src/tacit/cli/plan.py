@@ -19,6 +19,7 @@ from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.projection import SmallExperiment
 
 if TYPE_CHECKING:
+    from tacit.cli.plots import Panel
     from tacit.mechanisms.planning import Answer
 
 
@@ -80,7 +81,7 @@ def plan(
     `tacit plan --population 1e8 --cohort 5000 --rounds 5000 --from-experiment
     cohort=100,sigma=0.003,clip=15`
     """
-    from tacit.cli import figures
+    from tacit.cli import plots
     from tacit.mechanisms.planning import Question, answers
 
     question = Question(
@@ -97,13 +98,38 @@ def plan(
         experiment=from_experiment,
     )
     if plot is not None:
-        figures.check_target(plot)
+        plots.check_target(plot)
     with Console(stderr=True).status("accounting"):
         answered, refused = answers(question, accountant, precise=precise)
     rows = [_as_row(answer) for answer in answered]
     emit(rows, as_json, lambda console: _print(console, rows, refused, question.asked))
     if plot is not None:
-        figures.epsilon_over_rounds(answered[0], plot)
+        plots.draw(plot, _epsilon_over_rounds(answered[0]))
+
+
+def _epsilon_over_rounds(answer: Answer, points: int = 24) -> Panel:
+    """Epsilon against rounds, on log axes, by every accountant that is sound for the plan."""
+    import numpy as np
+
+    from tacit.cli.plots import Panel
+    from tacit.cli.progress import tracked
+    from tacit.privacy.accountants import sound_accountants
+    from tacit.privacy.events import Composition
+
+    plan, event, delta = answer.plan, answer.plan.event(), answer.delta
+    accountants, _ = sound_accountants(Composition.of([event]))
+    rounds = sorted({round(float(x)) for x in np.geomspace(1, answer.rounds, points)})
+    curves: dict[str, list[tuple[float, float]]] = {each.title: [] for each in accountants}
+    steps = [(accountant, after) for accountant in accountants for after in rounds]
+    for accountant, after in tracked(steps, "epsilon over rounds"):
+        spent = accountant.epsilon(Composition.of([(event, after)]), delta)
+        curves[accountant.title].append((after, spent))
+    title = (
+        f"{plan.expected_cohort:,.6g} {plan.unit}s a round of {plan.population:,},"
+        f" z = {plan.noise_multiplier:.4g}"
+    )
+    label = f"epsilon at delta = {delta:g}"
+    return Panel("rounds", label, curves, title=title, log_x=True, log_y=True)
 
 
 def _as_row(answer: Answer) -> dict[str, Any]:

@@ -11,19 +11,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tacit.config.experiment import Experiment
 from tacit.config.sections import by_dotted_key
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment, recipes
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.plan import with_one_noise
 
 Value = int | float | str | bool | None
 
 _NOISE = ("plan.noise_multiplier", "plan.noise_stddev", "noise.noise_multiplier")
 _TARGET = "privacy.target_epsilon"
 _INHERITED = ("corpus", "tokenizer", "model", "data")  # what a branch has from its parent
+_Some = TypeVar("_Some", Experiment, NluExperiment)
 
 
 @dataclass(frozen=True)
@@ -48,32 +49,31 @@ def all_settings(settings: Sequence[str] | None, options: Mapping[str, Value]) -
     """The --set words and the options that were given, all as key=value.
 
     Options come last, so that they win over --set.
+    """
+    words = [f"{key}={json.dumps(value)}" for key, value in options.items() if value is not None]
+    return [*(settings or ()), *words]
+
+
+def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
+    """A recipe's experiment with noise that is either set or solved for, as the settings say.
+
+    Noise that is set takes the place of the recipe's target epsilon, which would override it, and a
+    target that of the recipe's noise.
 
     Raises:
-        ValueError: if the noise is both set and to be solved for.
+        ValueError: if the settings have both.
     """
-    words = list(settings or [])
-    noise = [key for key in map(_key, words) if key in _NOISE]
-    if noise and options.get(_TARGET) is not None:
+    keys = [_key(setting) for setting in settings]
+    noise = [key for key in keys if key in _NOISE]
+    if noise and _TARGET in keys:
         raise ValueError(
-            f"--target-epsilon solves for the noise, and --set {noise[0]} sets it; leave one out"
+            f"{_TARGET} solves for the noise, and --set {noise[0]} sets it; leave one out"
         )
-    return words + [f"{k}={json.dumps(v)}" for k, v in options.items() if v is not None]
-
-
-def parse_parent(text: str) -> tuple[Path, int]:
-    """Read RUN@ROUND, the value of --from."""
-    run, at, round = text.rpartition("@")
-    if not (at and run and round.isdecimal()):
-        raise ValueError(f"--from must be RUN@ROUND, such as runs/first@20, got {text!r}")
-    return Path(run), int(round)
-
-
-def task_asked_for(recipe: str | None, run: Path, parent: tuple[Path, int] | None) -> str:
-    """The task of the recipe, or of the run that is resumed or branched from."""
-    if recipe is not None:
-        return recipes.task_of_recipe(recipe)
-    return RunDirectory(run if parent is None else parent[0]).task
+    if noise:
+        return experiment.changed(privacy={"target_epsilon": None})
+    if _TARGET in keys and isinstance(experiment, NluExperiment):
+        return experiment.changed(noise={"noise_multiplier": None})
+    return experiment
 
 
 def requests(
@@ -98,8 +98,6 @@ def requests(
     Raises:
         ValueError: in one sentence, if these contradict each other or what `run` holds.
     """
-    if recipe is not None and _sets(settings, ("rounds",)):
-        _refuse_phases(recipe, variant)
     if resume and parent is not None:
         raise ValueError(
             "--resume goes on with a run and --from starts another; a branch that was interrupted"
@@ -115,7 +113,7 @@ def requests(
         return [_resumption(run, settings)]
     loaded = recipes.load(recipe, settings, variant)
     if variant is not None or not loaded.variants:
-        experiment = _with_one_noise(loaded.only(variant), settings)
+        experiment = with_one_noise(loaded.only(variant), settings)
         if resume:
             _refuse_another(experiment, RunDirectory.open(run))
         return [Request(run, experiment, resume=resume)]
@@ -125,29 +123,22 @@ def requests(
             " directory in it; name another directory, or one --variant"
         )
     every = [
-        _of_variant(run / name, name, _with_one_noise(experiment, settings), resume)
+        _of_variant(run / name, name, with_one_noise(experiment, settings), resume)
         for name, experiment in loaded.experiments.items()
     ]
     _check_cohorts(every)
     return every
 
 
-def runs_in(path: Path) -> list[Path]:
-    """The run directories in a directory: those of a recipe's variants."""
+def run_paths(path: Path) -> list[Path]:
+    """The run directory itself, or the ones in it: those of a recipe's variants."""
+    if (path / "experiment.toml").is_file():
+        return [path]
     return sorted(file.parent for file in path.glob("*/experiment.toml"))
-
-
-def holds_runs(path: Path) -> bool:
-    """Whether `path` is a run directory, or has some in it."""
-    return (path / "experiment.toml").is_file() or bool(runs_in(path))
 
 
 def _key(setting: str) -> str:
     return setting.partition("=")[0].strip()
-
-
-def _sets(settings: Sequence[str], keys: Sequence[str]) -> bool:
-    return any(_key(setting) in keys for setting in settings)
 
 
 def _branch(
@@ -170,18 +161,18 @@ def _branch(
             )
     if recipe is not None:
         loaded = recipes.load(recipe, settings, variant).only(variant)
-        experiment = _with_one_noise(loaded, settings)
+        experiment = with_one_noise(loaded, settings)
     else:
         # The noise was solved for over all of the parent's rounds; the branch goes on with it.
         experiment = recipes.load(str(origin.experiment_file), settings).only()
-        if not _sets(settings, (_TARGET,)):
+        if _TARGET not in map(_key, settings):
             experiment = experiment.changed(privacy={"target_epsilon": None})
     return Request(run, experiment, branch_from=parent)
 
 
 def _resumption(run: Path, settings: Sequence[str]) -> Request:
     """The run that `run` holds; settings, if any, have to be those it was started with."""
-    if not (run / "experiment.toml").is_file() and runs_in(run):
+    if run_paths(run) not in ([], [run]):
         raise ValueError(
             f"{run} holds the runs of several variants; name the RECIPE to go on with them"
         )
@@ -189,7 +180,7 @@ def _resumption(run: Path, settings: Sequence[str]) -> Request:
     if not settings:
         return Request(run, None, resume=True)
     experiment = recipes.load(str(directory.experiment_file), settings).only()
-    return Request(run, _with_one_noise(experiment, settings), resume=True)
+    return Request(run, with_one_noise(experiment, settings), resume=True)
 
 
 def _of_variant(run: Path, name: str, experiment: AnyExperiment, resume: bool) -> Request:
@@ -204,39 +195,17 @@ def _of_variant(run: Path, name: str, experiment: AnyExperiment, resume: bool) -
     return Request(run, experiment, name, resume=True, is_finished=is_finished)
 
 
-def _with_one_noise(experiment: AnyExperiment, settings: Sequence[str]) -> AnyExperiment:
-    """Noise that is set takes the place of a recipe's target epsilon, which would override it."""
-    if isinstance(experiment, NluExperiment):
-        return with_one_noise(experiment, settings)
-    if _sets(settings, _NOISE) and not _sets(settings, (_TARGET,)):
-        return experiment.changed(privacy={"target_epsilon": None})
-    return experiment
-
-
-def _refuse_phases(recipe: str, variant: str | None) -> None:
-    """A number of rounds does not say which phase is to be longer or shorter."""
-    for experiment in recipes.load(recipe, (), variant).experiments.values():
-        if isinstance(experiment, Experiment) and experiment.phases:
-            each = " and ".join(str(phase.rounds) for phase in experiment.phases)
-            raise ValueError(
-                f"rounds cannot be set for {experiment.name}, whose phases have {each} rounds;"
-                " write a recipe that extends it, with phases of its own"
-            )
-
-
 def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     """Refuse to go on with a run unless it was started with every value that is asked for."""
-    old = dict(by_dotted_key(directory.experiment().model_dump()))
     solved = _NOISE if asked.privacy.target_epsilon is not None else ()
-    for key, value in by_dotted_key(asked.model_dump()):
-        # What is unset or counted is filled in when a run begins; names and words may differ.
-        is_filled_in = value in (None, "", ()) or key.endswith("_is_counted") or key in solved
-        is_free = is_filled_in or key == "name" or key.startswith("about.")
-        if not is_free and old.get(key) != value:
-            raise ValueError(
-                f"{directory.path} holds another experiment: {key} is {old.get(key)!r} there and"
-                f" {value!r} here; go on with it unchanged, or name another directory"
-            )
+    unset = [
+        key
+        for key, value in by_dotted_key(asked.model_dump())
+        if value in (None, "", ()) or key.endswith("_is_counted")
+    ]
+    directory.experiment().refuse_another(
+        asked, directory.path, "name another directory", filled_in=(*solved, *unset)
+    )
 
 
 def _check_cohorts(every: Sequence[Request]) -> None:
@@ -244,6 +213,7 @@ def _check_cohorts(every: Sequence[Request]) -> None:
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
     from tacit.tasks.language.people import People
+    from tacit.tasks.language.plans import refuse_large_cohort
 
     corpora: dict[str, UserCorpus] = {}
     for request in every:
@@ -253,10 +223,4 @@ def _check_cohorts(every: Sequence[Request]) -> None:
         source = experiment.corpus.source
         if source not in corpora:
             corpora[source] = load_corpus(source)
-        users = len(People.of(experiment, corpora[source]).users)
-        if experiment.plan.cohort > users:
-            raise ValueError(
-                f"{experiment.name}: plan.cohort of {experiment.plan.cohort:g} users a round is"
-                f" more than the {users:,} training users of {source}; lower it with --set"
-                " plan.cohort=..."
-            )
+        refuse_large_cohort(experiment, len(People.of(experiment, corpora[source]).users))

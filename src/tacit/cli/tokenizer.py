@@ -118,7 +118,6 @@ def _train(
     `tacit tokenizer train tokenizers/private --partition-selection corpora/chats --part 1/2`
     """
     from tacit.runs.run import LanguageRun
-    from tacit.runs.sampled import sampled_tokenizer
     from tacit.tokenizers import learn
     from tacit.tokenizers.partition_selection import PartitionSelection
 
@@ -132,7 +131,7 @@ def _train(
             run, key = LanguageRun.open(path), _sampling_key(seed)
             more: Any = {"tokens": tokens, "sampling": sampling}
             with _progress() as show:
-                return sampled_tokenizer(run, round, kind, size, key, progress=show, **more)
+                return run.sampled_tokenizer(round, kind, size, key, progress=show, **more)
         if public is not None:
             return learn.public(public, kind, size)
         users = learn.Users.of(oracle or str(partition_selection), part, population, delta)

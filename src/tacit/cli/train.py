@@ -30,10 +30,17 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import Interrupted, emit, epsilon, figures_table, table
+from tacit.cli.output import (
+    Interrupted,
+    emit,
+    epsilon,
+    figure_cells,
+    figure_headings,
+    figures_table,
+    table,
+)
 from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
-from tacit.runs.figures import FIGURES
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
@@ -92,24 +99,21 @@ def train(
 
     `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
     """
-    from tacit.cli.requests import (
-        all_settings,
-        holds_runs,
-        parse_parent,
-        requests,
-        task_asked_for,
-    )
+    from tacit.cli.requests import all_settings, requests, run_paths
     from tacit.engines.engine import choose_engine
     from tacit.engines.launch import Launch
+    from tacit.runs.directory import RunDirectory
+    from tacit.tasks import recipes
 
     launch = Launch.of_this_process()
     if launch.rank > 0:  # torchrun has started this command several times
         from tacit.engines.teams import serve_rank_0
 
         serve_rank_0()
-    parent = parse_parent(from_run) if from_run is not None else None
-    is_repeated = launch.restarts and parent is None and holds_runs(run)  # by torchrun
-    task = task_asked_for(recipe, run, parent)
+    parent = _parent(from_run) if from_run is not None else None
+    is_repeated = launch.restarts and parent is None and run_paths(run)  # by torchrun
+    before = RunDirectory(run if parent is None else parent[0])
+    task = before.task if recipe is None else recipes.task_of_recipe(recipe)
     refuse_unfit(context, task, _ONLY)
     is_nlu = task == "nlu"
     plan = "noise" if is_nlu else "plan"
@@ -134,41 +138,41 @@ def train(
         parent=parent,
     )
     computing = None if is_nlu else choose_engine(engine, workers, device)
-    show = {"tensorboard": tensorboard, "quiet": quiet, "as_json": as_json}
-    carry_out(asked, computing, keep_key=keep_key, **show)
+    show = {"tensorboard": tensorboard, "quiet": quiet}
+    carry_out(asked, computing, as_json=as_json, keep_key=keep_key, **show)
+
+
+def _parent(text: str) -> tuple[Path, int]:
+    """Read RUN@ROUND, the value of --from."""
+    run, at, round = text.rpartition("@")
+    if not (at and run and round.isdecimal()):
+        raise ValueError(f"--from must be RUN@ROUND, such as runs/first@20, got {text!r}")
+    return Path(run), int(round)
 
 
 def carry_out(
     asked: Sequence[Request],
     engine: MakeEngine | None,
     *,
-    keep_key: bool = False,
-    tensorboard: bool = False,
-    quiet: bool = False,
     as_json: bool = False,
+    **options: bool,
 ) -> None:
     """Train everything that is asked for, one after the other, and print the figures.
 
     Args:
         asked: the trainings, from `tacit.cli.requests`; all of one task.
         engine: how cohorts are computed; None for intents and slots.
-        keep_key: keep the run keys, with which noise could be subtracted.
-        tensorboard: write held-out metrics into each run's folder `tensorboard` as well.
-        quiet: show no progress.
         as_json: print what result.json holds, and nothing else.
+        options: `keep_key`, `tensorboard` and `quiet`, as `train_one` has them.
     """
     results = []
-    options = {"keep_key": keep_key, "tensorboard": tensorboard, "quiet": quiet}
     for request in asked:
         try:
             results.append(train_one(request, engine, **options))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(asked) > 1)) from None
-    emit(
-        results if asked[0].variant else results[0],
-        as_json,
-        lambda console: _print(console, asked, results),
-    )
+    result = results if asked[0].variant else results[0]
+    emit(result, as_json, lambda console: _print(console, asked, results))
 
 
 def train_one(
@@ -179,7 +183,15 @@ def train_one(
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> Result:
-    """Train one run to its end, with its progress shown; return what its result.json holds."""
+    """Train one run to its end, with its progress shown; return what its result.json holds.
+
+    Args:
+        request: what to train, and where.
+        engine: how cohorts are computed; None for intents and slots.
+        keep_key: keep the run's key, with which noise could be subtracted.
+        tensorboard: write held-out metrics into the run's folder `tensorboard` as well.
+        quiet: show no progress.
+    """
     from tacit.runs.directory import RunDirectory
     from tacit.train import train as run_training
 
@@ -263,20 +275,19 @@ def _table(result: Result) -> Table:
 
 def _variants_table(asked: Sequence[Request], results: Sequence[Result]) -> Table:
     """Several runs: one per line, with epsilon by the accountant that its claim names."""
-    figures = [figure for figure in FIGURES[results[0]["task"]] if figure.heading]
+    task, legs = results[0]["task"], f"{asked[0].leg_name}s"
     rows = [
         (
             request.variant,
-            f"{result[f'{request.leg_name}s']:,}",
-            *(figure.show(_measured(result).get(figure.key)) for figure in figures),
+            f"{result[legs]:,}",
+            *figure_cells(task, _measured(result)),
             epsilon(result["epsilon"][result["accountant"]]),
             format_delta(result["delta"]),
         )
         for request, result in zip(asked, results, strict=True)
     ]
-    legs = f">{asked[0].leg_name}s"
-    headings = ("variant", legs, *(f">{figure.heading}" for figure in figures))
-    return table(*headings, ">epsilon", ">delta", rows=rows)
+    headings = ("variant", f">{legs}", *figure_headings(task), ">epsilon", ">delta")
+    return table(*headings, rows=rows)
 
 
 def _measured(result: Result) -> Result:

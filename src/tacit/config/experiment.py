@@ -265,7 +265,10 @@ class Experiment(Complete):
     def _phases_fit(self) -> Self:
         total = sum(phase.rounds for phase in self.phases)
         if self.phases and total != self.rounds:
-            raise ValueError(f"rounds must be the sum of the phases' rounds, {total}")
+            raise ValueError(
+                f"rounds must be the sum of the phases' rounds, {total}; for another number write a"
+                " recipe that extends this one, with phases of its own"
+            )
         if self.phases and self.phases[0].tokenizer is not None:
             raise ValueError(
                 "the first phase has the tokenizer of [tokenizer]; switch in a later one"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, get_origin
 
 import tomli_w
@@ -66,7 +66,9 @@ class Complete(Section):
         """A copy with other values, by section: changed(plan={"noise_multiplier": 1.0})."""
         return type(self).from_data(merge(self.model_dump(), values), "the changed experiment")
 
-    def refuse_another(self, asked: Complete, holder: object, or_else: str) -> None:
+    def refuse_another(
+        self, asked: Complete, holder: object, or_else: str, *, filled_in: Sequence[str] = ()
+    ) -> None:
         """Raise if `asked` is not this experiment: a run goes on unchanged, or not at all.
 
         Names and words about an experiment may differ, and a seed need not be repeated.
@@ -75,10 +77,11 @@ class Complete(Section):
             asked: the experiment that a caller wants to go on with.
             holder: the directory that holds this experiment, for the error.
             or_else: what a caller can do instead, for the error.
+            filled_in: keys that may differ, because they are filled in when a run begins.
         """
         old, new = (dict(by_dotted_key(one.model_dump())) for one in (self, asked))
-        for key in sorted(old.keys() | new.keys()):
-            free = key == "name" or key.startswith("about.")
+        for key in {**new, **old}:
+            free = key == "name" or key.startswith("about.") or key in filled_in
             free = free or (key == "seed" and new.get("seed") is None)
             if not free and old.get(key) != new.get(key):
                 raise ValueError(

@@ -118,7 +118,7 @@ def _about(run: Run, result: dict[str, Any] | None) -> dict[str, Any]:
         "counted": f"{experiment.leg_name}s",
         "complete": result is not None,
         "ending": None if result is None else str(result.get("ending") or "complete"),
-        "simulation": run.is_simulation,
+        "simulation": run.ledger.header.simulation,
         "model": experiment.model.name,
     }
 

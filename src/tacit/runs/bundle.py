@@ -1,7 +1,10 @@
 """An exported bundle: the run's ledger, ended by a line that holds the digests of all other files.
 
-So whoever knows the hash of that last line, the bundle's head, knows that nothing in the bundle was
-exchanged; and a model whose weights, tokenizer or card are not those of the ledger is refused.
+The hash of that last line, the bundle's head, says that nothing in the bundle was exchanged; and a
+model whose weights, tokenizer or card are not those of the ledger is refused.
+
+A claim is a function of the ledger and of nothing else (design rule 11), so that a bundle is asked
+for its guarantee as a run is: `open_release` opens whichever of them a folder holds.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.corpus.people_ledger import remark_on_others
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, LedgerError
 from tacit.privacy.records import canonical_json
+from tacit.runs.run import Run
 
 LEDGER_FILE = "ledger.jsonl"
 EXPORTED = "export"  # the kind of the last entry
@@ -45,6 +50,8 @@ class Bundle:
 
     path: Path
     ledger: Ledger
+    checked_against = "its last line"  # which says how long the ledger has to be
+    is_complete = None  # a bundle does not say
 
     @classmethod
     def open(cls, path: Path | str) -> Bundle:
@@ -87,5 +94,15 @@ class Bundle:
         return said + [f"{self.path / name} is not of the bundle" for name in others]
 
     def guarantee(self) -> Guarantee:
-        """What may be claimed for the model: that of its run."""
-        return Guarantee.of(self.ledger)
+        """What may be claimed for the model: that of its run, beside other runs known here."""
+        return Guarantee.of(self.ledger).beside(remark_on_others(self.ledger))
+
+
+def open_release(path: Path | str) -> Run | Bundle:
+    """The run or bundle in a folder; one that contradicts its ledger is refused."""
+    path = Path(path)
+    if is_bundle(path):
+        return Bundle.open(path)
+    if (path / "model.safetensors").is_file():
+        raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
+    return Run.open(path)

@@ -19,6 +19,8 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger_lines import Head
 from tacit.runs.figures import percent, written_figures
 from tacit.tasks import AnyExperiment
+from tacit.tasks.nlu.encoding import Encoder
+from tacit.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -30,24 +32,20 @@ class CardFacts:
     key_exists: bool  # so that noise could be subtracted by somebody with the run directory
     guarantee: Guarantee
     head: Head  # of the run's ledger
-    model: str  # in words
-    vocabulary: str  # in words
+    parameters: int  # of the model
+    words: Tokenizer | Encoder  # its vocabulary
     metrics: Mapping[str, Any] | None  # of that leg
 
 
 def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> str:
     """README.md of a bundle; `why_not` is why it is not for release, or None."""
-    metrics = facts.metrics
-    return (
-        _templates()
-        .get_template(f"card-{experiment.task}.md.j2")
-        .render(
-            experiment=experiment,
-            facts=facts,
-            guarantee=facts.guarantee,
-            figures=written_figures(experiment.task, metrics) if metrics else [],
-            why_not=why_not,
-        )
+    template = _templates().get_template(f"card-{experiment.task}.md.j2")
+    return template.render(
+        experiment=experiment,
+        facts=facts,
+        guarantee=facts.guarantee,
+        figures=written_figures(experiment.task, facts.metrics or {}),
+        why_not=why_not,
     )
 
 

@@ -25,7 +25,6 @@ from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
 from tacit.runs.checkpoints import Checkpoints
-from tacit.runs.proofs import Proofs
 from tacit.tasks import AnyExperiment, read_experiment
 
 
@@ -105,10 +104,6 @@ class RunDirectory:
         if not self.key_file.exists():
             raise ValueError(f"{self.path} has no run key any more, so it cannot go on")
         return RunKey.load(self.key_file)
-
-    def proofs(self) -> Proofs:
-        """What each release was made from."""
-        return Proofs(self.private / "releases.jsonl")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, one row per evaluation."""

@@ -28,8 +28,10 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
-from tacit.runs.personalization import refuse_personal, refuse_personal_weights
+from tacit.runs.personalization import refuse_personal
 from tacit.runs.run import LanguageRun, NluRun, Run
+from tacit.tasks.nlu.encoding import Encoder
+from tacit.tokenizers.tokenizer import Tokenizer
 
 _Experiment = TypeVar("_Experiment", bound=Complete)
 _PATHS = ("source", "start", "vocabulary", "vectors", "pretrained")  # settings that may be paths
@@ -126,11 +128,9 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     measured = [row for row in run.metrics() if row[name] == checkpoint.leg]
     own_files: dict[str, bytes] = {}
     if isinstance(run, LanguageRun):
-        refuse_personal_weights(run.path, weights.trained_on(checkpoint.model_file))
-        size = parameter_count(run.model(checkpoint.leg))
-        tokenizer = run.tokenizer_at(checkpoint.leg)
-        words = f"{tokenizer.kind} tokenizer of {tokenizer.vocab_size:,} tokens"
-        provenance = tokenizer.provenance
+        refuse_personal(run.path, weights.trained_on(checkpoint.model_file))
+        parameters = parameter_count(run.model(checkpoint.leg))
+        words: Tokenizer | Encoder = (tokenizer := run.tokenizer_at(checkpoint.leg))
         own_files["tokenizer.json"] = tokenizer.to_json().encode()
         # What the tokenizer has cost other people, if it was learnt from theirs.
         if (history := run.path / "tokenizer.ledger.jsonl").is_file():
@@ -138,16 +138,16 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     else:
         assert isinstance(run, NluRun)
         stored = run.stored(checkpoint.leg)
-        size = sum(parameter.numel() for parameter in stored.model.parameters())
-        words, provenance = stored.encoder.in_words, stored.encoder.provenance
+        parameters = sum(each.numel() for each in stored.model.parameters())
+        words = stored.encoder
     facts = CardFacts(
         leg=checkpoint.leg,
         is_complete=run.is_complete,
         key_exists=run.directory.key_file.exists(),
         guarantee=guarantee,
         head=run.ledger.head,
-        model=f"{run.experiment.model.name} with {size:,} parameters",
-        vocabulary=f"{words}, {provenance}",
+        parameters=parameters,
+        words=words,
         metrics=measured[-1] if measured else None,
     )
     return facts, own_files

@@ -135,17 +135,13 @@ def save(made: Personalized, stored: StoredModel, out: Path) -> None:
             durable.write_whole(folder / name, data, mode=0o600)
 
 
-def refuse_personal(path: Path) -> None:
-    """A folder that holds a personalised model must not be exported."""
+def refuse_personal(path: Path, trained_on: Sequence[str] = ()) -> None:
+    """Refuse to export a personalised model, or weights that started from one."""
     if (path / PRIVATE_MARKER).exists():
         raise ValueError(
             f"{path} holds a personalised model, which is one person's private data and is never"
             " exported"
         )
-
-
-def refuse_personal_weights(path: Path, trained_on: Sequence[str]) -> None:
-    """Nor must weights that started from a personalised model."""
     if PERSONAL in trained_on:
         raise ValueError(
             f"the weights of {path} started from a personalised model, which is one person's"

@@ -7,7 +7,8 @@ here needs its key: what may be claimed follows from the ledger alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
+from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes
@@ -30,7 +32,9 @@ from tacit.tasks.nlu.metrics import NLUMetrics
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.predictions import evaluate
 from tacit.tasks.nlu.utterances import data_of
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers import learn
+from tacit.tokenizers.history import History, LearntTokenizer
+from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,9 @@ class Run:
         return self.directory.result() is not None
 
     @property
-    def is_simulation(self) -> bool:
-        return self.ledger.header.simulation
+    def checked_against(self) -> str:
+        """What says how long the ledger has to be."""
+        return f"the checkpoint of {self.experiment.leg_name} {self.leg}"
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, by leg."""
@@ -129,7 +134,7 @@ class Run:
             **self.results(),
             f"{self.experiment.leg_name}s": self.leg,
             "intact": True,
-            "simulation": self.is_simulation,
+            "simulation": self.ledger.header.simulation,
         }
 
 
@@ -171,6 +176,40 @@ class LanguageRun(Run):
     def corpus(self) -> UserCorpus:
         """The corpus it was trained on, if that is still where it was."""
         return load_corpus(self.experiment.corpus.source)
+
+    def sampled_tokenizer(
+        self,
+        round: int | None,
+        kind: Kind,
+        size: int,
+        key: bytes,
+        *,
+        tokens: int = 1_000_000,
+        sampling: Sampling = DEFAULT,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> LearntTokenizer:
+        """A tokenizer learnt from what the model after a round (None: the last) says.
+
+        Its history is the run's ledger up to that round: the people have paid for the model, and
+        the tokenizer costs them nothing more.  A run whose own tokenizer was learnt from others of
+        the corpus is refused before anything is sampled, since there would be two histories to pass
+        on.  `key` decides about the samples and protects nobody: the model was released already.
+        """
+        for cost in self.ledger.header.prior_costs:
+            if cost.whom == "beside":
+                raise ValueError(
+                    f"the tokenizer of {self.path} was learnt from part {cost.part} of the users,"
+                    " and what is sampled from its model would tell about both parts; sample from a"
+                    " run with a public tokenizer"
+                )
+        checkpoint = self.directory.checkpoints.read(round)
+        leg, old = checkpoint.leg, self.tokenizer_at(checkpoint.leg)
+        model, run_id = self.model(leg), self.ledger.header.run_id
+        texts = sample_texts(model, old, key, tokens=tokens, sampling=sampling, progress=progress)
+        how = f"{tokens} tokens sampled from the model of the run {run_id} after round {leg}"
+        learnt = learn.from_samples(texts, old, kind=kind, size=size, of=how)
+        history = History.of(self.ledger, checkpoint.head, learnt.tokenizer, how, leg)
+        return replace(learnt, history=history)
 
     def results(self) -> dict[str, Any]:
         """The last metrics on the text of test users."""

@@ -10,7 +10,10 @@ task's `Trainer`.  Between the two, a session decides whether noise may be drawn
     save      a checkpoint, synced: the leg may be seen from now on
 
 So a process may die anywhere.  Whatever is repeated is repeated with the same noise on the same
-sum, or charged again with fresh noise: never the same noise on another sum.
+sum, or charged again with fresh noise: never the same noise on another sum.  `Proofs` are what this
+rests on.  The proof of an attempt is on the disk before the ledger's entry, and that before the
+noise: an entry without a matching proof means that something changed, and the leg needs a new
+attempt; a proof without an entry means that no noise was drawn.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from tacit.privacy import durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
-from tacit.runs.proofs import LegProof
 from tacit.tasks import AnyExperiment
 from tacit.tasks.task import Pending, Row, Trainer, TrainingData
 
@@ -45,6 +48,34 @@ class TrainingProgress:
 
 
 Observer = Callable[[TrainingProgress], None]
+
+
+class Proofs:
+    """What each attempt at a leg was made from: `private/releases.jsonl`.
+
+    Of each attempt there are two HMACs in hexadecimal.  The *beginning* is over all that the leg's
+    releases are made from, and is on the disk before they are charged.  The *outcome* is over what
+    came out of a leg of several steps, and is on the disk before its checkpoint, with which the leg
+    leaves the process; a round has none, since its outcome follows from its beginning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        rows = durable.read_lines(path)  # a torn line is from before its ledger entry
+        self._hmacs = {(row["leg"], row["attempt"]): row["hmac"] for row in rows}
+
+    def read(self, leg: int, attempt: int) -> tuple[str, str]:
+        """Beginning and outcome as recorded last; empty if there is none."""
+        beginning, _, outcome = self._hmacs.get((leg, attempt), "").partition(" ")
+        return beginning, outcome
+
+    def record(self, leg: int, attempt: int, beginning: str, outcome: str = "") -> None:
+        """Remember what is about to be released; synced when it returns."""
+        hmac = f"{beginning} {outcome}".rstrip()
+        if self._hmacs.get((leg, attempt)) != hmac:
+            row = {"leg": leg, "attempt": attempt, "hmac": hmac}
+            durable.append_line(self._path, row, mode=0o600)
+            self._hmacs[leg, attempt] = hmac
 
 
 class Session:
@@ -72,7 +103,7 @@ class Session:
         self._data = data
         self._ledger = ledger
         self._renew = renew
-        self._proofs = directory.proofs()
+        self._proofs = Proofs(directory.private / "releases.jsonl")
         self._rows = directory.metrics()
         self._attempts = _charged_attempts(ledger)
         self._void: set[tuple[int, int]] = set()  # (leg, attempt) with another outcome on record
@@ -100,17 +131,18 @@ class Session:
         own ledger are on the disk when it returns.
         """
         attempt = (pending.leg, pending.attempt)
-        recorded = self._proofs.read(*attempt)
+        beginning = pending.proof.hex()
+        recorded, _ = self._proofs.read(*attempt)
         uncharged = [
             release
             for release in pending.releases
             if release.attempt not in self._attempts.get(release.round, ())
         ]
         is_known = len(uncharged) < len(pending.releases)
-        if attempt in self._void or (is_known and recorded.beginning != pending.proof.hex()):
+        if attempt in self._void or (is_known and recorded != beginning):
             return False
-        if recorded.beginning != pending.proof.hex():
-            self._proofs.record(*attempt, LegProof(pending.proof.hex()))
+        if recorded != beginning:
+            self._proofs.record(*attempt, beginning)
         self._ledger.charge(uncharged)
         for release in uncharged:
             self._attempts.setdefault(release.round, set()).add(release.attempt)
@@ -124,11 +156,11 @@ class Session:
         """
         if outcome is not None:
             attempt = (pending.leg, pending.attempt)
-            recorded = self._proofs.read(*attempt)
-            if recorded.outcome not in (None, outcome.hex()):
+            beginning, recorded = self._proofs.read(*attempt)
+            if recorded not in ("", outcome.hex()):
                 self._void.add(attempt)
                 return False
-            self._proofs.record(*attempt, LegProof(recorded.beginning, outcome.hex()))
+            self._proofs.record(*attempt, beginning, outcome.hex())
         self.leg += 1
         return True
 

@@ -32,6 +32,7 @@ from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
 from tacit.runs.export import without_folders
 from tacit.tasks import AnyExperiment
+from tacit.tasks.nlu.encoding import Encoder
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.models import NluModel
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -240,21 +241,20 @@ def _card_facts(evidence: Evidence) -> CardFacts:
     """What the card is made of, with nothing measured, nothing left to do and no key."""
     ledger, experiment = evidence.ledger, evidence.experiment
     if isinstance(experiment, Experiment):
-        words = Tokenizer.load(evidence.directory.tokenizer_file)
-        count = 0 if evidence.is_own_model else sum(evidence.layers())
-        vocabulary = f"{words.kind} tokenizer of {words.vocab_size:,} tokens, {words.provenance}"
+        words: Tokenizer | Encoder = Tokenizer.load(evidence.directory.tokenizer_file)
+        parameters = 0 if evidence.is_own_model else sum(evidence.layers())
     else:
         stored = NluModel.load(evidence.model_file)
-        count = sum(parameter.numel() for parameter in stored.model.parameters())
-        vocabulary = f"{stored.encoder.in_words}, {stored.encoder.provenance}"
+        parameters = sum(each.numel() for each in stored.model.parameters())
+        words = stored.encoder
     return CardFacts(
         leg=evidence.bundle.round,
         is_complete=True,
         key_exists=False,
         guarantee=evidence.guarantee,
         head=Head(len(ledger.entries) - 1, ledger.hashes[-2]),
-        model=f"{experiment.model.name} with {count:,} parameters",
-        vocabulary=vocabulary,
+        parameters=parameters,
+        words=words,
         metrics=None,
     )
 

@@ -34,8 +34,6 @@ from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.plan import epoch_steps
 from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
-LANGUAGE_RUN, NLU_RUN, BUNDLE = "run", "intent and slot run", "bundle"
-
 
 class Remark(str):
     """Something that could not be checked, and why: no difference."""
@@ -52,35 +50,17 @@ class Check:
     functions: tuple[Callable[[Evidence], Iterator[str]], ...]
 
 
-def kind_of(path: Path) -> str:
-    """What a folder holds; one that is neither run nor bundle is refused."""
-    if not path.is_dir():
-        raise ValueError(f"there is no run or bundle at {path}")
-    if is_bundle(path):
-        return BUNDLE
-    directory = RunDirectory(path)
-    if not directory.ledger_file.is_file() and not directory.experiment_file.is_file():
-        if (path / "model.safetensors").is_file():
-            raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
-        raise ValueError(f"{path} is neither a run nor a bundle: it has no ledger.jsonl")
-    try:
-        is_nlu = isinstance(directory.experiment(), NluExperiment)
-    except (ValueError, OSError):  # which the checks will say
-        is_nlu = False
-    return NLU_RUN if is_nlu else LANGUAGE_RUN
-
-
 class Evidence:
     """A verified ledger, and beside it everything that makes a statement about it.
 
     Properties raise what reading their file raises, with the file's name.
     """
 
-    def __init__(self, path: Path, kind: str, ledger: Ledger) -> None:
+    def __init__(self, path: Path, ledger: Ledger) -> None:
         self.path = path
         self.ledger = ledger
         self.header = ledger.header
-        self.is_bundle = kind == BUNDLE
+        self.is_bundle = is_bundle(path)
         self.directory = RunDirectory(path)
         parent = ledger.header.parent
         self.inherited = ledger.entries[: parent.head.entries if parent else 0]
@@ -130,25 +110,25 @@ class Evidence:
         assert experiment.noise.population is not None
         return epoch_steps(experiment, experiment.noise.population)
 
-    @cached_property
+    @property
     def checkpoints(self) -> list[Checkpoint]:
         """The checkpoints that can be read, in order, without their optimizer's state."""
-        return [one for one in self._read_checkpoints if isinstance(one, Checkpoint)]
+        return self._read_checkpoints[0]
 
     @property
     def damaged_checkpoints(self) -> list[str]:
         """What is wrong with those that cannot."""
-        return [one for one in self._read_checkpoints if isinstance(one, str)]
+        return self._read_checkpoints[1]
 
     @cached_property
-    def _read_checkpoints(self) -> list[Checkpoint | str]:
-        def read(leg: int) -> Checkpoint | str:
+    def _read_checkpoints(self) -> tuple[list[Checkpoint], list[str]]:
+        whole, damaged = [], []
+        for leg in self.directory.checkpoints.legs():
             try:  # the optimizer's state, twice as large as a model, claims nothing
-                return dataclasses.replace(self.directory.checkpoints.read(leg), arrays={})
+                whole.append(dataclasses.replace(self.directory.checkpoints.read(leg), arrays={}))
             except ValueError as error:
-                return str(error)
-
-        return [read(leg) for leg in self.directory.checkpoints.legs()]
+                damaged.append(str(error))
+        return whole, damaged
 
     @property
     def last(self) -> Checkpoint:

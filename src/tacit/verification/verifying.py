@@ -13,12 +13,12 @@ from typing import Any
 
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head
-from tacit.runs.bundle import LEDGER_FILE
+from tacit.runs.bundle import LEDGER_FILE, is_bundle
 from tacit.verification.chain import CHAIN, CHARGES
 from tacit.verification.claimed import CLAIM
 from tacit.verification.configured import EXPERIMENT, HEADER
 from tacit.verification.digests import DIGESTS, KEY
-from tacit.verification.evidence import BUNDLE, Check, Evidence, Remark, kind_of
+from tacit.verification.evidence import Check, Evidence, Remark
 
 _CHECKS = (CHAIN, CHARGES, EXPERIMENT, HEADER, CLAIM, DIGESTS, KEY)
 _TRIES = 3  # at a run that is being trained
@@ -77,10 +77,15 @@ def verify(path: Path | str) -> Findings:
     files were of different moments, is looked at again.
     """
     path = Path(path)
-    kind = kind_of(path)
+    if not path.is_dir():
+        raise ValueError(f"there is no run or bundle at {path}")
+    if not (path / LEDGER_FILE).is_file() and not (path / "experiment.toml").is_file():
+        if (path / "model.safetensors").is_file():
+            raise ValueError(f"{path} has a model, but no ledger: it was not trained privately")
+        raise ValueError(f"{path} is neither a run nor a bundle: it has no {LEDGER_FILE}")
     for _ in range(_TRIES):
         stamp = _stamp(path)
-        findings = _run_checks(path, kind)
+        findings = _run_checks(path)
         if not findings.differences or _stamp(path) == stamp:
             break
     return findings
@@ -95,11 +100,12 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_size
 
 
-def _run_checks(path: Path, kind: str) -> Findings:
+def _run_checks(path: Path) -> Findings:
+    kind = "bundle" if is_bundle(path) else "run"
     try:
         ledger = Ledger.read(path / LEDGER_FILE, torn_is_left_out=True)
-        evidence = Evidence(path, kind, ledger)
-        if kind == BUNDLE:
+        evidence = Evidence(path, ledger)
+        if evidence.is_bundle:
             evidence.bundle.digests()
     except Exception as error:  # nothing can be held against what is no ledger, or no bundle's
         said = _sentence(CHAIN, error)

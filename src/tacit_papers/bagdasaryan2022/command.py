@@ -81,7 +81,7 @@ def compare(
     Figures per word compare across tokenizers, and figures per token do not.  All are measured on
     the same texts of test users; the KLD compares with all that these say.
     """
-    from tacit.cli import figures
+    from tacit.cli import plots
     from tacit_papers.bagdasaryan2022 import table
     from tacit_papers.bagdasaryan2022.comparison import (
         corpus_of,
@@ -96,7 +96,7 @@ def compare(
     if as_json and as_markdown:
         raise ValueError("--json and --markdown each print everything; leave one out")
     if curve is not None:
-        figures.check_target(curve)
+        plots.check_target(curve)
     contenders = open_contenders(places)
     _check_ends(contenders, worst, best)
     users = corpus_of(contenders, corpus).test

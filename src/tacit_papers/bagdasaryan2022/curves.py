@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.cli import figures
+from tacit.cli import plots
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
 from tacit.runs.run import LanguageRun
@@ -67,7 +67,7 @@ def measure_again(run: LanguageRun, max_tokens: int | None = None) -> list[tuple
 
 def draw(curves: Mapping[str, Curve], path: str | Path) -> None:
     """The figure as a file; the name's ending says of which format."""
-    figures.save(figure(curves), Path(path))
+    plots.save(figure(curves), Path(path))
 
 
 def figure(curves: Mapping[str, Curve]) -> Figure:
@@ -77,7 +77,7 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
     finals = [_final(name, curve) for name, curve in curves.items()]
     if not finals:
         raise ValueError("there must be one curve at least to draw, got none")
-    drawing = figures.new_figure(11.0, 4.2)
+    drawing = plots.new_figure(11.0, 4.2)
     whole, end = drawing.subplots(1, 2)
     for axes in (whole, end):
         for number, (name, curve) in enumerate(curves.items()):

@@ -85,9 +85,8 @@ def compare(
 
     Variants that are there already are not trained again; one that was interrupted goes on.
     """
-    from tacit.cli.requests import all_settings
+    from tacit.cli.requests import all_settings, with_one_noise
     from tacit.tasks.nlu.experiment import RECIPES
-    from tacit.tasks.nlu.plan import with_one_noise
 
     changes = all_settings(settings or [], {"data.source": data, "seed": seed})
     variants = RECIPES.load(recipe, changes).experiments

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.cli import figures
+from tacit.cli import plots
 from tacit_papers.thakkar2020.table import ArmRow, Result
 
 
@@ -17,7 +17,7 @@ def draw(path: Path, rows: Sequence[ArmRow], results: Sequence[Result]) -> None:
     Arms differ in colour and, past ten of them, in marker.  Their dots are shifted sideways, since
     all arms of a seed have the same canaries with much the same copies.
     """
-    figure = figures.new_figure(9.6, 1.8 + 0.36 * len(rows) + 4.2)
+    figure = plots.new_figure(9.6, 1.8 + 0.36 * len(rows) + 4.2)
     bars, dots = figure.subplots(2, 1, height_ratios=[1 + 0.36 * len(rows), 4.2])
     heights = np.arange(len(rows))
     sampled = [100 * sum(row.memorized_rs) / sum(row.canaries) for row in rows]
@@ -48,4 +48,4 @@ def draw(path: Path, rows: Sequence[ArmRow], results: Sequence[Result]) -> None:
     dots.set_ylabel("exposure in bits")
     if dots.lines:
         dots.legend(fontsize="small", ncols=2)
-    figures.save(figure, path)
+    plots.save(figure, path)

@@ -50,7 +50,7 @@ def test_federated_arms_are_runs_and_the_others_have_their_model(finished):
         if row["unit"] == "users":
             run = Run.open(path)
             assert run.is_complete
-            assert run.is_simulation
+            assert run.ledger.header.simulation
             assert run.experiment.seed == row["seed"]
         else:
             assert weights.trained_on(path / "model.safetensors")

@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
+from tacit.cli.requests import with_one_noise
 from tacit.engines.ranks import Ranks
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
@@ -26,7 +27,7 @@ from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
-from tacit.tasks.nlu.plan import releases, resolved, with_one_noise
+from tacit.tasks.nlu.plan import releases, resolved
 from tacit.tasks.nlu.steps import NoiseChain, _learning_rate_at
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances, data_of

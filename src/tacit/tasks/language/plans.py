@@ -38,11 +38,7 @@ def resolved(
             f"plan.population of {K:,} is less than the {users:,} training users; declare a"
             " number that they cannot exceed"
         )
-    if experiment.plan.cohort > min(users, K):
-        raise ValueError(
-            f"plan.cohort of {experiment.plan.cohort:g} users a round is more than the"
-            f" {min(users, K):,} training users; lower it with --set plan.cohort=..."
-        )
+    refuse_large_cohort(experiment, users)
     delta = experiment.privacy.delta or default_delta(K)
     if not 0 < delta < 1 / K:
         raise ValueError(
@@ -59,6 +55,16 @@ def resolved(
     composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
     name = experiment.privacy.accountant or default_accountant(composition).name
     return experiment.changed(privacy={"accountant": name})
+
+
+def refuse_large_cohort(experiment: Experiment, users: int) -> None:
+    """Refuse cohorts that are larger, on average, than the number of training users."""
+    if experiment.plan.cohort > users:
+        raise ValueError(
+            f"{experiment.name}: plan.cohort of {experiment.plan.cohort:g} users a round is more"
+            f" than the {users:,} training users of {experiment.source}; lower it with --set"
+            " plan.cohort=..."
+        )
 
 
 def _calibrated(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
@@ -18,27 +17,6 @@ from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
 from tacit.tasks.nlu.scaling import release_of
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import Inherited
-
-_NOISE = "noise.noise_multiplier"
-_TARGET = "privacy.target_epsilon"
-
-
-def with_one_noise(experiment: NluExperiment, settings: Sequence[str]) -> NluExperiment:
-    """A recipe's experiment with noise that is either set or solved for, as the caller said.
-
-    `settings` are the caller's key=value.  Noise that the caller sets takes the place of the
-    recipe's target, and a target that of its noise; who sets both contradicts themselves.
-    """
-    said = {text.partition("=")[0].strip() for text in settings}
-    if {_NOISE, _TARGET} <= said:
-        raise ValueError(
-            f"{_TARGET} solves for the noise, and {_NOISE} sets it; leave one of them out"
-        )
-    if _NOISE in said:
-        return experiment.changed(privacy={"target_epsilon": None})
-    if _TARGET in said:
-        return experiment.changed(noise={"noise_multiplier": None})
-    return experiment
 
 
 def resolved(
