@@ -25,7 +25,6 @@ from tacit.tasks.task import (
     Beginning,
     Inherited,
     LastState,
-    Opened,
     Parent,
     State,
     header_of,
@@ -73,9 +72,7 @@ def resolve(
     return plan.resolved(experiment, data, inherited)
 
 
-def open_trainer(opened: Opened) -> NluTrainer:
-    """The trainer that goes on at the last checkpoint."""
-    return NluTrainer(opened)
+open_trainer = NluTrainer  # goes on at the last checkpoint
 
 
 def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent) -> Beginning:
