@@ -90,7 +90,6 @@ class PartitionSelection:
     @classmethod
     def for_budget(cls, epsilon: float, delta: float, words_per_user: int = 300) -> Self:
         """The least noise that makes it (epsilon, delta)-DP, with half of delta for selection."""
-        checks.positive("epsilon", epsilon)
         checks.open_unit("delta", delta)
         selection_delta = delta / 2
         z = noise_for_epsilon(
