@@ -186,7 +186,7 @@ def _personalize(
         personal = personalization.personalize(
             model, texts, epochs=epochs, learning_rate=lr, progress=advance
         )
-    personalization.save(personal, model, out)
+    personal.save(model, out)
     row: dict[str, Any] = {"out": str(out), "run": str(run), "round": model.round}
     emit(row | personal.as_row(), as_json, lambda console: _print_personal(console, personal, out))
 

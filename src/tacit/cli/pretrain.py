@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
-from tacit.cli.output import append_rows, emit, new_directory, table
+from tacit.cli.output import emit, new_directory, table
 from tacit.cli.progress import Show, bar
 from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
@@ -168,7 +168,7 @@ def record_training(
 
     log = folder / "metrics.jsonl"  # grows as the training goes, for those who are watching
     facts = dict(facts) | {"why_void": why_void(facts["provenance"])}
-    append_rows(log, [{"event": "settings", **facts}])
+    durable.append_line(log, {"event": "settings", **facts})
 
     def advance(now: Progress) -> None:
         rate = now.tokens / max(now.seconds, 1e-9)
@@ -178,7 +178,7 @@ def record_training(
     outcome = train(
         measure=lambda: {f"held_out_{name}": value for name, value in measure().as_row().items()},
         progress=advance,
-        on_point=lambda point: append_rows(log, [{"event": "point", **point.as_row()}]),
+        on_point=lambda point: durable.append_line(log, {"event": "point", **point.as_row()}),
     )
     done = {
         "steps": outcome.steps,
@@ -186,13 +186,12 @@ def record_training(
         "seconds": round(outcome.seconds, 3),
         "ran_out_of_time": outcome.ran_out_of_time,
     }
-    append_rows(log, [{"event": "trained", **done}])
+    durable.append_line(log, {"event": "trained", **done})
     show("measuring", 0, None, "")
     measured = scores()
     rows = {name: score.as_row() for name, score in measured.items()}
-    append_rows(
-        log, [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
-    )
+    for name, row in rows.items():
+        durable.append_line(log, {"event": "held_out", "predictor": name, **row})
     curve = [(point.tokens / 1e6, point) for point in outcome.curve]
     panel = plots.Panel(
         "million tokens trained on",

@@ -47,6 +47,22 @@ class Personalized:
             row["tokens"] = row.pop("targets")
         return {"texts": self.texts, "held_out_texts": self.held_out_texts, **rows}
 
+    def save(self, stored: StoredModel, out: Path) -> None:
+        """Write a folder that only its owner can read, whole or not at all.
+
+        `stored` is the released model that this one was made from.
+        """
+        origins = tuple(sorted({*stored.trained_on, PERSONAL}))
+        contents = {
+            PRIVATE_MARKER: _NOTICE.encode(),
+            MODEL_FILE: weights.to_bytes(self.model, trained_on=origins),
+            TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
+            "personalization.json": json.dumps(self.as_row(), indent=2).encode(),
+        }
+        with durable.whole_folder(out, mode=0o700) as folder:
+            for name, data in contents.items():
+                durable.write_whole(folder / name, data, mode=0o600)
+
 
 def read_texts(path: Path) -> list[str]:
     """A person's texts in their order: lines of text, or JSON Lines with "text" or "texts"."""
@@ -119,20 +135,6 @@ def personalize(
     model.eval()
     after = evaluate(model, later, bos=words.bos, unk=words.unk)
     return Personalized(model, len(train), len(later), before, after)
-
-
-def save(made: Personalized, stored: StoredModel, out: Path) -> None:
-    """A folder that only its owner can read, whole or not at all."""
-    origins = tuple(sorted({*stored.trained_on, PERSONAL}))
-    contents = {
-        PRIVATE_MARKER: _NOTICE.encode(),
-        MODEL_FILE: weights.to_bytes(made.model, trained_on=origins),
-        TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
-        "personalization.json": json.dumps(made.as_row(), indent=2).encode(),
-    }
-    with durable.whole_folder(out, mode=0o700) as folder:
-        for name, data in contents.items():
-            durable.write_whole(folder / name, data, mode=0o600)
 
 
 def refuse_personal(path: Path, trained_on: Sequence[str] = ()) -> None:
