@@ -182,7 +182,6 @@ def test_settings_out_of_range(tmp_path):
     path = put(tmp_path, "in.csv", CSV)
     refused(tmp_path, path, "salt must be 16 bytes as 32 hex", salt="abc")
     refused(tmp_path, path, "memory_limit must be a size", memory_limit="lots")
-    refused(tmp_path, path, "threads must be at least 1", threads=0)
     refused(tmp_path, path, "format must be one of csv", format="xls")
     refused(tmp_path, path, "no user has at least", options=UserOptions(min_words=100))
 
@@ -210,7 +209,7 @@ def report(step, *_):
         threading.Timer(float(sys.argv[2]), os.kill, (os.getpid(), signal.SIGINT)).start()
 made = ((f"user {i * 7919 % 9999}", ["word " * 100 + str(i)]) for i in range(30_000))
 try:
-    ingest_records(made, sys.argv[1], memory_limit="64MB", threads=1, report=report)
+    ingest_records(made, sys.argv[1], memory_limit="64MB", report=report)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -248,7 +247,7 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:
     ingest_records(((f"user {i}", [f"{i} " * 50]) for i in range(20_000)), sys.argv[1],
-                   memory_limit="32MB", threads=1)
+                   memory_limit="32MB")
 except ValueError as mistake:
     print(mistake)
 """

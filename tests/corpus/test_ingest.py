@@ -256,7 +256,7 @@ def test_sorting_in_parts_that_fit_into_memory_changes_nothing(tmp_path, monkeyp
     whole = ingest_records(made, tmp_path / "a")
     assert len(seen) == 1
     monkeypatch.setattr(grouping, "_SORT_MEMORY", 1000)
-    parts = ingest_records(made, tmp_path / "b", memory_limit="64MB", threads=1)
+    parts = ingest_records(made, tmp_path / "b", memory_limit="64MB")
     assert len(seen) == 1 + 16
     assert parts.fingerprint == whole.fingerprint
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
@@ -265,7 +265,7 @@ def test_sorting_in_parts_that_fit_into_memory_changes_nothing(tmp_path, monkeyp
 @pytest.mark.slow
 def test_input_of_many_times_the_memory_limit_is_sorted(tmp_path):
     made = ((f"user {i % 997}", [f"{i} " * 300]) for i in range(150_000))  # 300 MB
-    corpus = ingest_records(made, tmp_path / "out", memory_limit="48MB", threads=1)
+    corpus = ingest_records(made, tmp_path / "out", memory_limit="48MB")
     assert len(corpus) == 997
     assert corpus.info()["texts"] == 150_000
 

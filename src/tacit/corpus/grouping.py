@@ -21,7 +21,6 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -52,10 +51,7 @@ _SCHEMA = pa.schema(
         ("text", pa.large_string()),
     ]
 )
-_SORTED = """
-    SELECT key_head, key_tail, id, words, held_out, text FROM bucket
-    ORDER BY key_head, key_tail, number NULLS LAST, word NULLS LAST, draw, position, text
-"""
+_ORDER = [(name, "ascending") for name in _SCHEMA.names[:2] + _SCHEMA.names[3:7] + ["text"]]
 
 
 @dataclass(frozen=True)
@@ -109,11 +105,8 @@ class Spool:
     memory_limit: the memory to sort in, such as '2GiB'; the rest goes to `scratch`.
     """
 
-    def __init__(
-        self, scratch: Path, salt: bytes, options: UserOptions, memory_limit: str, threads: int
-    ) -> None:
-        checks.whole("threads", threads, at_least=1)
-        self._memory, self._threads = _parse_size(memory_limit), threads
+    def __init__(self, scratch: Path, salt: bytes, options: UserOptions, memory_limit: str) -> None:
+        self._memory = _parse_size(memory_limit)
         self._scratch, self._salt, self._options = scratch, salt, options
         self._held_out_below = hashing.threshold(options.held_out_fraction)
         self._path = scratch / "rows.parquet"
@@ -167,65 +160,37 @@ class Spool:
         self._chunk_bytes = 0
 
     def users(self) -> Iterator[tuple[Block, int]]:
-        """Whole users in ascending order of their keys, capped, and the rows they were made of.
-
-        The rows on disk are removed before the last block is passed on.
-        """
-        waiting: list[Any] = []  # rows of users of whom more may come
-        for batch in self._sorted_rows():
-            if not len(batch):
-                continue
-            if waiting and _last_key(batch) == _last_key(waiting[-1]):
-                waiting.append(batch)  # nothing but more of the same user
-                continue
-            table = pa.Table.from_batches([*waiting, batch]).combine_chunks()
-            last = int(_starts(table)[-1])
-            if last:
-                yield _block(table.slice(0, last), self._options), last
-            waiting = table.slice(last).combine_chunks().to_batches()
-        self._path.unlink()  # the disk may be small, and the tables are about to be made
-        if waiting:
-            table = pa.Table.from_batches(waiting).combine_chunks()
-            yield _block(table, self._options), len(table)
-
-    def _sorted_rows(self) -> Iterator[Any]:
-        """The rows in their order, as record batches of a bounded size."""
-        rows = max(256, min(_ROWS_PER_CHUNK, _CHUNK_BYTES * self.rows // max(self.bytes, 1)))
-        config: dict[str, Any] = {
-            "memory_limit": f"{self._memory}B",
-            "temp_directory": str(self._scratch),
-            "threads": self._threads,
-            "arrow_large_buffer_size": True,
-        }
+        """Whole users in ascending order of their keys, capped, and the rows they were made of."""
         for bucket in self._buckets():
-            with duckdb.connect(config=config) as database:
-                database.execute("SET enable_progress_bar = false")
-                database.register("bucket", bucket)
-                result: Any = database.sql(_SORTED).to_arrow_reader(rows)
-                yield from result
+            if len(bucket):
+                rows = bucket.combine_chunks()
+                order = pc.sort_indices(rows, sort_keys=_ORDER)  # what is missing comes last
+                yield _block(rows.take(order), self._options), len(rows)
 
     def _buckets(self) -> Iterator[pa.Table]:
-        """The rows in parts that can be sorted in memory, by ranges of the key: first things first.
+        """The rows in parts that can be sorted in memory, by ascending ranges of the key.
 
-        DuckDB sorts out of core, but not rows of text that are much more than its memory: it fails
-        to pin them in the last merge.  So the rows are dealt to files by the head of their key.
+        Rows are dealt to files by the head of their user's key, so a part holds whole users.  What
+        has been dealt or read is removed from the disk, which may be small.
         """
         count = -(-self.bytes * _SORT_MEMORY // self._memory)
         bits = min(_MOST_BUCKET_BITS, max(0, count - 1).bit_length())
         if not bits:
-            yield pq.read_table(self._path)
+            rows = pq.read_table(self._path)
+            self._path.unlink()
+            yield rows
             return
         paths = [self._scratch / f"bucket-{number:03}" for number in range(1 << bits)]
         compressed = pa.ipc.IpcWriteOptions(compression="lz4")
         with ExitStack() as stack:
-            rows = stack.enter_context(pq.ParquetFile(self._path))
+            spooled = stack.enter_context(pq.ParquetFile(self._path))
             files = [stack.enter_context(pa.OSFile(str(path), "wb")) for path in paths]
             writers = [
                 stack.enter_context(pa.ipc.new_stream(file, _SCHEMA, options=compressed))
                 for file in files
             ]
-            for group in range(rows.num_row_groups):
-                table = rows.read_row_group(group)
+            for group in range(spooled.num_row_groups):
+                table = spooled.read_row_group(group)
                 bucket = table.column("key_head").to_numpy() >> np.uint64(64 - bits)
                 order = np.argsort(bucket, kind="stable")
                 table = table.take(pa.array(order))
@@ -233,10 +198,12 @@ class Spool:
                 for writer, (start, end) in zip(writers, pairwise(ends.tolist()), strict=True):
                     if end > start:
                         writer.write_table(table.slice(start, end - start))
+        self._path.unlink()
         for path in paths:
             with pa.OSFile(str(path)) as file:
-                yield pa.ipc.open_stream(file).read_all()
+                bucket = pa.ipc.open_stream(file).read_all()
             path.unlink()
+            yield bucket
 
 
 def _number(order: str) -> float | None:
@@ -249,7 +216,7 @@ def _number(order: str) -> float | None:
 
 
 def _parse_size(memory_limit: str) -> int:
-    """The bytes of a size such as '2GiB'; what DuckDB would not understand is refused."""
+    """The bytes of a size such as '2GiB'."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
     if match is None:
         raise ValueError(f"memory_limit must be a size such as '2GiB', got {memory_limit!r}")
@@ -272,11 +239,6 @@ def _record_draw(key: bytes, texts: Sequence[bytes]) -> int:
     sized = [part for text in texts for part in (len(text).to_bytes(8, "big"), text)]
     digest = hashlib.sha256(b"".join([b"tacit corpus texts\0", key, *sized])).digest()
     return int.from_bytes(digest[:8], "big")
-
-
-def _last_key(batch: Any) -> tuple[int, int]:
-    """The user's key in the last row, as two numbers."""
-    return batch.column(0)[-1].as_py(), batch.column(1)[-1].as_py()
 
 
 def _starts(table: pa.Table) -> npt.NDArray[np.int64]:

@@ -40,7 +40,7 @@ class _Settings(TypedDict, total=False):
     about_people: False for users who were generated: nothing is remembered of them, and nothing is
         claimed about them.  The corpus records it for everything downstream.
     new_people: a declaration that they are none of the people known here.
-    memory_limit, threads: what sorting may take; 1GiB and 2 by default.
+    memory_limit: what sorting may take of memory; 1GiB by default.
     report: called with a step's name, how much of it is done, of how much, and the rows read.
     """
 
@@ -50,7 +50,6 @@ class _Settings(TypedDict, total=False):
     about_people: bool
     new_people: bool
     memory_limit: str
-    threads: int
     report: _Report
 
 
@@ -150,8 +149,7 @@ class _Job:
             scratch = folder / "scratch"
             scratch.mkdir()
             memory = self._settings.get("memory_limit", "1GiB")
-            threads = self._settings.get("threads", 2)
-            spool = Spool(scratch, self._salt, self._options, memory, threads)
+            spool = Spool(scratch, self._salt, self._options, memory)
             facts = facts | self._spool(read(scratch), total, spool)
             digests = [{"name": path.name, "sha256": sha256_of(path)} for path in inputs]
             writer = CorpusWriter(folder, scratch)

@@ -3,7 +3,7 @@
 Nothing is dropped here: a record without a user or a text is passed on as such, so that the caller
 can count it.  What cannot be read at all is refused in one sentence that names file and line.
 
-Delimited text and JSON are read with Python's own parsers, not with DuckDB's: a text may be of any
+Delimited text and JSON are read with Python's own parsers, not with Arrow's: a text may be of any
 length and hold line ends, quotes or any character, a bad row must be named by its line, and the
 hashing of each record costs more than its parsing.
 """

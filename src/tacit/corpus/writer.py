@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from tacit.privacy import durable
 _RAW = ("id", "offset", "texts", "words", "text_ends", "text", "held_out")
 _HASHED = ("keys", "sizes", "lengths", "texts", "held_out")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FULL_WORDS = ("No space left", "File too large", "quota exceeded", "max_temp_directory_size")
+_FULL_WORDS = ("No space left", "File too large", "quota exceeded")
 
 
 class CorpusWriter:
@@ -204,26 +203,12 @@ def _locked(out: Path) -> Iterator[None]:
 
 @contextmanager
 def _disk_errors(out: Path) -> Iterator[None]:
-    """What goes wrong on the disk in one sentence, whichever library noticed it.
-
-    A full disk is reported by Python, Arrow and DuckDB in different ways, and DuckDB reports
-    Ctrl-C and a memory limit that is too small as errors of its own.
-    """
+    """Report a full disk in one sentence, whether Python or Arrow noticed it."""
     try:
         yield
-    except (duckdb.Error, OSError, RuntimeError) as problem:
-        words = str(problem)
-        # DuckDB turns Ctrl-C during a query into one of these two.
-        if isinstance(problem, duckdb.InterruptException) or (
-            isinstance(problem, RuntimeError) and "interrupted" in words
-        ):
-            raise KeyboardInterrupt from None
-        if getattr(problem, "errno", None) in _FULL or any(full in words for full in _FULL_WORDS):
+    except OSError as problem:
+        if problem.errno in _FULL or any(words in str(problem) for words in _FULL_WORDS):
             raise ValueError(
                 f"the disk that {str(out)!r} is to be on is full; nothing was left on it"
             ) from problem
-        if isinstance(problem, duckdb.OutOfMemoryException):
-            raise ValueError("memory_limit is too small for this input: give it more") from problem
-        if isinstance(problem, duckdb.Error):
-            raise ValueError(f"grouping by user failed: {words.splitlines()[0]}") from problem
         raise

@@ -149,9 +149,6 @@ class CohortSum:
         """A sum from its parts, computed elsewhere; the arrays are kept, not copied."""
         return cls(Contribution(update, weight, bits), diagnostics)
 
-    def __add__(self, other: CohortSum) -> CohortSum:
-        return CohortSum(self.total + other.total, self.diagnostics + other.diagnostics)
-
     def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
         """Add one more user's update: clipped, weighed, quantised."""
         self.total += task.plan.contribution(computed.update, computed.examples, job.clip_state)
