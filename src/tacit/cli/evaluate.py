@@ -133,8 +133,10 @@ def measure(
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.accuracy import evaluate as evaluated
 
+    size = max(200, -(-len(sequences) // _PIECES))
     total = Metrics()
-    for part in tracked(pieces(sequences), f"measuring {name}"):
+    for start in tracked(range(0, len(sequences), size), f"measuring {name}"):
+        part = sequences[start : start + size]
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
     return total
 
@@ -159,12 +161,6 @@ def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> di
     ]
     bigram = Bigram.fit(texts, tokenizer.vocab_size, bos=tokenizer.bos)
     return {"unigram": bigram.unigram, "bigram": bigram}
-
-
-def pieces(sequences: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
-    """The texts in parts: what is measured is a sum over texts, and a bar moves in between."""
-    size = max(200, -(-len(sequences) // _PIECES))
-    return [sequences[start : start + size] for start in range(0, len(sequences), size)]
 
 
 def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:

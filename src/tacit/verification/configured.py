@@ -20,7 +20,7 @@ from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
 from tacit.tasks.nlu import task as nlu
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.plan import method_of
+from tacit.tasks.nlu.plan import method_of, scaling_release
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Check, Evidence, Remark
 
@@ -92,7 +92,7 @@ def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[st
 
 def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
     file = evidence.ledger.path
-    first = scaling_file.release_of(experiment.noise)  # before any step
+    first = scaling_release(experiment.noise)  # before any step
     charged = [entry.event for entry in evidence.own if entry.kind == "scaling"]
     if charged != ([] if first is None else [first]):
         yield (
