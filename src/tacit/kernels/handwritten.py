@@ -167,27 +167,18 @@ class HandwrittenSGD:
                 f"model must be an LSTM, CIFG or GRU of one layer and context_size 0, in float32 on"
                 f" the CPU with no parameter frozen, got {type(model).__name__}: {model.config}"
             )
-        self._config, self._form = cast(RecurrentConfig, model.config), form
+        self.config, self._form = cast(RecurrentConfig, model.config), form
         self._resized: dict[int, HandwrittenSGD] = {}
         recurrent = cast(RecurrentModel, model)
-        self._parameters = Parameters(self._config, len(recurrent.layer.gates))
+        self._parameters = Parameters(self.config, len(recurrent.layer.gates))
         self._flat: NDArray[np.float32] = self._parameters.flat.numpy()
-        self._step = _step_in(form, self._parameters, self._config, type(recurrent))
+        self._step = _step_in(form, self._parameters, self.config, type(recurrent))
+        self.name = self._step.name  # equal names on equal machines give equal bits
         self._loaded, self._anchored = self.weights(), False
         # Nothing here needs a gradient; saying so makes torch faster, and takes time by itself.
         self._mode: Callable[[], AbstractContextManager[Any]] = (
             torch.inference_mode if isinstance(self._step, TorchStep) else nullcontext
         )
-
-    @property
-    def config(self) -> RecurrentConfig:
-        """The configuration of the model."""
-        return self._config
-
-    @property
-    def name(self) -> str:
-        """Which arithmetic this is: equal names on equal machines give equal bits."""
-        return self._step.name
 
     def load(self, weights: NDArray[np.float32]) -> None:
         """Start from these weights; the penalty pulls towards them."""
@@ -209,7 +200,7 @@ class HandwrittenSGD:
     def resized(self, vocab_size: int) -> HandwrittenSGD:
         """For a model with another number of words, and with an output bias."""
         if vocab_size not in self._resized:
-            model = resized_model(self._config, vocab_size)
+            model = resized_model(self.config, vocab_size)
             self._resized[vocab_size] = HandwrittenSGD(model, self._form)
         return self._resized[vocab_size]
 
@@ -230,9 +221,9 @@ class HandwrittenSGD:
         project: bool = True,
     ) -> float:
         """One step on the mean loss of what counts in these rows; returns the summed loss."""
-        batch = rows if isinstance(rows, Batch) else Batch.of(rows, self._config.vocab_size)
+        batch = rows if isinstance(rows, Batch) else Batch.of(rows, self.config.vocab_size)
         pull = learning_rate * penalty
-        project = project and self._config.unit_norm
+        project = project and self.config.unit_norm
         if pull and not self._anchored:  # most users need no anchor: a copy less for them
             self._parameters.anchor.numpy()[:] = self._loaded
             self._anchored = True
@@ -250,7 +241,7 @@ class HandwrittenSGD:
     ) -> Iterator[tuple[float, int]]:
         """A step on each batch in turn: the summed loss, and how many targets it is of."""
         waiting = iter(batches)
-        while ready := [Batch.of(r, self._config.vocab_size) for r in islice(waiting, _READY)]:
+        while ready := [Batch.of(r, self.config.vocab_size) for r in islice(waiting, _READY)]:
             for batch in ready:
                 yield self.step(batch, learning_rate, penalty=penalty), len(batch.targets)
 

@@ -13,7 +13,7 @@ import copy
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor
 from tacit.kernels.rows import TokenRows
 from tacit.models.base import LanguageModel, ModelConfig, layer_sizes
 from tacit.models.base import loss as summed_loss
+from tacit.models.layers import TiedConfig
 from tacit.models.registry import build
 
 Weights = NDArray[np.float32]
@@ -92,7 +93,7 @@ class AutogradSGD:
     """
 
     def __init__(self, model: LanguageModel) -> None:
-        self._model = copy.deepcopy(model).train()
+        self._model, self.config = copy.deepcopy(model).train(), model.config
         named = self._model.parameter_vectors()
         self._parameters = [values for _, values in named]
         kinds = {(values.dtype, values.device) for values in self._parameters}
@@ -118,11 +119,6 @@ class AutogradSGD:
         self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         self._seed = 0
         self._resized: dict[int, AutogradSGD] = {}
-
-    @property
-    def config(self) -> ModelConfig:
-        """The configuration of the model."""
-        return self._model.config
 
     def load(self, weights: Weights) -> None:
         """Begin at these weights, with the buffers that the model came with and a fresh seed."""
@@ -188,7 +184,7 @@ class AutogradSGD:
 
     def _gradients(self, rows: TokenRows) -> tuple[float, list[Tensor]]:
         """The summed loss, and the gradient of the mean one."""
-        check_tokens(rows, self._model.config.vocab_size)
+        rows.check_tokens(self.config.vocab_size)
         inputs, targets, mask = (
             part.to(self._device) for part in (rows.inputs, rows.targets, rows.mask)
         )
@@ -200,26 +196,14 @@ class AutogradSGD:
         return float(total.detach()), list(gradients)
 
 
-def check_tokens(rows: TokenRows, vocab_size: int) -> None:
-    """Raise `ValueError` for ids outside of the vocabulary, before they index into the model."""
-    for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
-        least, most = int(tokens.min()), int(tokens.max())
-        if not (least >= 0 and most < vocab_size):
-            raise ValueError(
-                f"{name} must be tokens from 0 to {vocab_size - 1}, got {least} to {most}: the"
-                " tokenizer does not fit the model"
-            )
-
-
 def resized_model(config: ModelConfig, vocab_size: int) -> LanguageModel:
     """A model of the same shape with another number of words, and with an output bias."""
-    if not {"embedding_size", "output_bias"} <= {field.name for field in fields(config)}:
+    if not isinstance(config, TiedConfig):
         raise ValueError(
             f"a model of kind {config.kind!r} has no table of words that is known here, which"
             " sampled softmax needs; use one of the built-in models, or no sampling"
         )
-    changes: dict[str, Any] = {"vocab_size": vocab_size, "output_bias": True}
-    return build(replace(config, **changes))
+    return build(replace(config, vocab_size=vocab_size, output_bias=True))
 
 
 def local_sgd_for(model: LanguageModel) -> LocalSGD:

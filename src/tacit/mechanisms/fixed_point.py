@@ -153,24 +153,15 @@ class Contribution:
         """The sum over an empty cohort, which every other sum starts from."""
         return cls(np.zeros(size, np.int64), 0, np.zeros(bits, np.int64))
 
-    def __add__(self, other: Contribution) -> Contribution:
-        self._check(other)
-        return Contribution(
-            self.update + other.update, self.weight + other.weight, self.bits + other.bits
-        )
-
     def __iadd__(self, other: Contribution) -> Self:
-        self._check(other)
-        self.update += other.update
-        self.weight += other.weight
-        self.bits += other.bits
-        return self
-
-    def _check(self, other: Contribution) -> None:
-        """Refuse other sizes: NumPy would stretch a vector of one value to any size."""
+        """Add another; other sizes are refused, to which NumPy would stretch a vector of one."""
         sizes, other_sizes = ((c.update.shape, c.bits.shape) for c in (self, other))
         if sizes != other_sizes:
             raise ValueError(
                 f"contributions must have the same sizes of update and bits, {sizes}, got"
                 f" {other_sizes}"
             )
+        self.update += other.update
+        self.weight += other.weight
+        self.bits += other.bits
+        return self

@@ -158,7 +158,7 @@ def reshuffled(
         yield order[batch * batch_size : (batch + 1) * batch_size]
 
 
-def split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
+def _split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
     """Split a cohort among workers: every unit picks its own, so one that leaves moves no other."""
     chosen = stream.integers(workers, len(cohort))
     return [cohort[chosen == worker] for worker in range(workers)]
@@ -177,7 +177,7 @@ class PoissonMethod(Method):
         """A Poisson cohort for each step, each record of which picks its batch independently."""
         for step in steps:
             cohort = self.sampler.draw(units, streams("cohort", step))
-            yield split_among(self.vectors, cohort, streams("workers", step))
+            yield _split_among(self.vectors, cohort, streams("workers", step))
 
 
 # The part of a record's clip norm by which the sum over all other records may move when it comes or

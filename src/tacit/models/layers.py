@@ -7,10 +7,14 @@ all draws come from one generator in the order in which a model makes its parame
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
+
+from tacit.models.base import Limits, ModelConfig
 
 
 def seeded(seed: int | Generator) -> Generator:
@@ -69,6 +73,23 @@ class Affine(nn.Module):
         return functional.linear(inputs, self.weight, self.bias)
 
 
+@dataclass(frozen=True)
+class TiedConfig(ModelConfig):
+    """What the models with a `TiedEmbedding` have in common; the defaults are the LSTM's.
+
+    `embedding_size` is that of the word vectors and of the output that scores them.  `context_size`
+    is the length of a feature vector about the user (0: none).  `unit_norm` restricts word vectors
+    to norm 1; `output_bias` adds b_w to word w's score.
+    """
+
+    embedding_size: int = 96
+    layers: int = 1
+    context_size: int = 0
+    unit_norm: bool = True
+    output_bias: bool = False
+    limits: ClassVar[Limits] = {"layers": (1, 1000), "context_size": (0, 2**24)}
+
+
 class TiedEmbedding(nn.Module):
     """One table of word vectors for the input and the output (McMahan et al. 2018, appendix B).
 
@@ -81,19 +102,11 @@ class TiedEmbedding(nn.Module):
 
     output_bias: nn.Parameter | None
 
-    def __init__(
-        self,
-        vocab_size: int,
-        size: int,
-        generator: Generator,
-        *,
-        unit_norm: bool,
-        output_bias: bool,
-    ) -> None:
+    def __init__(self, config: TiedConfig, generator: Generator) -> None:
         super().__init__()
-        self.unit_norm = unit_norm
-        self.weight = _unit_rows(vocab_size, size, generator)
-        self.output_bias = constant(vocab_size) if output_bias else None
+        self.unit_norm = config.unit_norm
+        self.weight = _unit_rows(config.vocab_size, config.embedding_size, generator)
+        self.output_bias = constant(config.vocab_size) if config.output_bias else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The words' vectors."""

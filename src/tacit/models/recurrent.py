@@ -20,26 +20,18 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, Limits, ModelConfig, State, check_inputs
-from tacit.models.layers import Affine, TiedEmbedding, constant, glorot, seeded
+from tacit.models.base import LanguageModel, State, check_inputs
+from tacit.models.layers import Affine, TiedConfig, TiedEmbedding, constant, glorot, seeded
 
 
 @dataclass(frozen=True)
-class RecurrentConfig(ModelConfig):
+class RecurrentConfig(TiedConfig):
     """Sizes of a recurrent model; the defaults are those of McMahan et al. 2018.
 
-    `embedding_size` is that of the word vectors and of the projected output, `cells` that of a
-    layer's hidden vector.  `context_size` is the length of a feature vector about the user (0:
-    none).  `unit_norm` restricts word vectors to norm 1; `output_bias` adds b_w to word w's score.
+    `cells` is the size of a layer's hidden vector, which is projected to `embedding_size`.
     """
 
-    embedding_size: int = 96
     cells: int = 256
-    layers: int = 1
-    context_size: int = 0
-    unit_norm: bool = True
-    output_bias: bool = False
-    limits: ClassVar[Limits] = {"layers": (1, 1000), "context_size": (0, 2**24)}
 
 
 class GatedLayer(nn.Module, abc.ABC):
@@ -98,13 +90,7 @@ class RecurrentModel(LanguageModel):
     def __init__(self, config: RecurrentConfig, seed: int | Generator = 0) -> None:
         super().__init__(config)
         generator = seeded(seed)
-        self.embedding = TiedEmbedding(
-            config.vocab_size,
-            config.embedding_size,
-            generator,
-            unit_norm=config.unit_norm,
-            output_bias=config.output_bias,
-        )
+        self.embedding = TiedEmbedding(config, generator)
         inputs = [config.embedding_size + config.context_size]
         inputs += [config.cells] * (config.layers - 1)
         self.layers = nn.ModuleList(self.layer(size, config.cells, generator) for size in inputs)

@@ -16,17 +16,16 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, Limits, ModelConfig, State, check_inputs
-from tacit.models.layers import Affine, TiedEmbedding, seeded
+from tacit.models.base import LanguageModel, Limits, State, check_inputs
+from tacit.models.layers import Affine, TiedConfig, TiedEmbedding, seeded
 
 
 @dataclass(frozen=True)
-class TransformerConfig(ModelConfig):
+class TransformerConfig(TiedConfig):
     """Sizes of the Transformer: 14M parameters at 10,000 tokens by default.
 
     `embedding_size` is the width of the stream and of the word vectors, split among `heads`;
-    `feed_forward` is the inner width of each block's network.  `context_size`, `unit_norm` and
-    `output_bias` are as in the recurrent models.
+    `feed_forward` is the inner width of each block's network.
     """
 
     embedding_size: int = 384
@@ -34,15 +33,9 @@ class TransformerConfig(ModelConfig):
     feed_forward: int = 1440
     layers: int = 6
     dropout: float = 0.0
-    context_size: int = 0
     unit_norm: bool = False
-    output_bias: bool = False
     kind: ClassVar[str] = "transformer-14m"
-    limits: ClassVar[Limits] = {
-        "embedding_size": (2, 2**24),
-        "layers": (1, 1000),
-        "context_size": (0, 2**24),
-    }
+    limits: ClassVar[Limits] = TiedConfig.limits | {"embedding_size": (2, 2**24)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,13 +96,7 @@ class Transformer(LanguageModel):
         super().__init__(config)
         generator = seeded(seed)
         size = config.embedding_size
-        self.embedding = TiedEmbedding(
-            config.vocab_size,
-            size,
-            generator,
-            unit_norm=config.unit_norm,
-            output_bias=config.output_bias,
-        )
+        self.embedding = TiedEmbedding(config, generator)
         self.context = Affine(config.context_size, size, generator) if config.context_size else None
         self.blocks = nn.ModuleList(
             TransformerBlock(config, generator) for _ in range(config.layers)

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, Unpack
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,6 @@ class Settings:
     unroll: int = 20
     epochs: float = 1.0
     minutes: float | None = None
-    measure_every: int = 500
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class Settings:
             checks.positive(name, getattr(self, name))
         if self.minutes is not None:
             checks.positive("minutes", self.minutes)
-        for name in ("batch", "unroll", "measure_every"):
+        for name in ("batch", "unroll"):
             checks.whole(name, getattr(self, name), at_least=1)
         for name in ("warmup_steps", "seed"):
             checks.whole(name, getattr(self, name))
@@ -78,11 +77,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """One moment of a training: after each step, and as a point of the curve.
+    """A training after one of its steps.
 
-    `share` is how much of the work is done, by tokens or by time, whichever is further.  `loss` is
-    that of the step; on the curve it is the mean since the point before, and `measured` is what
-    the caller measured then.
+    `share` is how much of the work is done, by tokens or by time, whichever is further.
     """
 
     step: int
@@ -90,44 +87,9 @@ class Progress:
     seconds: float
     share: float
     learning_rate: float
-    loss: float
-    measured: Mapping[str, Any] = field(default_factory=dict)
-
-    def as_row(self) -> dict[str, Any]:
-        """One line of metrics.jsonl."""
-        return {
-            "step": self.step,
-            "tokens": self.tokens,
-            "seconds": round(self.seconds, 3),
-            "learning_rate": self.learning_rate,
-            "train_loss": self.loss,
-            **self.measured,
-        }
-
-
-@dataclass
-class Outcome:
-    """What a training did; the model itself was changed in place."""
-
-    steps: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    ran_out_of_time: bool = False
-    curve: list[Progress] = field(default_factory=list)
-
-
-class Watching(TypedDict, total=False):
-    """What a caller is told, and what the time is.
-
-    `progress` is called after every step.  `measure` is called every `measure_every` steps and at
-    the end; its figures (held-out perplexity, say) become points of the curve, which `on_point`
-    gets as soon as they exist.  The time of measuring does not count as training.
-    """
-
-    measure: Callable[[], Mapping[str, Any]]
-    progress: Callable[[Progress], None] | None
-    on_point: Callable[[Progress], None]
-    clock: Callable[[], float]
+    loss: float  # the mean over the step's own targets
+    targets: int
+    ran_out_of_time: bool  # with tokens left to train on
 
 
 def pretrain(
@@ -136,11 +98,13 @@ def pretrain(
     settings: Settings,
     *,
     bos: int,
-    **watching: Unpack[Watching],
-) -> Outcome:
-    """Train the model in place on tokenised texts, each BOS ... EOS.
+    progress: Callable[[Progress], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Progress:
+    """Train the model in place on tokenised texts, each BOS ... EOS; it is left in training mode.
 
-    It is left in training mode.  `watching` is as for `run_steps`.
+    `progress` is told of every step; the time that it takes does not count as training.  Returns
+    the last step.
     """
     pieces = [piece for text in texts for piece in _cut(text, model.config.vocab_size)]
     targets = sum(int((piece[1:] != bos).sum()) for piece in pieces)
@@ -166,7 +130,8 @@ def pretrain(
         settings,
         math.ceil(settings.epochs * targets),
         after_step=model.normalise_,
-        **watching,
+        progress=progress,
+        clock=clock,
     )
 
 
@@ -178,57 +143,39 @@ def run_steps(
     tokens: int,
     *,
     after_step: Callable[[], object] = lambda: None,
-    measure: Callable[[], Mapping[str, Any]] = dict,
     progress: Callable[[Progress], None] | None = None,
-    on_point: Callable[[Progress], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
+) -> Progress:
     """Step after step, each at the rate that is due, until `tokens` or minutes are over.
 
-    `loss` returns a batch's mean loss and its number of targets.
+    `loss` returns a batch's mean loss and its number of targets.  `progress` and `clock` are as for
+    `pretrain`; returns the last step.
     """
-    outcome, total, weight, paused, rate = Outcome(), 0.0, 0, 0.0, 0.0
-    began = clock()
-
-    def share() -> float:
-        by_time = 0.0 if settings.minutes is None else outcome.seconds / (60 * settings.minutes)
-        return max(outcome.tokens / tokens, by_time)
-
-    def now(loss: float, measured: Mapping[str, Any]) -> Progress:
-        counts = outcome.steps, outcome.tokens, outcome.seconds
-        return Progress(*counts, share(), rate, loss, measured)
-
-    def add_point() -> None:
-        outcome.curve.append(now(total / weight if weight else math.nan, measure()))
-        on_point(outcome.curve[-1])
-
-    for batch in batches:
-        if share() >= 1:
+    done, seconds, share, last, began = 0, 0.0, 0.0, None, clock()
+    for step, batch in enumerate(batches):
+        if share >= 1:
             break
-        rate = _learning_rate(settings, outcome.steps, share())
-        with own_randomness(settings.seed, outcome.steps):
+        rate = _learning_rate(settings, step, share)
+        with own_randomness(settings.seed, step):
             mean, count = loss(batch)
             _descend(optimizer, mean, rate, settings.clip_norm)
             after_step()
         value = mean.item()
         if not math.isfinite(value):
             raise ValueError(
-                f"the loss is {value} at step {outcome.steps + 1}: lower the learning rate"
+                f"the loss is {value} at step {step + 1}: lower the learning rate"
                 f" (it is {settings.learning_rate:g})"
             )
-        total, weight = total + value * count, weight + count
-        outcome.steps, outcome.tokens = outcome.steps + 1, outcome.tokens + count
-        outcome.seconds = clock() - began - paused
+        done, seconds = done + count, seconds + clock() - began
+        time_share = seconds / (60 * settings.minutes) if settings.minutes else 0.0
+        share = max(done / tokens, time_share)
+        is_late = share >= 1 and done < tokens
+        last = Progress(step + 1, done, seconds, share, rate, value, count, is_late)
         if progress is not None:
-            progress(now(value, {}))
-        if outcome.steps % settings.measure_every == 0:
-            before = clock()
-            add_point()
-            paused, total, weight = paused + clock() - before, 0.0, 0
-    outcome.ran_out_of_time = outcome.tokens < tokens
-    if weight:
-        add_point()
-    return outcome
+            progress(last)
+        began = clock()
+    assert last is not None
+    return last
 
 
 def _descend(optimizer: torch.optim.Optimizer, loss: Tensor, rate: float, clip_norm: float) -> None:

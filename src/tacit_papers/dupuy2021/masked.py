@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ from tacit.corpus.files import sha256_of
 from tacit.models.bert import BertSizes, states
 from tacit.privacy import checks
 from tacit.privacy.guarantee import finite
-from tacit.public.pretrain import Outcome, Settings, Watching, own_randomness, run_steps
+from tacit.public.pretrain import Progress, Settings, own_randomness, run_steps
 from tacit.tokenizers.wordpiece import DIGESTED_FILES, ORIGIN_FILE, PieceVocabulary
 from tacit_papers.dupuy2021.masking import MaskedBatch, Masking, Sequences
 
@@ -106,9 +107,16 @@ class MaskedModel:
         return model
 
     def train(
-        self, sequences: Sequences, settings: MaskedSettings, **watching: Unpack[Watching]
-    ) -> Outcome:
-        """Train in place; the network is left in training mode.  Tokens are pieces of text read."""
+        self,
+        sequences: Sequences,
+        settings: MaskedSettings,
+        progress: Callable[[Progress], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Progress:
+        """Train in place; the network is left in training mode.  Tokens are pieces of text read.
+
+        `progress` and `clock` are as for `tacit.public.pretrain.pretrain`; returns the last step.
+        """
         if not len(sequences):
             raise ValueError("there is no text to train on: give at least one sequence")
         masking = Masking(self.vocabulary, settings.masked_share)
@@ -129,7 +137,8 @@ class MaskedModel:
             torch.optim.Adam(parameters, lr=settings.learning_rate, betas=(0.9, 0.98)),
             settings,
             math.ceil(settings.epochs * sequences.pieces),
-            **watching,
+            progress=progress,
+            clock=clock,
         )
 
     @torch.no_grad()

@@ -70,7 +70,7 @@ def pretrain_bert(
 
     from tacit.models.base import require
 
-    check_counts(measure_tokens=measure_tokens, threads=threads)
+    check_counts(measure_every=measure_every, measure_tokens=measure_tokens, threads=threads)
     require("transformers", extra="nlu", what="tacit papers pretrain-bert")
     from tacit.models.bert import BertSizes
     from tacit.public.text import read_public_text
@@ -78,15 +78,16 @@ def pretrain_bert(
 
     rate = ("adam", lr, schedule, warmup, clip)
     length = (batch, unroll, epochs, minutes)
-    settings = MaskedSettings(*rate, *length, measure_every, seed, masked_share, bfloat16)
+    settings = MaskedSettings(*rate, *length, seed, masked_share, bfloat16)
     shape = (width, layers, heads, intermediate, positions, dropout)
     BertSizes(max(vocab, 1), *shape)
     if unroll > positions:
         raise ValueError(f"unroll must be at most positions, {positions}, got {unroll}")
     torch.set_num_threads(threads or torch.get_num_threads())
+    measured = (measure_every, measure_tokens)
     with new_directory(out) as folder, bar("reading") as show:
         public = read_public_text(texts, people=False)
-        facts, scores = _train(public, vocab, shape, settings, measure_tokens, folder, show)
+        facts, scores = _train(public, vocab, shape, settings, measured, folder, show)
     emit(facts, as_json, lambda console: _render(console, facts, scores, out))
 
 
@@ -95,7 +96,7 @@ def _train(
     vocab: int,
     shape: tuple[Any, ...],
     settings: MaskedSettings,
-    measure_tokens: int,
+    measured: tuple[int, int],
     folder: Path,
     show: Show,
 ) -> tuple[dict[str, Any], Mapping[str, MaskedScore]]:
@@ -106,6 +107,7 @@ def _train(
     from tacit_papers.dupuy2021.masked import MaskedModel
     from tacit_papers.dupuy2021.masking import Masking, Sequences
 
+    measure_every, measure_tokens = measured
     show("learning pieces", 0, None, f"{len(public.train):,} texts")
     origin = provenance.public("+".join(public.names))
     vocabulary = PieceVocabulary.learn(public.train, vocab, provenance=origin)
@@ -126,7 +128,7 @@ def _train(
         hidden = masking.hide_all(held_out.some(_HELD_OUT_PIECES, 0))
         return {"model": model.score(hidden), "unigram": model.score_unigram(hidden)}
 
-    facts, measured = record_training(
+    facts, all_scores = record_training(
         folder,
         {
             "model": "BERT",
@@ -139,13 +141,14 @@ def _train(
             "settings": asdict(settings),
         },
         show,
-        train=lambda **watching: model.train(sequences, settings, **watching),
+        train=lambda progress: model.train(sequences, settings, progress),
         measure=lambda: model.score(sample),
+        measure_every=measure_every,
         scores=scores,
         unit="pieces",
     )
     model.save(folder, facts)
-    return facts, measured
+    return facts, all_scores
 
 
 def _render(

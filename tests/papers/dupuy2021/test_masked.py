@@ -186,8 +186,7 @@ def test_a_model_learns_from_what_is_not_hidden():
     model, seen = started(), []
     outcome = model.train(
         train,
-        MaskedSettings(epochs=8, measure_every=80, **QUICK),
-        measure=lambda: model.score(hidden).as_row(),
+        MaskedSettings(epochs=8, **QUICK),
         progress=seen.append,
     )
     unigram = model.score_unigram(hidden)
@@ -196,9 +195,7 @@ def test_a_model_learns_from_what_is_not_hidden():
     assert found.perplexity < 2 < unigram.perplexity
     assert found.accuracy > 0.9 > unigram.accuracy
     assert outcome.tokens == 8 * train.pieces
-    assert outcome.steps == 8 * 25 == len(seen)
-    assert [point.step for point in outcome.curve] == [80, 160, 200]
-    assert outcome.curve[-1].measured["perplexity"] == found.perplexity
+    assert outcome.step == 8 * 25 == len(seen)
     assert [now.share for now in seen] == sorted(now.share for now in seen)
     assert seen[-1].share == 1
 
@@ -222,16 +219,18 @@ def test_time_that_is_up_ends_the_training_and_measuring_does_not_count():
     def passes(count: int) -> None:
         seconds[0] += count
 
+    def clock() -> int:  # so a step takes ten seconds
+        passes(10)
+        return seconds[0]
+
     outcome = started().train(
         sequences(),
-        MaskedSettings(epochs=50, minutes=1, measure_every=2, **QUICK),
-        measure=lambda: {"x": passes(1000)},
-        progress=lambda _: passes(10),  # so a step takes ten seconds, but for the first
-        clock=lambda: seconds[0],
+        MaskedSettings(epochs=50, minutes=1, **QUICK),
+        progress=lambda _: passes(1000),
+        clock=clock,
     )
     assert outcome.ran_out_of_time
-    assert (outcome.seconds, outcome.steps) == (60, 7)
-    assert len(outcome.curve) == 4
+    assert (outcome.seconds, outcome.step) == (60, 6)
 
 
 def test_a_training_that_diverges_says_what_to_do():

@@ -1,22 +1,80 @@
-"""A clip norm from public text alone: the norms of the updates that made-up users would send.
+"""A clip norm from public text alone: how large the updates of made-up users are.
 
-A clip norm chosen on people's text would tell something about them, so the corpus of the experiment
-is never opened here.  Public text is cut into users who compute the experiment's own update without
-clipping; the median of its norm is what `tacit model suggest-clip` proposes.
+The clip norm S is a public constant, so it must not be computed from the people to be protected,
+and the corpus of the experiment is never opened here.  Public text is cut into users that do not
+exist, each with as many tokens as a real one may have, and these compute the experiment's own
+update without clipping.  Updates shrink as a model learns, so they are measured at the start and
+again after some rounds of plain averaging.
+
+McMahan et al. 2018, section 2: nearly all updates should be smaller than S, but a larger S needs
+more noise, so S is tuned.  The median of the norms, which `tacit model suggest-clip` proposes, is
+the beginning that Abadi et al. 2016 name.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
-from tacit.federated.clip_norms import Norms, measured, pseudo_users
-from tacit.kernels.local_sgd import local_sgd_for
+from tacit.federated.server import ServerOptimizer, normalised
+from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.kernels.local_sgd import Weights, local_sgd_for
+from tacit.models.base import LanguageModel, layer_sizes, to_vector
+from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
 from tacit.tasks.language import assembly
 from tacit.tasks.task import Announce
 from tacit.tokenizers.public import PublicSource
+
+_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+_SMALLEST_SHARE = 1e-3  # of the whole: a layer that hardly moves still needs a norm above 0
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Norms of the updates of some users, over all parameters and by layer.
+
+    `round` counts the rounds of averaging before they were measured; `by_layer` is [users, layers].
+    """
+
+    round: int
+    layers: tuple[str, ...]
+    by_layer: NDArray[np.float64]
+
+    @property
+    def overall(self) -> NDArray[np.float64]:
+        """The norm of each user's whole update: sqrt(sum_j |update_j|^2)."""
+        whole: NDArray[np.float64] = np.sqrt((self.by_layer**2).sum(1))
+        return whole
+
+    def as_row(self) -> dict[str, Any]:
+        """The quantiles of the overall norm and each layer's median, by name, for scripts."""
+        medians = np.median(self.by_layer, axis=0).tolist()
+        quantiles = np.quantile(self.overall, _QUANTILES).tolist()
+        return {
+            "round": self.round,
+            "quantiles": {f"{q:g}": norm for q, norm in zip(_QUANTILES, quantiles, strict=True)},
+            "layer_medians": dict(zip(self.layers, medians, strict=True)),
+        }
+
+    @property
+    def suggested(self) -> float:
+        """S for flat clipping: the median, in two digits."""
+        return float(f"{np.median(self.overall):.2g}")
+
+    @property
+    def suggested_by_layer(self) -> list[float]:
+        """S_j for per-layer clipping: the layers' medians, in two digits."""
+        least = _SMALLEST_SHARE * np.median(self.overall)
+        return [float(f"{max(norm, least):.2g}") for norm in np.median(self.by_layer, axis=0)]
 
 
 def measure_norms(
@@ -38,17 +96,9 @@ def measure_norms(
     announce("cutting public text into users", 0, 1)
     texts = tokenizer.encode_batch([text for source in sources for text in _read_texts(source)])
     people = pseudo_users(texts, experiment.corpus.max_tokens_per_user, users + rounds * cohort)
-    return measured(
-        start.model,
-        assembly.user_update(experiment),
-        assembly.server_optimizer(experiment),
-        local_sgd_for(start.model),
-        people,
-        bos=tokenizer.bos,
-        rounds=rounds,
-        cohort=cohort,
-        progress=lambda done, of: announce("users' updates on public text", done, of),
-    )
+    update, server = assembly.user_update(experiment), assembly.server_optimizer(experiment)
+    cohorts = [cohort] * rounds
+    return norms_of(start.model, update, server, people, tokenizer.bos, cohorts, announce)
 
 
 def _read_texts(source: str) -> list[str]:
@@ -57,3 +107,84 @@ def _read_texts(source: str) -> list[str]:
         return PublicSource(source).texts()
     public = read_public_text([source])
     return public.train + public.held_out
+
+
+def pseudo_users(
+    texts: Sequence[Sequence[int]], tokens_per_user: int, count: int
+) -> list[NDArray[np.int64]]:
+    """`count` users of `tokens_per_user` tokens each, made of consecutive texts.
+
+    They are spread evenly over all the text, which has to be long enough for them.
+    """
+    made: list[NDArray[np.int64]] = []
+    current: list[int] = []
+    for text in texts:
+        current += text
+        if len(current) >= tokens_per_user:
+            made.append(np.array(current[:tokens_per_user], np.int64))
+            current = []
+    if len(made) < count:
+        raise ValueError(
+            f"the public text is too short: it makes {len(made)} users of {tokens_per_user:,}"
+            f" tokens, and {count} are needed; give more text or lower corpus.max_tokens_per_user"
+        )
+    chosen = np.linspace(0, len(made) - 1, count).round().astype(int)
+    return [made[index] for index in chosen]
+
+
+def norms_of(
+    model: LanguageModel,
+    update: FedAvg | FedSGD,
+    server: ServerOptimizer,
+    users: Sequence[NDArray[np.int64]],
+    bos: int,
+    cohorts: Sequence[int],
+    announce: Announce,
+) -> list[Norms]:
+    """Norms at the start, and after a round of averaging over a cohort of each of these sizes.
+
+    Users who are averaged over are not measured: the others are, both times.
+    """
+    if isinstance(update, FedAvg):
+        update = dataclasses.replace(update, clip_each_step=False)
+    sgd = local_sgd_for(model)
+    # Spread: neighbours in the text go to different parts.
+    order = np.random.default_rng(0).permutation(len(users))
+    *trained, tested = np.split(order, np.cumsum(cohorts, dtype=int))
+    total, done = len(order) + len(tested) * bool(cohorts), 0
+    key = RunKey.from_seed(0)  # public text: there is no user to protect
+
+    def updates(part: Iterable[int], round: int, start: Weights) -> Iterator[Weights]:
+        nonlocal done
+        for user in part:
+            stream = key.stream(branch="clip", round=round, attempt=0, purpose=f"user {user}")
+            result = update.run(sgd, start, users[user], bos=bos, stream=stream, clip=lambda x: x)
+            if not np.isfinite(result.update).all():
+                raise ValueError(
+                    f"after {round} rounds a user's update without clipping is not finite: lower"
+                    " update.learning_rate"
+                )
+            done += 1
+            announce("users' updates on public text", done, total)
+            yield result.update
+
+    weights = to_vector(model)
+    results = [_norms(model, 0, updates(tested, 0, weights))]
+    state = server.initial(len(weights))
+    for round, part in enumerate(trained):
+        average = np.mean([*updates(part, round, weights)], axis=0)
+        weights, state = server.apply(weights, average.astype(np.float64), state)
+        weights = normalised(model, weights)
+    if cohorts:
+        results.append(_norms(model, len(cohorts), updates(tested, len(cohorts), weights)))
+    return results
+
+
+def _norms(model: LanguageModel, round: int, updates: Iterable[Weights]) -> Norms:
+    """The norm of each layer of each update, in float64."""
+    cuts = np.cumsum(layer_sizes(model))[:-1]
+    rows = [
+        [np.linalg.norm(layer.astype(np.float64)) for layer in np.split(update, cuts)]
+        for update in updates
+    ]
+    return Norms(round, tuple(name for name, _ in model.parameter_vectors()), np.array(rows))

@@ -25,15 +25,7 @@ from sys import intern
 from typing import Any
 
 from tacit.corpus.files import opened
-from tacit.tasks.nlu.data import (
-    PARTS,
-    NLUData,
-    Utterance,
-    checked_tags,
-    fold_split,
-    given_split,
-    hash_split,
-)
+from tacit.tasks.nlu.data import PARTS, NLUData, Utterance, checked_tags
 from tacit.tasks.nlu.generated import generated_utterances
 
 _SPLITS = ("usual", "paper")
@@ -96,13 +88,13 @@ def load_nlu(
         raise ValueError(f"test_fold is for the usual split of a set with folds, got {test_fold!r}")
     if split == "paper" or "" in folds:
         every = chain.from_iterable(folds.values())
-        return hash_split(name, every, together=together, unseen_intents=unseen_intents)
+        return NLUData.by_digest(name, every, together=together, unseen_intents=unseen_intents)
     if together:
         raise ValueError("together is for the paper's split, not for a set's own")
     if set(folds) <= set(PARTS):
-        return given_split(name, folds, unseen_intents=unseen_intents)
+        return NLUData.of_parts(name, folds, unseen_intents=unseen_intents)
     fold = None if test_fold is None else str(test_fold)
-    return fold_split(name, folds, fold, unseen_intents=unseen_intents)
+    return NLUData.by_fold(name, folds, fold, unseen_intents=unseen_intents)
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.federated.clip_norms import Norms, measured, pseudo_users
 from tacit.federated.server import ServerSGD
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import registry
 from tacit.models.base import from_vector_, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
+from tacit.tasks.language.clip_suggestion import Norms, norms_of, pseudo_users
 
 VOCABULARY = 12
 
@@ -26,18 +26,8 @@ def model():
 
 
 def run(update, users, *, rounds=0, cohort=2, seen=None):
-    made = model()
-    return measured(
-        made,
-        update,
-        ServerSGD(1.0),
-        local_sgd_for(made),
-        users,
-        bos=0,
-        rounds=rounds,
-        cohort=cohort,
-        progress=seen,
-    )
+    announce = seen or (lambda *_: None)
+    return norms_of(model(), update, ServerSGD(1.0), users, 0, [cohort] * rounds, announce)
 
 
 def test_users_have_exactly_so_many_tokens_and_are_spread_over_the_text():
@@ -77,13 +67,15 @@ def test_norms_are_those_of_unclipped_updates(greedy):
     ]
     assert sorted(found.overall) == pytest.approx(sorted(expected), rel=1e-9)
     assert found.by_layer.shape == (8, len(layer_sizes(start)))
-    assert found.quantiles()[0.5] == pytest.approx(np.median(expected))
+    assert found.as_row()["quantiles"]["0.5"] == pytest.approx(np.median(expected))
 
 
 def test_layers_add_up_to_the_whole():
     [found] = run(FedSGD(learning_rate=1.0, unroll=6), pseudo_users(texts(), 24, 5))
     assert (found.by_layer**2).sum(1) == pytest.approx(found.overall**2)
-    assert list(found.layer_medians()) == [name for name, _ in model().parameter_vectors()]
+    assert list(found.as_row()["layer_medians"]) == [
+        name for name, _ in model().parameter_vectors()
+    ]
 
 
 def test_the_second_measurement_is_after_rounds_of_averaging():
@@ -94,7 +86,7 @@ def test_the_second_measurement_is_after_rounds_of_averaging():
         users,
         rounds=3,
         cohort=2,
-        seen=lambda *now: seen.append(now),
+        seen=lambda _, *now: seen.append(now),
     )
     assert (first.round, second.round) == (0, 3)
     assert len(first.by_layer) == len(second.by_layer) == 4
@@ -105,25 +97,19 @@ def test_the_second_measurement_is_after_rounds_of_averaging():
 def test_suggestions_have_two_digits_and_are_above_zero():
     found = Norms(0, ("a", "b"), np.array([[3.14159, 0.0], [3.2, 0.0], [0.0123, 0.0]]))
     assert found.suggested == 3.1
-    assert found.suggested_by_layer == (3.1, 0.0031)
+    assert found.suggested_by_layer == [3.1, 0.0031]
 
 
 def test_an_update_that_diverges_is_one_sentence():
     made = model()
     from_vector_(made, np.full_like(to_vector(made), 1e18))
     with pytest.raises(ValueError, match=r"lower update\.learning_rate"):
-        measured(
+        norms_of(
             made,
             FedAvg(learning_rate=1e30, unroll=6),
             ServerSGD(1.0),
-            local_sgd_for(made),
             pseudo_users(texts(), 24, 4),
-            bos=0,
-            rounds=0,
-            cohort=2,
+            0,
+            [],
+            lambda *_: None,
         )
-
-
-def test_users_must_be_left_to_measure():
-    with pytest.raises(ValueError, match="users must be more than rounds"):
-        run(FedAvg(learning_rate=0.5), pseudo_users(texts(), 24, 4), rounds=2, cohort=2)
