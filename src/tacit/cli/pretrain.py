@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
-from tacit.cli.output import append_rows, emit, new_directory, table
+from tacit.cli.output import emit, new_directory, table
 from tacit.cli.progress import Show, bar
 from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
@@ -169,7 +169,7 @@ def record_training(
 
     log = folder / "metrics.jsonl"  # grows as the training goes, for those who are watching
     facts = dict(facts) | {"why_void": why_void(facts["provenance"])}
-    append_rows(log, [{"event": "settings", **facts}])
+    durable.append_line(log, {"event": "settings", **facts})
     points: list[dict[str, Any]] = []
     steps: list[Progress] = []  # since the last point
 
@@ -180,7 +180,7 @@ def record_training(
         steps.append(now)
         if now.step % measure_every == 0 or now.share >= 1:
             points.append(_point(steps, measure()))
-            append_rows(log, points[-1:])
+            durable.append_line(log, points[-1])
             steps.clear()
 
     last = train(advance)
@@ -190,13 +190,12 @@ def record_training(
         "seconds": round(last.seconds, 3),
         "ran_out_of_time": last.ran_out_of_time,
     }
-    append_rows(log, [{"event": "trained", **done}])
+    durable.append_line(log, {"event": "trained", **done})
     show("measuring", 0, None, "")
     measured = scores()
     rows = {name: score.as_row() for name, score in measured.items()}
-    append_rows(
-        log, [{"event": "held_out", "predictor": name, **row} for name, row in rows.items()]
-    )
+    for name, row in rows.items():
+        durable.append_line(log, {"event": "held_out", "predictor": name, **row})
     baselines = {name: score.perplexity for name, score in measured.items() if name != "model"}
     title = f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}"
     _draw(folder / "curve.png", points, baselines, title)

@@ -6,7 +6,6 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, ModelArgument, Round, count, text
 from tacit.cli.output import emit, table
-from tacit.cli.progress import tracked
 
 EXAMPLES = """
 Examples:
@@ -23,9 +22,7 @@ def head_words(
     as_json: AsJson = False,
 ) -> None:
     """How many of a model's top 10 are among the most frequent words: McMahan 2018, Table 3."""
-    import numpy as np
-
-    from tacit.cli.evaluate import held_out_of, pieces
+    from tacit.cli.evaluate import held_out_of
     from tacit.runs.stored_model import StoredModel
     from tacit_papers.mcmahan2018.head_words import HEADS, head_word_histograms
 
@@ -38,11 +35,8 @@ def head_words(
     heads = [head for head in HEADS if head <= len(frequent)]
     if not heads:
         raise ValueError(f"head words need 10 words at least, and there are {len(frequent)}")
-    total = {head: np.zeros(11, np.int64) for head in heads}
     sequences = held_out_of(stored, stored.corpus(corpus), tokens)
-    for part in tracked(pieces(sequences), "counting head words"):
-        more = head_word_histograms(stored.model, part, frequent, bos=words.bos, heads=heads)
-        total = {head: total[head] + more[head] for head in heads}
+    total = head_word_histograms(stored.model, sequences, frequent, bos=words.bos, heads=heads)
     row = {
         "run": str(run),
         "round": stored.round,

@@ -16,7 +16,7 @@ from tacit.tasks.language.canaries import (
     Canary,
     Cell,
     Planting,
-    cells_of_canaries,
+    _cells_of_canaries,
     draw_phrases,
     parse_phrase,
     word_tokens,
@@ -79,7 +79,7 @@ def test_the_papers_grid_has_90_canaries(tokenizer):
 
 def test_a_small_corpus_gets_fewer_canaries_with_the_same_sharers():
     def per_cell(users):
-        return len(cells_of_canaries(PAPERS, users)) / 9
+        return len(_cells_of_canaries(PAPERS, users)) / 9
 
     assert per_cell(392_000) == 10
     # One canary of each cell replaces 109.76 x 1.11 users' worth of text.
@@ -96,10 +96,10 @@ def test_further_cells_count_towards_the_share():
     also = [{"sharers": 30.0, "example_prob": 1.0, "canaries": 3}]
     settings = grid((2.0,), (1.0,), per_cell=10, also=also, max_share=0.1)
     # 90 of the 100 sharers that fit are taken.
-    cells = cells_of_canaries(settings, 1_000)
+    cells = _cells_of_canaries(settings, 1_000)
     assert cells == [Cell(2.0, 1.0)] * 5 + [Cell(30.0, 1.0)] * 3
     with pytest.raises(ValueError, match=r"would replace 10\.2%"):
-        cells_of_canaries(settings, 900)
+        _cells_of_canaries(settings, 900)
 
 
 def test_words_are_uniform_over_the_vocabulary(tokenizer):

@@ -20,8 +20,8 @@ from tacit.tasks.language.canary_clients import (
     LENGTH,
     CanaryClients,
     WithCanaryClients,
+    _free_coordinates,
     coins_of,
-    free_coordinates,
 )
 from tests.federated.tiny import BOS, few_users, job, plan, small, stream, task
 
@@ -213,7 +213,7 @@ def test_free_coordinates_leave_out_what_is_brought_back_to_unit_norm():
     place = names.index("embedding.weight")
     start = sum(sizes[:place])
     covered = np.zeros(sum(sizes), bool)
-    for first, end in free_coordinates(model):
+    for first, end in _free_coordinates(model):
         covered[first:end] = True
     assert not covered[start : start + sizes[place]].any()
     assert covered.sum() == sum(sizes) - sizes[place]
@@ -222,7 +222,7 @@ def test_free_coordinates_leave_out_what_is_brought_back_to_unit_norm():
 
 def test_free_coordinates_of_a_model_without_restrictions_are_all():
     model = small("lstm", unit_norm=False)
-    assert free_coordinates(model) == ((0, parameter_count(model)),)
+    assert _free_coordinates(model) == ((0, parameter_count(model)),)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Cell:
         return self.user_prob(users) * self.example_prob
 
 
-def cells_of_canaries(settings: Canaries, users: int) -> list[Cell]:
+def _cells_of_canaries(settings: Canaries, users: int) -> list[Cell]:
     """The cell of each canary that is planted among `users`, in the order of drawing.
 
     Every pair of expected sharers and p_e has `per_cell` canaries, or fewer if the planted texts
@@ -126,7 +126,7 @@ class Planting:
 
         Words are uniform over the vocabulary, or drawn by `frequencies`, one per token id.
         """
-        cells = cells_of_canaries(settings, population)
+        cells = _cells_of_canaries(settings, population)
         drawn = draw_phrases(len(cells), settings.words, tokenizer, settings.seed, frequencies)
         canaries = [
             Canary(tuple(tokenizer.token(id) for id in tokens), tokens, cell)

@@ -16,7 +16,7 @@ directions live in, is large.
 Where to look: the final weights minus the first ones are what everybody sees.  On values that the
 server only ever adds to (plain or momentum SGD), that change is linear in the releases.  Word
 vectors that are brought back to unit norm after every round are not, so their part of a canary is
-bent and partly lost.  `free_coordinates` names the others, and as `support` makes the directions
+bent and partly lost.  `_free_coordinates` names the others, and as `support` makes the directions
 live there alone.  All of the clip norm is then spent where it can be seen, which is a choice that
 an attacker has too, and n is the size of the support.
 
@@ -155,7 +155,7 @@ class CanaryClients:
                 f" {count}"
             )
         norm = plan.clip_norm or math.hypot(*(plan.layer_clip_norms or ()))
-        return cls(count, parameter_count(model), norm, key, free_coordinates(model))
+        return cls(count, parameter_count(model), norm, key, _free_coordinates(model))
 
     @property
     def degrees(self) -> int:
@@ -263,7 +263,7 @@ class WithCanaryClients:
         return None if beyond < 0 else self.clients.takes_part[beyond]
 
 
-def free_coordinates(model: LanguageModel) -> Ranges:
+def _free_coordinates(model: LanguageModel) -> Ranges:
     """The parameter vectors that `normalise_` leaves alone, as ranges of the flat vector.
 
     Found by trying, so that it holds for models of the user's own; the model is left as it was.

@@ -51,7 +51,7 @@ def resolved(
     )
     if experiment.privacy.target_epsilon is not None:
         experiment = _calibrated(experiment, layers, inherited)
-    composition = releases(experiment, layers)
+    composition = _releases(experiment, layers)
     composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
     name = experiment.privacy.accountant or default_accountant(composition).name
     return experiment.changed(privacy={"accountant": name})
@@ -84,7 +84,7 @@ def _calibrated(
         return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
 
     def releases_at(z: float) -> Composition:
-        return spent.followed_by(releases(with_noise(z), layers, first))
+        return spent.followed_by(_releases(with_noise(z), layers, first))
 
     spent, first = (inherited.spent, inherited.leg) if inherited else (Composition(), 0)
     name = experiment.privacy.accountant
@@ -100,7 +100,7 @@ def _calibrated(
     return with_noise(z)
 
 
-def releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
+def _releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:
     """All that the rounds from `first` on release, phase by phase, from public numbers alone."""
     lengths = [phase.rounds for phase in experiment.phases] or [experiment.rounds]
     composition, start = Composition(), 0

@@ -6,14 +6,12 @@ its starting weights have cost, and its first model.  `trainer.py` has the round
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
-from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
@@ -25,13 +23,13 @@ from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
-from tacit.tasks.language.trainer import LanguageTrainer
+from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
 from tacit.tasks.task import (
     Announce,
+    Arrays,
     Beginning,
     Inherited,
     LastState,
-    Opened,
     Parent,
     State,
     header_of,
@@ -66,27 +64,18 @@ def begin(
         inherited = Inherited(paid, len(paid.entries) - 1)
     experiment = _resolve(experiment, people, start.model, inherited)
     cost.refuse_above_budget(experiment)
-    each = plans.round_plans(experiment, layer_sizes(start.model))
     event = cost.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}")
-    optimizer = assembly.server_optimizer(experiment).initial(parameter_count(start.model))
-    return Beginning(
-        experiment=experiment,
-        header=_header(
-            experiment,
-            corpus,
-            adjacency=_adjacency(each, inherited),
-            asked_accountant=asked,
-            prior_costs=(*start.costs, *((cost.header_entry,) if cost.header_entry else ())),
-            public_inputs=public_inputs,
-        ),
-        state=State(
-            weights.to_bytes(start.model, trained_on=(corpus.identity, *start.trained_on)),
-            dict(optimizer),
-            _first_facts(each[0], tokenizer.fingerprint),
-        ),
+    return _beginning(
+        experiment,
+        people,
+        learnt,
+        start.model,
+        inherited,
+        model_file=weights.to_bytes(start.model, trained_on=(corpus.identity, *start.trained_on)),
+        asked_accountant=asked,
+        prior_costs=(*start.costs, *((cost.header_entry,) if cost.header_entry else ())),
+        public_inputs=public_inputs,
         releases=[Charge("tokenizer", 0, 0, event, tokenizer.fingerprint)],
-        inherited=inherited,
-        write=_writer(experiment, learnt),
     )
 
 
@@ -101,29 +90,19 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) ->
     learnt = RunTokenizers(parent.folder).learnt(fingerprint)
     model = weights.load(last.model_file, own_factory=before.model.own_factory)
     experiment = _resolve(experiment, people, model, inherited)
-    if experiment.server.optimizer == before.server.optimizer:
-        optimizer = last.arrays
-    else:
-        optimizer = dict(assembly.server_optimizer(experiment).initial(parameter_count(model)))
-    each = plans.round_plans(experiment, layer_sizes(model))
+    same_optimizer = experiment.server.optimizer == before.server.optimizer
     more = _declared_public(experiment, learnt, corpus, before=before)
-    return Beginning(
-        experiment=experiment,
-        header=_header(
-            experiment,
-            corpus,
-            adjacency=_adjacency(each, inherited),
-            asked_accountant=asked,
-            prior_costs=header.prior_costs,
-            public_inputs=(*header.public_inputs, *more),
-        ),
-        state=State(
-            last.model_file.read_bytes(),
-            optimizer,
-            _first_facts(each[experiment.phase_of(last.leg)], fingerprint),
-        ),
-        inherited=inherited,
-        write=_writer(experiment, learnt),
+    return _beginning(
+        experiment,
+        people,
+        learnt,
+        model,
+        inherited,
+        model_file=last.model_file.read_bytes(),
+        asked_accountant=asked,
+        prior_costs=header.prior_costs,
+        public_inputs=(*header.public_inputs, *more),
+        optimizer=last.arrays if same_optimizer else None,
     )
 
 
@@ -135,9 +114,7 @@ def resolve(
     return _resolve(experiment, data, model, inherited)
 
 
-def open_trainer(opened: Opened) -> LanguageTrainer:
-    """The trainer that goes on at the last checkpoint."""
-    return LanguageTrainer(opened)
+open_trainer = LanguageTrainer  # goes on at the last checkpoint
 
 
 def _resolve(
@@ -152,26 +129,54 @@ def _resolve(
     return plans.resolved(named, users, layer_sizes(model), inherited)
 
 
-def _first_facts(plan: RoundPlan, tokenizer: str) -> dict[str, object]:
-    """What a checkpoint says besides arrays: the clip norms in force, and the tokenizer."""
-    clip = plan.initial_clip_state()
-    return {"clip_norms": list(clip.norms), "clip_round": clip.round, "tokenizer": tokenizer}
+def _beginning(
+    experiment: Experiment,
+    people: People,
+    learnt: LearntTokenizer,
+    model: LanguageModel,
+    inherited: Inherited | None,
+    *,
+    model_file: bytes,
+    asked_accountant: str | None,
+    prior_costs: tuple[PriorCost, ...],
+    public_inputs: tuple[PublicInput, ...],
+    releases: Sequence[Charge] = (),
+    optimizer: Arrays | None = None,
+) -> Beginning:
+    """A run before its first round: its ledger's header, its first checkpoint, its tokenizer.
 
-
-def _writer(experiment: Experiment, learnt: LearntTokenizer) -> Callable[[Path], None]:
-    """Writes the tokenizer, and what is known of it, into a run's folder."""
-    switches = any(phase.tokenizer for phase in experiment.phases)
-
-    def write(folder: Path) -> None:
-        RunTokenizers(folder).begin(learnt, switches=switches)
-
-    return write
-
-
-def _adjacency(each: Sequence[RoundPlan], inherited: Inherited | None) -> Adjacency | None:
-    """The one adjacency of all that is released; None where nothing is."""
+    Without the state of an `optimizer` the server's begins anew.
+    """
+    corpus = people.corpus
+    each = plans.round_plans(experiment, layer_sizes(model))
     before = inherited.spent if inherited else Composition()
-    return before.followed_by(Composition.of([plan.event() for plan in each])).adjacency
+    known = terms(
+        experiment, before.followed_by(Composition.of([plan.event() for plan in each])).adjacency
+    )
+    header = replace(
+        known,
+        view=known.view if corpus.about_people else "synthetic",
+        data=corpus.commitment,
+        people=people.people,
+        split=corpus.split_identity,
+        accountant=asked_accountant,
+        excluded=(*known.excluded, *corpus.declarations),
+        public_inputs=tuple(dict.fromkeys(public_inputs)),
+        prior_costs=prior_costs,
+    )
+    if optimizer is None:
+        optimizer = dict(assembly.server_optimizer(experiment).initial(parameter_count(model)))
+    clip = each[experiment.phase_of(inherited.leg if inherited else 0)].initial_clip_state()
+    facts = checkpoint_facts(clip, learnt.tokenizer.fingerprint)
+    switches = any(phase.tokenizer for phase in experiment.phases)
+    return Beginning(
+        experiment=experiment,
+        header=header,
+        state=State(model_file, optimizer, facts),
+        releases=releases,
+        inherited=inherited,
+        write=lambda folder: RunTokenizers(folder).begin(learnt, switches=switches),
+    )
 
 
 def terms(experiment: Experiment, adjacency: Adjacency | None) -> Header:
@@ -196,30 +201,6 @@ def terms(experiment: Experiment, adjacency: Adjacency | None) -> Header:
         part=experiment.corpus.part,
         audit=audit.is_on,
         excluded=tuple(excluded),
-    )
-
-
-def _header(
-    experiment: Experiment,
-    corpus: UserCorpus,
-    *,
-    adjacency: Adjacency | None,
-    asked_accountant: str | None,
-    prior_costs: tuple[PriorCost, ...],
-    public_inputs: tuple[PublicInput, ...],
-) -> Header:
-    """What the header of the run's ledger says besides what that of every run does."""
-    known = terms(experiment, adjacency)
-    return replace(
-        known,
-        view=known.view if corpus.about_people else "synthetic",
-        data=corpus.commitment,
-        people=corpus.identity if corpus.about_people else "",
-        split=corpus.split_identity,
-        accountant=asked_accountant,
-        excluded=(*known.excluded, *corpus.declarations),
-        public_inputs=tuple(dict.fromkeys(public_inputs)),
-        prior_costs=prior_costs,
     )
 
 

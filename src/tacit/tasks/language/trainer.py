@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,11 +184,7 @@ class LanguageTrainer:
             raise ValueError(
                 f"the training diverged in round {leg}: {error}; lower a learning rate"
             ) from error
-        facts = {
-            "clip_norms": list(self.clip_state.norms),
-            "clip_round": self.clip_state.round,
-            "tokenizer": self._tokenizer,
-        }
+        facts = checkpoint_facts(self.clip_state, self._tokenizer)
         return State(model, self._optimizer, facts)
 
     def evaluate(
@@ -226,6 +223,11 @@ class LanguageTrainer:
 
     def close(self) -> None:
         self.engine.close()
+
+
+def checkpoint_facts(clip: ClipState, tokenizer: str) -> dict[str, Any]:
+    """What a checkpoint says besides arrays: the clip norms in force, and the tokenizer."""
+    return {"clip_norms": list(clip.norms), "clip_round": clip.round, "tokenizer": tokenizer}
 
 
 def _users(
