@@ -6,9 +6,8 @@ the message names the field, the value, the bound, and what to use instead.
 
 from __future__ import annotations
 
-import functools
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip, split_noise_multiplier
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 def check_plan(plan: RoundPlan) -> None:
     """Raise `ValueError` unless the plan can be run and means what it says."""
-    own: type = type(plan)
-    for name, kind in _part_types(own).items():  # it may have been read from JSON
-        if not isinstance(getattr(plan, name), kind):
+    hints = typing.get_type_hints(type(plan))
+    for name in ("sampler", "clipper", "estimator", "noise", "weighting", "schedule", "adaptive"):
+        if not isinstance(getattr(plan, name), hints[name]):  # it may have been read from JSON
             raise ValueError(f"{name} cannot be {getattr(plan, name)!r}")
     _check_population(plan)
     _check_clipping(plan)
@@ -34,14 +33,6 @@ def check_plan(plan: RoundPlan) -> None:
             f"bit_noise_stddev must be left out of a plan without noise, got"
             f" {plan.adaptive.bit_noise_stddev}; give noise_multiplier as well, or neither"
         )
-
-
-@functools.cache
-def _part_types(plan: type) -> dict[str, Any]:
-    """The type of each field of a plan that holds a part, or may hold none."""
-    hints = typing.get_type_hints(plan)
-    parts = ("sampler", "clipper", "estimator", "noise", "weighting", "schedule", "adaptive")
-    return {name: hints[name] for name in parts}
 
 
 def _check_population(plan: RoundPlan) -> None:
