@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -33,12 +33,7 @@ from tacit.privacy.stream import Stream
 Indices = NDArray[np.int64]
 Vector = NDArray[Any]  # float32 or float64, over all trained parameters
 Charge = tuple[int, Event]  # the step from which on it counts, and what is released
-
-
-class Streams(Protocol):
-    """Keyed randomness: one stream for each purpose, round (a step or an epoch) and index."""
-
-    def __call__(self, purpose: str, round: int, index: int = 0) -> Stream: ...
+Streams = Callable[[str, int], Stream]  # by purpose and round, which is a step or an epoch
 
 
 class Gradients(Protocol):

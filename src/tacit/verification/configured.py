@@ -68,6 +68,7 @@ def _charges(evidence: Evidence) -> Iterator[str]:
 
 
 def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
+    """The rounds of a language model, each against the plan of its phase and tokenizer."""
     configured = [(plan.event(), plan.estimator_name) for plan in evidence.plans()]
     sizes = {one.fingerprint: one.vocab_size for one in evidence.tokenizers.values()}
     hashes: dict[tuple[int, str], str] = {}  # of plans, by phase and tokenizer
@@ -91,6 +92,7 @@ def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[st
 
 
 def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
+    """The scaling factors, and the steps or epochs of an intent and slot model."""
     file = evidence.ledger.path
     first = scaling_release(experiment.noise)  # before any step
     charged = [entry.event for entry in evidence.own if entry.kind == "scaling"]
@@ -197,6 +199,7 @@ def _header(evidence: Evidence) -> Iterator[str]:
 
 
 def _differs(evidence: Evidence, name: str, value: object) -> str:
+    """A sentence about a value of the header that the experiment has otherwise."""
     stated = getattr(evidence.header, name)
     return (
         f"{evidence.ledger.path}: {name} is {'nothing' if stated is None else stated} in its"

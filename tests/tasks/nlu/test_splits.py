@@ -92,18 +92,6 @@ def test_tags_and_intent_are_part_of_what_decides():
     assert places(NLUData.by_digest("set", bare)) != places(NLUData.by_digest("set", tagged))
 
 
-@pytest.mark.parametrize("shares", [(0.5, 0.5, 0.5), (1.2, -0.2, 0), (float("nan"), 0.5, 0.5)])
-def test_shares_that_are_none_are_refused(shares):
-    with pytest.raises(ValueError, match="must add up to 1"):
-        NLUData.by_digest("set", [said("a")], shares)
-
-
-def test_other_shares():
-    data = NLUData.by_digest("set", [said(f"w{i}") for i in range(1000)], (0.8, 0, 0.2))
-    assert data.valid == ()
-    assert abs(len(data.test) - 200) < 64
-
-
 FOLDS = {"10": [said("j")], "1": [said("a")], "2": [said("b")], "3": [said("c")]}
 
 

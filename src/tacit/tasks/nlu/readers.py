@@ -114,7 +114,10 @@ def _folder_utterances(folder: Path) -> Iterator[Utterance]:
     lines = zip_longest(*(_lines(path) for path in paths))
     for number, row in enumerate(lines, 1):
         if None in row:
-            _refuse_uneven(paths, row, number, lines)
+            raise ValueError(
+                f"{str(paths[row.index(None)])!r} has no line {number}, which another file of the"
+                " folder has: give each utterance one line in each file"
+            )
         words, tags, intent, *user = row
         with _in_line(number, paths[0]):
             who = user[0].strip() if user else None
@@ -237,24 +240,6 @@ def _file_in(folder: Path, name: str) -> Path:
     raise ValueError(
         f"{str(folder)!r} has no {name} (nor {name}.gz): give {_TOKENS}, {_TAGS} and {_INTENT},"
         " one line in each for each utterance"
-    )
-
-
-def _refuse_uneven(
-    paths: Sequence[Path],
-    row: Sequence[str | None],
-    number: int,
-    rest: Iterator[tuple[str | None, ...]],
-) -> None:
-    """Refuse files of different lengths; `row` is the first in which one of them has ended."""
-    lengths = [number - (line is None) for line in row]
-    for more in rest:
-        lengths = [n + (line is not None) for n, line in zip(lengths, more, strict=True)]
-    counts = ", ".join(f"{path.name} {count}" for path, count in zip(paths, lengths, strict=True))
-    short = paths[lengths.index(min(lengths))]
-    raise ValueError(
-        f"{str(short)!r} has no line {min(lengths) + 1} (lines: {counts}): give each utterance one"
-        " line in each file"
     )
 
 
