@@ -152,9 +152,7 @@ def tpr_at(
     """
     positive, negative = _checked("members", members), _checked("non-members", non_members)
     checks.open_unit("false-positive rate", rate)
-    allowed = math.floor(
-        rate * len(negative) + 1e-9
-    )  # 1e-9 for rounding
+    allowed = math.floor(rate * len(negative) + 1e-9)  # 1e-9 for rounding
     if not allowed:
         reason = (
             f"the true-positive rate at a false-positive rate of {rate:g} needs at least"
