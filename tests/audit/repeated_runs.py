@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tacit.audit.roc import clopper_pearson
+from tacit.audit.roc import _clopper_pearson
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy import checks
 from tacit.privacy.accountants import Accountant, default_accountant
@@ -94,7 +94,7 @@ class _Rates:
     @classmethod
     def of(cls, wrong: tuple[int, int], outs: int, ins: int, confidence: float) -> _Rates:
         limits = [
-            clopper_pearson(errors, trials, confidence)[1]
+            _clopper_pearson(errors, trials, confidence)[1]
             for errors, trials in zip(wrong, (outs, ins), strict=True)
         ]
         return cls(*limits)

@@ -17,12 +17,12 @@ from tacit.audit.roc import tpr_at
 from tacit.audit.users import (
     Reference,
     _check_roles,
+    _score_users,
     _split_test_users,
+    _user_texts,
     attack_users,
     gather,
     reference_model,
-    score_users,
-    user_texts,
 )
 from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions
 from tacit.corpus.hashing import role_draw
@@ -110,7 +110,7 @@ def test_people_who_write_plainly_take_in_the_loss_attack_only():
 
 
 def _evidence(target, references, texts):
-    return score_users([target, *(each.model for each in references)], texts, bos=BOS)
+    return _score_users([target, *(each.model for each in references)], texts, bos=BOS)
 
 
 def evidence(target, *references) -> Likelihoods:
@@ -348,12 +348,12 @@ def test_everybody_an_attack_needs_is_gathered_in_one_role_each():
     # Members show what training leaves out, references learn from what it takes.
     some = next(iter(found.members))
     taken, left = (
-        user_texts(corpus.train, chars, which, max_tokens=None)[some]
+        _user_texts(corpus.train, chars, which, max_tokens=None)[some]
         for which in ("training", "fresh")
     )
     assert found.members[some][0] in left
     assert found.members[some][0] not in taken
-    whole = user_texts(corpus.test, chars, "training", max_tokens=200)
+    whole = _user_texts(corpus.test, chars, "training", max_tokens=200)
     assert all(texts == whole[user] for user, texts in found.references[0].items())
     few = gather(corpus.train, corpus.test, chars, "all", max_users=3)
     assert (len(few.members), len(few.non_members)) == (3, 3)

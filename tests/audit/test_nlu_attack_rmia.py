@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.audit.membership import KEPT, Rmia
-from tacit.audit.nlu import _A_GRID, AskedUtterances, attack_utterances, choose_a, likelihoods
+from tacit.audit.nlu import _A_GRID, AskedUtterances, _likelihoods, attack_utterances, choose_a
 from tests.tasks.nlu.attack_fakes import distinct, said, with_likelihood
 
 LOG = st.floats(-8, 0)
@@ -46,8 +46,8 @@ def test_scores_are_the_literal_shares(asked, population, gamma, a, seed):
     x = np.array(asked).T + noise[0, :, : len(asked)]
     z = np.array(population).T + noise[1, :, : len(population)]
     found = Rmia(gamma, a).scores(
-        likelihoods(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
-        likelihoods(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
+        _likelihoods(with_likelihood(x[0]), [with_likelihood(each) for each in x[1:]]),
+        _likelihoods(with_likelihood(z[0]), [with_likelihood(each) for each in z[1:]]),
     )
     assert found.tolist() == literal(x[0], x[1:], z[0], z[1:], gamma, a)
 
@@ -125,7 +125,7 @@ def test_a_is_the_one_with_the_largest_auc_against_the_references():
             others = outside[r].only(kept), outside[1 - r].only(kept)
             mine = trained[r][r], trained[r][1 - r]
             scores = [
-                Rmia(a=a).scores(likelihoods(t, [o]), likelihoods(population[0], [population[1]]))
+                Rmia(a=a).scores(_likelihoods(t, [o]), _likelihoods(population[0], [population[1]]))
                 for t, o in (mine, others)
             ]
             greater = scores[0][:, None] > scores[1]

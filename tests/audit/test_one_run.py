@@ -11,14 +11,13 @@ from scipy.stats import binomtest
 from tacit.audit.empirical_epsilon import (
     EmpiricalEpsilon,
     _control_p_value,
-    empirical_epsilon,
+    _empirical_epsilon,
 )
 from tacit.audit.one_run import (
     Guesses,
     _least_guesses,
     _p_value,
     audit_one_run,
-    ceiling,
     epsilon_lower_bound,
     planned_guesses,
 )
@@ -36,6 +35,11 @@ from tacit.tasks.language.canary_clients import (
     coins_of,
 )
 from tests.federated.tiny import ListedUsers
+
+
+def ceiling(canaries, guesses, delta, confidence=0.95):
+    """The bound if all guesses were right."""
+    return epsilon_lower_bound(canaries, guesses, guesses, delta, confidence)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def test_the_bound_of_a_right_mechanism_stays_below_its_claim_in_20_runs_of_20(n
 def audited(clients, change, guesses, **options):
     """The empirical epsilon of a training with these clients that changed the model so."""
     traces = clients.cosines(change)
-    return empirical_epsilon(traces, clients.included, clients.degrees, guesses, **options)
+    return _empirical_epsilon(traces, clients.included, clients.degrees, guesses, **options)
 
 
 def test_noise_that_is_far_too_small_is_caught_in_one_run():
@@ -252,7 +256,7 @@ def test_a_clip_that_is_left_out_shows_in_the_estimate_of_one_run():
 def test_both_auditors_report_on_the_same_cosines():
     rng = np.random.default_rng(4)
     included = rng.random(300) < 0.5
-    found = empirical_epsilon(
+    found = _empirical_epsilon(
         rng.normal(2.0 * included, 1) / 100, included, 10_000, Guesses(30, 30), delta=1e-6
     )
     assert found.estimate == pytest.approx(11, rel=0.15)
@@ -267,10 +271,10 @@ def test_cosines_that_are_not_what_they_should_be_come_with_a_warning():
     rng = np.random.default_rng(5)
     included = np.arange(300) % 2 == 0
     skewed = np.where(included, rng.exponential(3, 300), rng.normal(size=300)) / 100
-    found = empirical_epsilon(skewed, included, 10_000, Guesses(30, 30), delta=1e-6)
+    found = _empirical_epsilon(skewed, included, 10_000, Guesses(30, 30), delta=1e-6)
     assert [warning for warning in found.warnings if "not normally distributed" in warning]
     swapped = rng.normal(2.0 * ~included, 1) / 100
-    found = empirical_epsilon(swapped, included, 10_000, Guesses(30, 30), delta=1e-6)
+    found = _empirical_epsilon(swapped, included, 10_000, Guesses(30, 30), delta=1e-6)
     assert [warning for warning in found.warnings if "do not look left out" in warning]
     assert found.lower_bound == 0
 
@@ -309,7 +313,7 @@ def test_the_figures_are_put_beside_the_claim_in_words(accounted, words):
 
 
 def test_too_few_for_an_estimate_still_have_a_bound():
-    found = empirical_epsilon(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6)
+    found = _empirical_epsilon(np.zeros(20), np.arange(20) < 7, 100, Guesses(5, 5), delta=1e-6)
     assert found.estimate is None
     assert found.lower_bound >= 0
     assert "needs at least 8 canary clients" in found.warnings[0]

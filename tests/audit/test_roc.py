@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.audit.roc import auc, clopper_pearson, roc_curve, tpr_at
+from tacit.audit.roc import _clopper_pearson, auc, roc_curve, tpr_at
 
 # Few distinct values, so that ties are common.
 tied_scores = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12)
@@ -213,7 +213,7 @@ def test_users_in_any_order_and_one_score_each_change_nothing():
     ids=["none", "all", "half"],
 )
 def test_clopper_pearson_is_the_textbooks(successes, trials, interval):
-    assert clopper_pearson(successes, trials) == pytest.approx(interval, abs=1e-5)
+    assert _clopper_pearson(successes, trials) == pytest.approx(interval, abs=1e-5)
 
 
 def test_tpr_at_1_percent_of_200_allows_two_false_positives():
@@ -221,7 +221,7 @@ def test_tpr_at_1_percent_of_200_allows_two_false_positives():
     members = np.array([197.0, 197.5, 198.5, 500.0])
     found = tpr_at(members, non_members, 0.01)
     assert found.tpr == 3 / 4
-    assert found.interval == clopper_pearson(3, 4)
+    assert found.interval == _clopper_pearson(3, 4)
     assert found.fpr_high == pytest.approx(stats.beta.ppf(0.975, 3, 198))
 
 
@@ -286,8 +286,8 @@ def test_a_thinned_curve_keeps_the_ends_and_the_few_false_positives():
             "units must name a user for each of the 1 scores, got 2",
         ),
         (lambda: tpr_at([1.0], [1.0] * 10, 0.0), "false-positive rate"),
-        (lambda: clopper_pearson(3, 2), "successes"),
-        (lambda: clopper_pearson(0, 0), "trials"),
+        (lambda: _clopper_pearson(3, 2), "successes"),
+        (lambda: _clopper_pearson(0, 0), "trials"),
         (lambda: roc_curve([1.0], [1.0]).thinned(2), "most"),
     ],
     ids=["members", "non", "nan", "flat", "conf", "users", "rate", "more", "trials", "thin"],

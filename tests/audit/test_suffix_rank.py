@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.audit.suffix_rank import Rank, rank_among_all
+from tacit.audit.suffix_rank import _Rank, rank_among_all
 from tests.audit.extraction_oracle import (
     CANARIES,
     CANDIDATES,
@@ -110,4 +110,4 @@ def test_empty_suffix_is_refused():
     [(1, 1e12, 39.863137), (1e12, 1e12, 0), (4, 16, 2), (17, 16, 0)],
 )
 def test_exposure_is_the_logarithm_of_the_share_that_is_as_likely(rank, possible, bits):
-    assert Rank(rank, 0.0, "exact", possible, 0).exposure == pytest.approx(bits, abs=1e-6)
+    assert _Rank(rank, 0.0, "exact", possible, 0).exposure == pytest.approx(bits, abs=1e-6)

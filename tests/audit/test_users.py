@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.audit.users import score_users, user_texts
+from tacit.audit.users import _score_users, _user_texts
 from tacit.corpus.source import IID, UserSource
 from tacit.evaluation.baselines import Bigram
 from tacit.tokenizers.cache import user_tokens
@@ -39,7 +39,7 @@ def by_hand(model, text) -> float:
 @settings(max_examples=6, deadline=None)
 def test_scores_equal_one_text_at_a_time(kind, users):
     model = tiny(kind).eval()
-    found = score_users([model, model], users, bos=BOS)
+    found = _score_users([model, model], users, bos=BOS)
     totals = [sum(by_hand(model, text) for text in mine) for mine in users.values()]
     assert found.target == pytest.approx(totals, rel=1e-9)
     assert found.references.tolist() == [found.target.tolist()]
@@ -49,7 +49,7 @@ def test_scores_equal_one_text_at_a_time(kind, users):
 
 def test_bos_within_a_text_is_no_target():
     uniform = Table(torch.zeros(7, 7))
-    found = score_users([uniform], {"a": [[BOS, 3, EOS, BOS, 4]]}, bos=BOS)
+    found = _score_users([uniform], {"a": [[BOS, 3, EOS, BOS, 4]]}, bos=BOS)
     assert found.tokens.tolist() == [3]
     assert found.target == pytest.approx([-3 * math.log(7)])
 
@@ -57,8 +57,8 @@ def test_bos_within_a_text_is_no_target():
 def test_some_users_are_scored_as_if_they_were_all():
     model = tiny("lstm")
     users = {"a": [[BOS, 3]], "b": [[BOS, 4, 5], [BOS, 2]], "c": [[BOS, 6, 6, 6]]}
-    some = score_users([model], users, bos=BOS).only(np.array([False, True, True]))
-    alone = score_users([model], {name: users[name] for name in "bc"}, bos=BOS)
+    some = _score_users([model], users, bos=BOS).only(np.array([False, True, True]))
+    alone = _score_users([model], {name: users[name] for name in "bc"}, bos=BOS)
     assert some.texts.tolist() == alone.texts.tolist() == [2, 1]
     assert some.target == pytest.approx(alone.target, rel=1e-12)
     assert some.tokens.tolist() == alone.tokens.tolist() == [3, 3]
@@ -66,7 +66,7 @@ def test_some_users_are_scored_as_if_they_were_all():
 
 def test_the_model_stays_in_the_mode_it_was_in():
     model = tiny("lstm").train()
-    score_users([model], {"a": [[BOS, 3]]}, bos=BOS)
+    _score_users([model], {"a": [[BOS, 3]]}, bos=BOS)
     assert model.training
 
 
@@ -75,12 +75,12 @@ def test_a_model_with_nan_is_refused():
     with torch.no_grad():
         next(model.parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match="the texts of 1 of 1 users no probability"):
-        score_users([model], {"a": [[BOS, 3], [BOS, 4]]}, bos=BOS)
+        _score_users([model], {"a": [[BOS, 3], [BOS, 4]]}, bos=BOS)
 
 
 def test_a_baseline_can_be_scored_as_well():
     bigram = Bigram.fit([[BOS, 3, EOS], [BOS, 4, EOS]], 7, bos=BOS)
-    found = score_users([bigram], {"a": [[BOS, 3, EOS]], "b": [[BOS, 5, EOS]]}, bos=BOS)
+    found = _score_users([bigram], {"a": [[BOS, 3, EOS]], "b": [[BOS, 5, EOS]]}, bos=BOS)
     assert found.target[0] > found.target[1]
 
 
@@ -96,7 +96,7 @@ def test_a_baseline_can_be_scored_as_well():
 )
 def test_bad_texts_are_one_sentence(users, message):
     with pytest.raises(ValueError, match=message):
-        score_users([tiny("lstm")], users, bos=BOS)
+        _score_users([tiny("lstm")], users, bos=BOS)
 
 
 class Marked(UserSource):
@@ -133,7 +133,7 @@ PEOPLE = Marked(
 
 def decoded(which, **options):
     """What `user_texts` chooses, as words, by the user's index."""
-    found = user_texts(PEOPLE, tokenizer(), which, **options)
+    found = _user_texts(PEOPLE, tokenizer(), which, **options)
     known = {PEOPLE.user_id(index): index for index in range(len(PEOPLE))}
     words = tokenizer()
     return {known[user]: [words.decode(text) for text in mine] for user, mine in found.items()}
@@ -151,7 +151,7 @@ def test_fresh_texts_are_those_held_out_and_training_texts_the_others():
 
 @pytest.mark.parametrize("cap", [2, 3, 5, 6, 7, 8, 9, 11, 12, None])
 def test_training_texts_are_cut_where_training_cuts_them(cap):
-    found = user_texts(PEOPLE, tokenizer(), "training", max_tokens=cap)
+    found = _user_texts(PEOPLE, tokenizer(), "training", max_tokens=cap)
     for index in range(3):
         trained_on = user_tokens(PEOPLE.kept().texts(index), tokenizer(), cap)
         mine = [token for text in found[PEOPLE.user_id(index)] for token in text]
@@ -169,12 +169,12 @@ def test_as_many_users_with_texts_as_asked_for_in_an_order_by_the_seed():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: user_texts(PEOPLE, tokenizer(), "stale"), "one of fresh, training, all"),
-        (lambda: user_texts(PEOPLE, tokenizer(), max_users=0), "max_users"),
-        (lambda: user_texts(PEOPLE, tokenizer(), max_tokens=1), "max_tokens"),
-        (lambda: user_texts(Marked(("it",)), tokenizer()), "none of 1 users has fresh texts"),
-        (lambda: user_texts(IID(PEOPLE), tokenizer()), "stand for nobody"),
-        (lambda: user_texts(FakeSource((("it",),)), tokenizer()), "which texts are held out"),
+        (lambda: _user_texts(PEOPLE, tokenizer(), "stale"), "one of fresh, training, all"),
+        (lambda: _user_texts(PEOPLE, tokenizer(), max_users=0), "max_users"),
+        (lambda: _user_texts(PEOPLE, tokenizer(), max_tokens=1), "max_tokens"),
+        (lambda: _user_texts(Marked(("it",)), tokenizer()), "none of 1 users has fresh texts"),
+        (lambda: _user_texts(IID(PEOPLE), tokenizer()), "stand for nobody"),
+        (lambda: _user_texts(FakeSource((("it",),)), tokenizer()), "which texts are held out"),
     ],
     ids=["which", "users", "tokens", "none", "iid", "unmarked"],
 )

@@ -198,7 +198,7 @@ def test_an_unfinished_run_says_that_it_may_go_on(tacit, unfinished, tmp_path):
 def test_a_personalised_model_is_refused_in_every_disguise(tacit, small, private_run, tmp_path):
     found = StoredModel.open(private_run)
     made = personalization.personalize(found, ["the red dog"] * 10, epochs=1)
-    personalization.save(made, found, tmp_path / "mine")
+    made.save(found, tmp_path / "mine")
     assert "one person's private data" in tacit.refused(tmp_path / "mine", "--out", tmp_path / "b")
     assert not (tmp_path / "b").exists()
     # Without its marker the weights still say what they were trained on.

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.mechanisms.method import Work, split_among
+from tacit.mechanisms.method import Work, _split_among
 from tacit.mechanisms.noise import _noise_pieces
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.randomness import RunKey
@@ -342,7 +342,7 @@ def test_float32_gradients_are_clipped_in_float64_and_stay_as_they_are():
 
 def test_every_record_picks_its_worker_uniformly_and_by_itself():
     cohort = np.arange(0, 80_000, 2)
-    batches = split_among(4, cohort, streams("workers", 0))
+    batches = _split_among(4, cohort, streams("workers", 0))
     np.testing.assert_array_equal(np.sort(np.concatenate(batches)), cohort)
     counts = np.array([len(batch) for batch in batches])
     assert stats.chisquare(counts).pvalue > FALSE_ALARM
@@ -355,9 +355,9 @@ def test_every_record_picks_its_worker_uniformly_and_by_itself():
 
 
 def test_a_worker_without_records_is_there_all_the_same():
-    batches = split_among(4, np.array([5]), streams("workers", 0))
+    batches = _split_among(4, np.array([5]), streams("workers", 0))
     assert sorted(len(batch) for batch in batches) == [0, 0, 0, 1]
-    empty = split_among(4, np.empty(0, np.int64), streams("workers", 0))
+    empty = _split_among(4, np.empty(0, np.int64), streams("workers", 0))
     assert [len(batch) for batch in empty] == [0, 0, 0, 0]
 
 
@@ -373,7 +373,7 @@ def test_scaling_from_a_gradient_is_in_proportion_to_the_norms_of_its_layers():
     assert np.linalg.norm(scaled) == pytest.approx(np.linalg.norm(gradient), rel=1e-14)
     norms = [np.linalg.norm(part) for part in np.split(scaled, [3, 4])]
     np.testing.assert_allclose(norms, mean, rtol=1e-14)
-    np.testing.assert_allclose(scaling.rescale_(scaled), gradient, rtol=1e-14)
+    np.testing.assert_allclose(scaling.rescale_to(scaled, scaled, 1.0), gradient, rtol=1e-14)
 
 
 def test_a_layer_without_a_gradient_keeps_a_small_factor():

@@ -148,6 +148,6 @@ def test_tensors_that_do_not_fit_or_are_no_numbers_are_named(folder):
     save_file({key: value for key, value in whole.items() if key != name}, path)
     refused(folder, "has no encoder.layer.1.attention.self.key.bias, which config.json promises")
     save_file(whole | {name: torch.zeros(13)}, path)
-    refused(folder, r"self.key.bias must be \[12\], got \[13\]")
+    refused(folder, r"self.key.bias must have the shape \[12\], got \[13\]")
     save_file(whole | {name: torch.full((12,), torch.nan)}, path)
-    refused(folder, "self.key.bias has values that are NaN or infinite")
+    refused(folder, "self.key.bias has 12 of 12 values that are NaN or infinite")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tacit.privacy.projection import Projection
-from tacit.report.figures import Axis, _line_chart, heat_map, histogram, level_chart, short
+from tacit.report.figures import _Axis, _line_chart, heat_map, histogram, level_chart, short
 from tacit.report.page import _draw, _environment, _figure, render
 from tests.report import audits
 
@@ -194,17 +194,17 @@ def test_a_histogram_counts_every_canary_once(audited, facts_of):
 
 
 def test_axes_mark_round_values():
-    assert Axis("", 0, 10).ticks() == [0, 2, 4, 6, 8, 10]
-    assert Axis("", 0.001, 1, is_log=True).ticks() == pytest.approx([0.001, 0.01, 0.1, 1])
-    assert Axis("", 55, 170, is_log=True).ticks() == [60, 80, 100, 120, 140, 160]
-    assert Axis("", 1, 1e12, is_log=True).ticks()[:2] == [1, 1000]
+    assert _Axis("", 0, 10).ticks() == [0, 2, 4, 6, 8, 10]
+    assert _Axis("", 0.001, 1, is_log=True).ticks() == pytest.approx([0.001, 0.01, 0.1, 1])
+    assert _Axis("", 55, 170, is_log=True).ticks() == [60, 80, 100, 120, 140, 160]
+    assert _Axis("", 1, 1e12, is_log=True).ticks()[:2] == [1, 1000]
 
 
 def test_axes_scale_values():
-    assert Axis("", 0, 10).share(5) == 0.5
-    assert Axis("", 0.01, 1, is_log=True).share(0.1) == pytest.approx(0.5)
-    assert Axis.over("", [0.0, 0.0]).share(0.0) == 0.0  # no division by a range of 0
-    assert 0 < Axis.over("", [3.0], is_log=True).share(3.0) < 1
+    assert _Axis("", 0, 10).share(5) == 0.5
+    assert _Axis("", 0.01, 1, is_log=True).share(0.1) == pytest.approx(0.5)
+    assert _Axis.over("", [0.0, 0.0]).share(0.0) == 0.0  # no division by a range of 0
+    assert 0 < _Axis.over("", [3.0], is_log=True).share(3.0) < 1
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_figures_in_tables_read_well(value, text):
 
 
 def test_charts_escape_their_words():
-    words, axis = audits.HOSTILE, Axis(audits.HOSTILE, 0, 1)
+    words, axis = audits.HOSTILE, _Axis(audits.HOSTILE, 0, 1)
     charts = (
         _line_chart(words, words, axis, axis, {words: [(0.5, 0.5)]}),
         histogram(words, (words, words), words, {words: [1.0]}),

@@ -27,7 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, chdtrc
 
-from tacit.audit.one_run import Guesses, OneRun, audit_one_run, ceiling, planned_guesses
+from tacit.audit.one_run import (
+    Guesses,
+    OneRun,
+    audit_one_run,
+    epsilon_lower_bound,
+    planned_guesses,
+)
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.models.base import to_vector
@@ -115,9 +121,10 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
     }
     tries = Tries(run.directory.private / TRIES_FILE, at_least=_stated_try(run))
     planned = tries.next(looked_at, confidence)
-    if not ceiling(clients.count, guesses.total, claimed.delta, planned.confidence) > 0:
+    count, total = clients.count, guesses.total
+    if not epsilon_lower_bound(count, total, total, claimed.delta, planned.confidence) > 0:
         raise ValueError(
-            f"confidence must be less than {confidence:g} for {guesses.total} guesses to"
+            f"confidence must be less than {confidence:g} for {total} guesses to"
             f" show anything: as try {planned.number} at this run they must hold with"
             f" {planned.confidence:.6g}; an earlier audit can be repeated as it was"
         )
@@ -126,7 +133,7 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
         last - first,
         lambda done: tell("looking for canary clients", done, clients.count),
     )
-    shown = empirical_epsilon(
+    shown = _empirical_epsilon(
         traces,
         clients.included,
         clients.degrees,
@@ -160,7 +167,7 @@ def _stated_try(run: LanguageRun) -> int:
     return number if type(number) is int else 0
 
 
-def empirical_epsilon(
+def _empirical_epsilon(
     cosines: NDArray[np.float64],
     included: NDArray[np.bool_],
     degrees: int,

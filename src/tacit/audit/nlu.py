@@ -138,7 +138,7 @@ def attack_utterances(
     checks.whole("seed", seed)
     check_disjoint({"members": members.users, "non-members": non_members.users})
     sides = (members, non_members)
-    inside, outside = (likelihoods(side.target, side.references) for side in sides)
+    inside, outside = (_likelihoods(side.target, side.references) for side in sides)
     scored: list[ScoredAttack] = []
     if shadows:
         plain = ShadowAttack.train(shadows)
@@ -188,7 +188,7 @@ def attack_utterances(
     )
 
 
-def likelihoods(target: Scored, references: Sequence[Scored]) -> Likelihoods:
+def _likelihoods(target: Scored, references: Sequence[Scored]) -> Likelihoods:
     """log p of each utterance's labels, which count as one token; NaN where one is unknown."""
     ones = np.ones(len(target), np.int64)
     others = np.array([scored.log_likelihood for scored in references]).reshape(-1, len(target))
@@ -225,7 +225,7 @@ def _population(
             f"the models know all labels of none of the {len(population)} population utterances:"
             " give others"
         )
-    compared = likelihoods(population.target, population.references).only(~unknown)
+    compared = _likelihoods(population.target, population.references).only(~unknown)
     return compared, (*seen, *population.utterances)
 
 
@@ -390,5 +390,5 @@ def _case(
 def _known(target: int, scored: Sequence[Scored]) -> Likelihoods:
     """As one reference and the others see them: the utterances whose labels all know."""
     others = [*scored]
-    evidence = likelihoods(others.pop(target), others)
+    evidence = _likelihoods(others.pop(target), others)
     return evidence.only(np.all([each.known for each in scored], axis=0))

@@ -108,7 +108,7 @@ def audit_one_run(
     """Guess by the scores, and bound epsilon by how often that was right."""
     correct = guesses.correct(scores, included)
     m, r = len(scores), guesses.total
-    most = ceiling(m, r, delta, confidence)
+    most = epsilon_lower_bound(m, r, r, delta, confidence)  # if all of them are right
     if not most > 0:
         raise ValueError(
             f"{r} guesses show nothing at a confidence of {confidence:g}, even if all are right;"
@@ -161,11 +161,6 @@ def epsilon_lower_bound(
         if excess(high) >= 0:
             return float(brentq(excess, low, high, xtol=1e-10))
     return float(points[-1])
-
-
-def ceiling(canaries: int, guesses: int, delta: float, confidence: float = 0.95) -> float:
-    """The bound if all guesses were right: the most that this number of guesses can show."""
-    return epsilon_lower_bound(canaries, guesses, guesses, delta, confidence)
 
 
 def _least_guesses(confidence: float) -> int:

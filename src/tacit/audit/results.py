@@ -78,7 +78,7 @@ class ControlCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanaryCell:
+class _CanaryCell:
     """What came out of the canaries that were meant to be shared equally widely."""
 
     expected_sharers: float
@@ -91,7 +91,7 @@ class CanaryCell:
     mean_exposure: float | None  # of those whose exposure is known
 
     @classmethod
-    def of(cls, rows: Sequence[CanaryFigures]) -> CanaryCell:
+    def of(cls, rows: Sequence[CanaryFigures]) -> _CanaryCell:
         """The canaries of one cell added up."""
         exposures = [row.exposure for row in rows if row.exposure is not None]
         return cls(
@@ -143,12 +143,12 @@ class PublicAudit:
             "memorized": sum(row.is_memorized for row in self.rows),
         }
 
-    def cells(self) -> list[CanaryCell]:
+    def cells(self) -> list[_CanaryCell]:
         """The canaries added up by how widely they were meant to be shared."""
         cells: dict[tuple[float, float], list[CanaryFigures]] = {}
         for row in self.rows:
             cells.setdefault((row.expected_sharers, row.example_prob), []).append(row)
-        return [CanaryCell.of(cells[key]) for key in sorted(cells)]
+        return [_CanaryCell.of(cells[key]) for key in sorted(cells)]
 
     def as_row(self) -> dict[str, Any]:
         """Plain JSON."""

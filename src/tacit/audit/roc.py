@@ -41,13 +41,13 @@ _Users = Sequence[str] | Sequence[int] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class RocCurve:
+class _RocCurve:
     """The corners of the curve from (0, 0) to (1, 1); between them it is straight."""
 
     false_positive: Floats
     true_positive: Floats
 
-    def thinned(self, most: int = 200) -> RocCurve:
+    def thinned(self, most: int = 200) -> _RocCurve:
         """Some of the points, close together where false positives are few (for log axes)."""
         checks.whole("most", most, at_least=4)
         count = len(self.false_positive)
@@ -58,7 +58,7 @@ class RocCurve:
         rates = np.concatenate([np.geomspace(least, 1, half), np.linspace(0, 1, half)])
         last = np.searchsorted(self.false_positive, rates, side="right") - 1
         kept = np.unique([0, *last.tolist(), count - 1])
-        return RocCurve(self.false_positive[kept], self.true_positive[kept])
+        return _RocCurve(self.false_positive[kept], self.true_positive[kept])
 
     def as_points(self) -> tuple[tuple[float, float], ...]:
         """Pairs of (false-positive rate, true-positive rate)."""
@@ -66,7 +66,7 @@ class RocCurve:
 
 
 @dataclass(frozen=True)
-class Auc:
+class _Auc:
     """The area under the curve, with its interval."""
 
     value: float
@@ -88,7 +88,7 @@ class TprAtFpr:
     why_not: str | None = None
 
 
-def roc_curve(members: _Values, non_members: _Values) -> RocCurve:
+def roc_curve(members: _Values, non_members: _Values) -> _RocCurve:
     """The share of members against that of non-members with a score of at least t, over all t.
 
     Equal scores are one step: a member and a non-member that are tied make a slanted line.
@@ -100,7 +100,7 @@ def roc_curve(members: _Values, non_members: _Values) -> RocCurve:
     # A corner is where the line turns; compared in whole numbers, so no rounding makes one.
     turns = rise[:-1] * run[1:] != rise[1:] * run[:-1]
     corner = np.append(turns, True)
-    return RocCurve(
+    return _RocCurve(
         np.concatenate([[0.0], false[corner] / len(negative)]),
         np.concatenate([[0.0], true[corner] / len(positive)]),
     )
@@ -112,7 +112,7 @@ def auc(
     *,
     confidence: float = 0.95,
     units: tuple[_Users, _Users] | None = None,
-) -> Auc:
+) -> _Auc:
     """AUC with its interval.
 
     `units` says whose each score is, of members and of non-members, if a user has several.
@@ -129,18 +129,18 @@ def auc(
         _of_one_side(below / (2 * len(positive)), units[1]),
     ]
     if min(users for _, users in parts) < 2:
-        return Auc(value, 0.0, 1.0)  # one user says nothing about how users differ
+        return _Auc(value, 0.0, 1.0)  # one user says nothing about how users differ
     variance = sum(part for part, _ in parts)
     tail = (1 - confidence) / 2
     if value in (0.0, 1.0) or not variance > 1e-30:  # below that it is rounding
         width = 1 - tail ** (1 / min(users for _, users in parts))
         # Tied pairs may in truth be right or wrong; right ones only wrong, and the reverse.
         down, up = {0.0: (0.0, width), 1.0: (width, 0.0)}.get(value, (width / 2, width / 2))
-        return Auc(value, max(value - down, 0.0), min(value + up, 1.0))
+        return _Auc(value, max(value - down, 0.0), min(value + up, 1.0))
     freedom = variance**2 / sum(part**2 / (users - 1) for part, users in parts)
     reach = special.stdtrit(freedom, 1 - tail) * math.sqrt(variance) / (value * (1 - value))
     low, high = special.expit(special.logit(value) + np.array([-reach, reach])).tolist()
-    return Auc(value, low, high)
+    return _Auc(value, low, high)
 
 
 def tpr_at(
@@ -151,29 +151,23 @@ def tpr_at(
     With fewer than 1/rate non-members there is no figure, and the result says why.
     """
     positive, negative = _checked("members", members), _checked("non-members", non_members)
-    if (reason := _why_refused(len(negative), rate)) is not None:
+    checks.open_unit("false-positive rate", rate)
+    allowed = math.floor(rate * len(negative) + 1e-9)  # 1e-9 for rounding
+    if not allowed:
+        reason = (
+            f"the true-positive rate at a false-positive rate of {rate:g} needs at least"
+            f" {math.ceil(1 / rate - 1e-9):,} non-members, one to be wrong about; there are"
+            f" {len(negative):,}"
+        )
         return TprAtFpr(rate, why_not=reason)
-    allowed = _allowed(len(negative), rate)
     threshold = np.sort(negative)[-(allowed + 1)]
     above = int((positive > threshold).sum())
-    interval = clopper_pearson(above, len(positive), confidence)
-    _, fpr_high = clopper_pearson(allowed, len(negative), confidence)
+    interval = _clopper_pearson(above, len(positive), confidence)
+    _, fpr_high = _clopper_pearson(allowed, len(negative), confidence)
     return TprAtFpr(rate, above / len(positive), interval, fpr_high)
 
 
-def _why_refused(non_members: int, rate: float) -> str | None:
-    """Why there are too few non-members for a figure at this false-positive rate, or None."""
-    checks.open_unit("false-positive rate", rate)
-    if _allowed(non_members, rate) >= 1:
-        return None
-    return (
-        f"the true-positive rate at a false-positive rate of {rate:g} needs at least"
-        f" {math.ceil(1 / rate - 1e-9):,} non-members, one to be wrong about; there are"
-        f" {non_members:,}"
-    )
-
-
-def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def _clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact two-sided interval for a probability, after `successes` in `trials`."""
     checks.open_unit("confidence", confidence)
     checks.whole("trials", trials, at_least=1)
@@ -183,11 +177,6 @@ def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tu
     low = special.betaincinv(successes, failures + 1, tail) if successes else 0.0
     high = special.betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
     return float(low), float(high)
-
-
-def _allowed(non_members: int, rate: float) -> int:
-    """floor(rate * n), where the product may come out just below a whole number."""
-    return math.floor(rate * non_members + 1e-9)
 
 
 def _checked(name: str, scores: _Values) -> Floats:

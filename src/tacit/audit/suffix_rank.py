@@ -45,7 +45,7 @@ _STEPS = 256  # in which the cost that is left is looked up
 
 
 @dataclass(frozen=True)
-class Rank:
+class _Rank:
     """Where a suffix stands among `possible` ones, and how that was computed."""
 
     rank: float
@@ -62,7 +62,7 @@ class Rank:
 
 def rank_among_all(
     scorer: SuffixScorer, split: Split, *, rng: np.random.Generator, budget: int = BUDGET
-) -> Rank:
+) -> _Rank:
     """The rank of a canary's suffix behind its prefix; `rng` is used only where it is sampled."""
     words = len(split.suffix)
     if words > _LONGEST:
@@ -79,7 +79,7 @@ def rank_among_all(
         better, method = float(estimates.mean()), "importance sampling"
         error = float(estimates.std(ddof=1)) / math.sqrt(len(estimates))
     possible = float(len(scorer.candidates)) ** words
-    return Rank(1 + better, error, method, possible, search.expanded)
+    return _Rank(1 + better, error, method, possible, search.expanded)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ TRIES_FILE = "audits.jsonl"  # in the private folder of a run
 
 
 @dataclass(frozen=True)
-class Try:
+class _Try:
     """The n-th distinct try, and the confidence that its bound is computed with."""
 
     number: int
@@ -64,11 +64,11 @@ class Tries:
         """A file with fewer than `at_least` tries, as a published audit states, is refused."""
         self._path, self._at_least = path, at_least
 
-    def next(self, settings: Mapping[str, Any], confidence: float) -> Try:
+    def next(self, settings: Mapping[str, Any], confidence: float) -> _Try:
         """What `begin` would make of these settings; nothing is recorded."""
         return self._try(self._rows(), settings, confidence)
 
-    def begin(self, settings: Mapping[str, Any], confidence: float) -> Try:
+    def begin(self, settings: Mapping[str, Any], confidence: float) -> _Try:
         """Record a try with these settings, synced, unless it is a repetition."""
         checks.open_unit("confidence", confidence)
         with self._locked():
@@ -80,7 +80,7 @@ class Tries:
                 durable.append_line(self._path, row, mode=0o600)
         return own
 
-    def finish(self, done: Try, lower_bound: float) -> None:
+    def finish(self, done: _Try, lower_bound: float) -> None:
         """Record what a try has shown, synced; once."""
         checks.non_negative("lower_bound", lower_bound)
         row = {"try": done.number, "lower_bound": lower_bound}
@@ -94,7 +94,7 @@ class Tries:
 
     def _try(
         self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float
-    ) -> Try:
+    ) -> _Try:
         """The recorded try with these settings, or else the next one."""
         count = _count(rows)
         if count < self._at_least:
@@ -106,8 +106,8 @@ class Tries:
         asked = json.loads(json.dumps(dict(settings), allow_nan=False))
         for row in rows:
             if row.get("settings") == asked and row["asked"] == confidence:
-                return Try(row["try"], confidence)
-        return Try(count + 1, confidence)
+                return _Try(row["try"], confidence)
+        return _Try(count + 1, confidence)
 
     def _rows(self) -> list[dict[str, Any]]:
         rows = durable.read_lines(self._path)

@@ -56,7 +56,7 @@ def check_texts(which: str) -> None:
         raise ValueError(f"texts must be one of {', '.join(_TEXTS)}, got {which!r}")
 
 
-def score_users(models: Sequence[Predictor], texts: UserTexts, *, bos: int) -> Likelihoods:
+def _score_users(models: Sequence[Predictor], texts: UserTexts, *, bos: int) -> Likelihoods:
     """log p of all of each user's texts, each from a fresh state; the first model is the target.
 
     Refused: a user with nothing to score, and a model that gives some text no probability at all
@@ -86,7 +86,7 @@ def score_users(models: Sequence[Predictor], texts: UserTexts, *, bos: int) -> L
     return Likelihoods(log_probs[0], others, tokens, counts)
 
 
-def user_texts(
+def _user_texts(
     users: UserSource,
     tokenizer: Tokenizer,
     which: str = FRESH,
@@ -191,14 +191,14 @@ def gather(
         trained, non_members = [Subset(test, part) for part in parts], Subset(test, others)
 
     def shown(users: UserSource) -> UserTexts:
-        return user_texts(
+        return _user_texts(
             users, tokenizer, which, max_users=max_users, max_tokens=max_tokens, seed=seed
         )
 
     return _Groups(
         shown(train),
         shown(non_members),
-        tuple(user_texts(users, tokenizer, TRAINING, max_tokens=max_tokens) for users in trained),
+        tuple(_user_texts(users, tokenizer, TRAINING, max_tokens=max_tokens) for users in trained),
     )
 
 
@@ -247,7 +247,7 @@ def attack_users(
     _check_roles(target, {"members": members, "non-members": non_members}, references)
     needed = references if any(attack.needs_references for attack in attacks) else ()
     models = [target, *(reference.model for reference in needed)]
-    inside, outside = (score_users(models, side, bos=bos) for side in (members, non_members))
+    inside, outside = (_score_users(models, side, bos=bos) for side in (members, non_members))
     units, scored = (tuple(members), tuple(non_members)), []
     for attack in attacks:
         population, left_out = None, {}

@@ -216,6 +216,7 @@ def _with_difference(figure: Figure) -> list[_Column]:
 
 
 def _signed(value: float | None, scale: float, decimals: int) -> str:
+    """A difference with its sign: empty if there is none, a dash if nothing was measured."""
     if value is None:
         return "-"
     text = f"{scale * value:+,.{decimals}f}" if abs(value) < 1e6 else f"{scale * value:+.1e}"

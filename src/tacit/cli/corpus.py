@@ -20,6 +20,7 @@ from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import emit, note, table
 from tacit.cli.progress import tracked
 from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.privacy.records import one_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -158,9 +159,7 @@ def _budget(
     if (epsilon is None) != (delta is None):
         missing = "delta" if delta is None else "epsilon"
         raise ValueError(f"a budget needs --epsilon and --delta: --{missing} is missing")
-    known = [one.value for one in Adjacency]
-    if adjacency not in known:
-        raise ValueError(f"adjacency must be one of {', '.join(known)}, got {adjacency!r}")
+    one_of(*Adjacency)("adjacency", adjacency)
     declared = None
     if epsilon is not None and delta is not None:
         declared = PeoplesBudget(epsilon, delta, unit, Adjacency(adjacency))
@@ -202,11 +201,8 @@ def _print_account(console: Console, account: Account) -> None:
     if budget is None or account.spent is None or account.left is None:
         console.print("No budget is declared for these people.")
     else:
-        console.print(
-            f"Budget: epsilon {budget.epsilon:g} at delta {budget.delta:g}, {budget.unit}-level"
-            f" under {budget.adjacency} adjacency; spent {format_epsilon(account.spent)}, left"
-            f" {account.left:.4g}."
-        )
+        spent = format_epsilon(account.spent)
+        console.print(f"Budget: {budget}; spent {spent}, left {account.left:.4g}.")
     if not account.runs:
         console.print("Nothing was released about them yet.")
         return
@@ -232,12 +228,8 @@ def _select(name: str, part: str, texts: str) -> UserSource:
     """The users and the texts of them that --part and --texts name."""
     from tacit.corpus.builtin import load_corpus
 
-    for option, value, known in (
-        ("part", part, ("all", "train", "test")),
-        ("texts", texts, ("all", "kept", "held-out")),
-    ):
-        if value not in known:
-            raise ValueError(f"{option} must be one of {', '.join(known)}, got {value!r}")
+    one_of("all", "train", "test")("part", part)
+    one_of("all", "kept", "held-out")("texts", texts)
     corpus = load_corpus(name)
     source: UserSource = {"train": corpus.train, "test": corpus.test}.get(part, corpus)
     if texts == "all":

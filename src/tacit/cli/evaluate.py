@@ -24,9 +24,9 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import emit, figure_cells, figure_headings, figures_table, table
+from tacit.cli.output import emit, models_table, table
 from tacit.cli.progress import bar, tracked
-from tacit.runs.figures import whole
+from tacit.runs.figures import written_figures
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
@@ -167,17 +167,12 @@ def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, An
     """A line for the model and each baseline."""
     after = f" after round {about['round']}" if about["round"] is not None else ""
     model = rows["model"]
-    shown = table(
-        *("predictor", *figure_headings("language")),
-        title=f"{about['run']}{after}: {model['tokens']:,} tokens of test users of"
-        f" {about['corpus']}, {model['unknown_rate']:.1%} unknown",
+    title = (
+        f"{about['run']}{after}: {model['tokens']:,} tokens of test users of {about['corpus']},"
+        f" {model['unknown_rate']:.1%} unknown"
     )
-    for name, row in rows.items():
-        is_model = name == "model"
-        label = name if is_model else f"{name} (not private)"
-        style = "bold" if is_model else None
-        shown.add_row(label, *figure_cells("language", row), style=style)
-    console.print(shown)
+    named = {name if name == "model" else f"{name} (not private)": rows[name] for name in rows}
+    console.print(models_table("language", "predictor", named, {}, title))
     if len(rows) > 1:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
 
@@ -214,12 +209,8 @@ def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None
     what = f"on {part if data is None else data}"
 
     def render(console: Console) -> None:
-        console.print(figures_table("nlu", total_row, what))
-        rows = [
-            (name, *figure_cells("nlu", row), whole(row["utterances"]))
-            for name, row in intents.items()
-        ]
-        headings = figure_headings("nlu")
-        console.print(table("intent", *headings, ">utterances", rows=rows))
+        console.print(table(what, ">", rows=written_figures("nlu", total_row)))
+        counts = {">utterances": [f"{row['utterances']:,}" for row in intents.values()]}
+        console.print(models_table("nlu", "intent", intents, counts))
 
     emit({"run": str(run), "part": what, **total_row, "by_intent": intents}, as_json, render)

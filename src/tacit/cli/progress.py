@@ -272,6 +272,7 @@ def _two_digits(value: float) -> float:
 
 
 def _time_left(seconds: float) -> str:
+    """Such as "about 0:03:20 left", in two digits; empty if nothing is left to do."""
     if seconds <= 0:
         return ""
     return f"about {timedelta(seconds=math.ceil(_two_digits(seconds)))} left"

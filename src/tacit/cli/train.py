@@ -30,17 +30,10 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import (
-    Interrupted,
-    emit,
-    epsilon,
-    figure_cells,
-    figure_headings,
-    figures_table,
-    table,
-)
+from tacit.cli.output import Interrupted, emit, epsilon, models_table, table
 from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
+from tacit.runs.figures import written_figures
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
@@ -263,7 +256,7 @@ def _next_commands(result: Result, path: str) -> Iterator[str]:
 def _table(result: Result) -> Table:
     """One run: a figure per line."""
     on = {"nlu": "on test", "language": "held out, on test users"}[result["task"]]
-    shown = figures_table(result["task"], _measured(result), on)
+    shown = table(on, ">", rows=written_figures(result["task"], _measured(result)))
     leg = "epochs" if result["task"] == "nlu" else "rounds"
     shown.add_row(leg, f"{result[leg]:,}")
     shown.add_section()
@@ -275,19 +268,16 @@ def _table(result: Result) -> Table:
 
 def _variants_table(asked: Sequence[Request], results: Sequence[Result]) -> Table:
     """Several runs: one per line, with epsilon by the accountant that its claim names."""
-    task, legs = results[0]["task"], f"{asked[0].leg_name}s"
-    rows = [
-        (
-            request.variant,
-            f"{result[legs]:,}",
-            *figure_cells(task, _measured(result)),
-            epsilon(result["epsilon"][result["accountant"]]),
-            format_delta(result["delta"]),
-        )
-        for request, result in zip(asked, results, strict=True)
-    ]
-    headings = ("variant", f">{legs}", *figure_headings(task), ">epsilon", ">delta")
-    return table(*headings, rows=rows)
+    legs = f"{asked[0].leg_name}s"
+    measured = {
+        request.variant: _measured(result) for request, result in zip(asked, results, strict=True)
+    }
+    more = {
+        f">{legs}": [f"{result[legs]:,}" for result in results],
+        ">epsilon": [epsilon(result["epsilon"][result["accountant"]]) for result in results],
+        ">delta": [format_delta(result["delta"]) for result in results],
+    }
+    return models_table(results[0]["task"], "variant", measured, more)
 
 
 def _measured(result: Result) -> Result:

@@ -45,6 +45,7 @@ def verify(
 
 
 def _print(console: Console, findings: Findings) -> None:
+    """Each check in a line, then every difference in a sentence; without any, the claim."""
     console.print(
         table(
             *("checked", "what", "differences"),

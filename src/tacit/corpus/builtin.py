@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -84,19 +84,23 @@ def _synthetic_options(name: str) -> SyntheticOptions:
     names = [field.name for field in fields(SyntheticOptions)]
     options: dict[str, Any] = {}
     for part in filter(None, name.partition(":")[2].split(",")):
-        key, _, text = part.partition("=")
-        key = key.strip()
+        key, _, text = (word.strip() for word in part.partition("="))
         if key not in names:
             raise ValueError(f"{part!r} in {name!r}: synthetic takes {', '.join(names)}")
         try:
-            value = Decimal(text)
-            whole = not key.endswith("fraction")
-            if not value.is_finite() or (whole and value != value.to_integral_value()):
-                raise InvalidOperation
-        except InvalidOperation:
+            value = float(text) if key.endswith("fraction") else _whole(text)
+        except (ValueError, ArithmeticError):
             raise ValueError(f"{part!r} in {name!r} has no number, such as {key}=1000") from None
-        options[key] = int(value) if whole else float(value)
+        options[key] = value
     return SyntheticOptions(**options)
+
+
+def _whole(text: str) -> int:
+    """A whole number, which may be written as 1e6."""
+    value = Decimal(text)
+    if value != value.to_integral_value():
+        raise ValueError
+    return int(value)
 
 
 def _chitchat_file() -> Path:

@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tacit.privacy.records import one_of
+
 FORMATS = {
     "csv": "CSV",
     "tsv": "TSV",
@@ -63,8 +65,8 @@ def input_files(
     They must be of one format, which their names or `format` say.  A folder of files whose names
     say nothing, or that are text, holds one text file per user.
     """
-    if format is not None and format not in FORMATS:
-        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+    if format is not None:
+        one_of(*FORMATS)("format", format)
     if isinstance(inputs, (str, Path)):
         inputs = [inputs]
     users: dict[Path, tuple[Path, str]] = {}

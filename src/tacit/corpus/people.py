@@ -61,7 +61,7 @@ class Recognition:
 
 
 @dataclass(frozen=True)
-class Group(Record):
+class _Group(Record):
     """What people.json says of a group that was not merged into another.
 
     inputs: the SHA-256 of all files that these people's text came in.
@@ -80,7 +80,7 @@ class Group(Record):
         pairs = ((known, new) for known in self.sketches for new in sketches)
         return max((known.share(new) for known, new in pairs), default=0.0)
 
-    def joined(self, other: Group) -> Group:
+    def joined(self, other: _Group) -> _Group:
         """This group with all that is known of another one added."""
         sketches = {s.values.tobytes(): s for s in (*self.sketches, *other.sketches)}
         return replace(
@@ -112,7 +112,7 @@ def recognise(
     """
     with _locked():
         groups = known_groups()
-        new = Group("", 0, tuple(sketches), tuple(inputs), lines or LineSketch({}))
+        new = _Group("", 0, tuple(sketches), tuple(inputs), lines or LineSketch({}))
         shares = {group.id: group.share(sketches) for group in groups}
         same = _matching(groups, shares, inputs)
         known = {group.id for group in same}
@@ -137,8 +137,8 @@ def recognise(
 
 
 def _matching(
-    groups: Sequence[Group], shares: dict[str, float], inputs: Sequence[str]
-) -> list[Group]:
+    groups: Sequence[_Group], shares: dict[str, float], inputs: Sequence[str]
+) -> list[_Group]:
     """The groups that are the same people, the one made first first.
 
     Two data sets may number their users from 1 and be declared to be different people.  When the
@@ -199,16 +199,16 @@ def folder(people: str, *, create: bool = True) -> Path:
     if create and not (path / FILE).exists():
         with _locked():
             if not (path / FILE).exists():
-                _write_group(Group(people, _next(known_groups())))
+                _write_group(_Group(people, _next(known_groups())))
     return path
 
 
-def known_group(people: str) -> Group | None:
+def known_group(people: str) -> _Group | None:
     """What is known here of these people, or None."""
     return _read(resolve(people))
 
 
-def known_groups() -> list[Group]:
+def known_groups() -> list[_Group]:
     """All groups that were not merged into others, in the order in which they were made."""
     path = state_folder(create=False) / "people"
     names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
@@ -216,7 +216,7 @@ def known_groups() -> list[Group]:
     return sorted((group for group in groups if group), key=lambda group: group.number)
 
 
-def _next(groups: Sequence[Group]) -> int:
+def _next(groups: Sequence[_Group]) -> int:
     """The number of the group that is made next."""
     return 1 + max((group.number for group in groups), default=0)
 
@@ -237,12 +237,12 @@ def _locked() -> Iterator[None]:
         yield
 
 
-def _read(people: str) -> Group | None:
+def _read(people: str) -> _Group | None:
     """A group, or None if it is not known or was merged into another."""
     path = _folder(people) / FILE
     try:
         data = json.loads(path.read_bytes())
-        return None if "merged_into" in data else Group.from_json({"id": people, **data})
+        return None if "merged_into" in data else _Group.from_json({"id": people, **data})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -252,7 +252,7 @@ def _read(people: str) -> Group | None:
         ) from None
 
 
-def _write_group(group: Group) -> None:
+def _write_group(group: _Group) -> None:
     """Write a group's people.json; the folder's name is its id."""
     data = group.to_json()
     _write(data.pop("id"), data)

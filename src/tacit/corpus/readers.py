@@ -96,19 +96,19 @@ class Reader:
             if file.format == "parquet":
                 yield from self._parquet(file, stream)
             else:
-                for count, record in enumerate(self._from_lines(file, stream)):
+                for count, record in enumerate(self._from_lines(file, stream.lines())):
                     if not count % 256:
                         self.position = stream.raw.tell()
                     yield record
             self.position = file.size
 
-    def _from_lines(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
+    def _from_lines(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
         """The records of a file that is read line by line: all formats but Parquet."""
-        lines = stream.lines()
-        if file.format == "jsonl":
-            return self._json(file.path, lines)
-        if file.format == "text":
-            return self._text(file, lines)
+        match file.format:
+            case "jsonl":
+                return self._json(file.path, lines)
+            case "text":
+                return self._text(file, lines)
         return self._csv(file.path, lines, _DELIMITERS[file.format])
 
     def _choose(self, names: list[str], path: Path, exact: bool) -> list[str]:

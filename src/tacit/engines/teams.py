@@ -2,7 +2,7 @@
 
 `Children` are processes on this machine that work for this one, and end with it.
 
-`Torchrun` stands for the processes that torchrun started, on one machine or on many: all run the
+`_Torchrun` stands for the processes that torchrun started, on one machine or on many: all run the
 same command.  Rank 0 trains; the others serve it until it ends, however many trainings it does.
 All of them need the corpus and its token caches at the same paths; the run directory is used by
 rank 0 alone.
@@ -109,7 +109,7 @@ def _why(code: int) -> str:
     return name + (", perhaps for lack of memory" if -code == signal.SIGKILL else "")
 
 
-class Torchrun:
+class _Torchrun:
     """The processes that torchrun watches: if one of them fails, it ends the others."""
 
     def ranks(self) -> Ranks:
@@ -123,7 +123,7 @@ class Torchrun:
         """Nothing: they are kept for the next training, and end with this process."""
 
 
-Team = Children | Torchrun
+Team = Children | _Torchrun
 
 
 def team_for(workers: int) -> Team:
@@ -131,7 +131,7 @@ def team_for(workers: int) -> Team:
 
     Torchrun's processes, if it started this one; else `workers` of our own, this one among them.
     """
-    return Torchrun() if Launch.of_this_process().size > 1 else Children(workers)
+    return _Torchrun() if Launch.of_this_process().size > 1 else Children(workers)
 
 
 def serve_rank_0() -> NoReturn:

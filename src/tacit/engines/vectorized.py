@@ -28,12 +28,11 @@ from tacit.federated.cohort import (
     CohortSum,
     CohortTask,
     Progress,
-    brought_result,
     clip_function,
     sum_results,
 )
 from tacit.federated.user_update import FedAvg, FedSGD, UserResult, greedy_clip
-from tacit.kernels.local_sgd import Weights, check_tokens
+from tacit.kernels.local_sgd import Weights
 from tacit.kernels.rows import TokenRows, rows_of
 from tacit.kernels.stacked import StackedModel
 from tacit.privacy import checks
@@ -103,7 +102,7 @@ class VectorizedEngine:
             )
         training = []
         for user in users:
-            if (brought := brought_result(task, user)) is None:
+            if (brought := task.brought(user)) is None:
                 training.append(user)
             else:
                 yield brought
@@ -182,7 +181,7 @@ class _User:
         self.pieces: Iterator[TokenRows] = iter(())
         if not len(rows):
             return
-        check_tokens(rows, vocab_size)
+        rows.check_tokens(vocab_size)
         if isinstance(update, FedAvg):
             self.pieces = update.batches(rows, stream)
         else:
@@ -215,24 +214,21 @@ class _Batch:
     """One batch for every slot, made in the memory of the CPU and brought to the device whole."""
 
     def __init__(self, slots: int, rows: int, time: int, bos: int) -> None:
-        self._inputs = torch.full((slots, rows, time), bos)
-        self._targets = torch.full((slots, rows, time), bos)
-        self._mask = torch.zeros(slots, rows, time, dtype=torch.bool)
+        tokens = torch.full((slots, rows, time), bos)
+        self._parts = (tokens, tokens.clone(), torch.zeros_like(tokens, dtype=torch.bool))
         self._counts = torch.ones(slots)
 
     def put(self, slot: int, piece: TokenRows, count: int) -> None:
         """Give a slot this piece, whose gradient is averaged over `count` targets."""
         rows, time = piece.mask.shape
-        self._inputs[slot, :rows, :time] = piece.inputs
-        self._targets[slot, :rows, :time] = piece.targets
-        self._mask[slot, :rows, :time] = piece.mask
+        pieces = (piece.inputs, piece.targets, piece.mask)
+        for whole, part in zip(self._parts, pieces, strict=True):
+            whole[slot, :rows, :time] = part
         self._counts[slot] = count
 
     def on(self, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
         """Inputs, targets and mask of all slots, and their counts, on the device."""
-        inputs, targets, mask = (
-            part.to(device) for part in (self._inputs, self._targets, self._mask)
-        )
+        inputs, targets, mask = (part.to(device) for part in self._parts)
         return (inputs, targets, mask), self._counts.to(device)
 
 

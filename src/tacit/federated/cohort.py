@@ -43,16 +43,6 @@ class CohortUsers(Protocol):
         """The name of the user's stream, which no other user changes: the hashed id."""
 
 
-def brought_result(task: CohortTask, user: int) -> UserResult | None:
-    """The precomputed update of a user who does not train, as a canary client; else None.
-
-    Users that have such updates have a method `brought(index)` for them.
-    """
-    brought = getattr(task.users, "brought", None)
-    result: UserResult | None = brought(user) if brought is not None else None
-    return result
-
-
 @dataclass(frozen=True)
 class CachedUsers:
     """The users of a source, with their tokens from its cache."""
@@ -87,6 +77,15 @@ class CohortTask:
     update: FedAvg | FedSGD
     bos: int
     users: CohortUsers
+
+    def brought(self, user: int) -> UserResult | None:
+        """The precomputed update of a user who does not train, as a canary client; else None.
+
+        Users that have such updates have a method `brought(index)` for them.
+        """
+        brought = getattr(self.users, "brought", None)
+        result: UserResult | None = brought(user) if brought is not None else None
+        return result
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def sum_results(
 
 def user_result(task: CohortTask, job: CohortJob, user: int, sgd: LocalSGD) -> UserResult:
     """One user's update, not yet clipped."""
-    if (brought := brought_result(task, user)) is not None:
+    if (brought := task.brought(user)) is not None:
         return brought
     tokens = task.users.tokens(user)
     return task.update.run(

@@ -106,7 +106,7 @@ class ServerAdam(ServerOptimizer):
         }
 
     def _direction(self, average: Average, state: State) -> tuple[Average, State]:
-        t, size = int(_array(state, "step", 1)[0]) + 1, len(average)
+        t, size = int(_float64(state, "step", 1)[0]) + 1, len(average)
         m = self.beta1 * _float64(state, "mean", size) + (1 - self.beta1) * average
         v = self.beta2 * _float64(state, "square", size) + (1 - self.beta2) * average**2
         direction = m / (1 - self.beta1**t) / (np.sqrt(v / (1 - self.beta2**t)) + self.stabiliser)
@@ -136,14 +136,12 @@ def normalised(model: LanguageModel, weights: Weights) -> Weights:
     return to_vector(model)
 
 
-def _array(state: State, name: str, size: int) -> NDArray[np.generic]:
-    """One array of the state; `ValueError` if it is missing or of another size."""
+def _float64(state: State, name: str, size: int) -> NDArray[np.float64]:
+    """One array of the state, in which directions are computed.
+
+    Raises `ValueError` if it is missing or of another size.
+    """
     if name not in state or state[name].shape != (size,):
         shape = list(state[name].shape) if name in state else "none"
         raise ValueError(f"the optimizer's state must have {size} values of {name!r}, got {shape}")
-    return state[name]
-
-
-def _float64(state: State, name: str, size: int) -> NDArray[np.float64]:
-    """The same in float64, in which directions are computed."""
-    return _array(state, name, size).astype(np.float64)
+    return state[name].astype(np.float64)

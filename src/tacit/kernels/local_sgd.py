@@ -184,7 +184,7 @@ class AutogradSGD:
 
     def _gradients(self, rows: TokenRows) -> tuple[float, list[Tensor]]:
         """The summed loss, and the gradient of the mean one."""
-        check_tokens(rows, self.config.vocab_size)
+        rows.check_tokens(self.config.vocab_size)
         inputs, targets, mask = (
             part.to(self._device) for part in (rows.inputs, rows.targets, rows.mask)
         )
@@ -194,17 +194,6 @@ class AutogradSGD:
                 total / count, self._parameters, materialize_grads=True, allow_unused=True
             )
         return float(total.detach()), list(gradients)
-
-
-def check_tokens(rows: TokenRows, vocab_size: int) -> None:
-    """Raise `ValueError` for ids outside of the vocabulary, before they index into the model."""
-    for name, tokens in (("inputs", rows.inputs), ("targets", rows.targets)):
-        least, most = int(tokens.min()), int(tokens.max())
-        if not (least >= 0 and most < vocab_size):
-            raise ValueError(
-                f"{name} must be tokens from 0 to {vocab_size - 1}, got {least} to {most}: the"
-                " tokenizer does not fit the model"
-            )
 
 
 def resized_model(config: ModelConfig, vocab_size: int) -> LanguageModel:

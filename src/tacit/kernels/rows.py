@@ -55,6 +55,22 @@ class TokenRows:
         inputs, targets = (part.numpy()[which, :width] for part in (self.inputs, self.targets))
         return TokenRows(*(torch.from_numpy(part) for part in (inputs, targets, mask[:, :width])))
 
+    def check_tokens(self, vocab_size: int) -> None:
+        """Raise `ValueError` for ids outside of the vocabulary, before they index into a model."""
+        _check_ids("inputs", self.inputs.numpy(), vocab_size)
+        _check_ids("targets", self.targets.numpy(), vocab_size)
+
+
+def _check_ids(name: str, ids: NDArray[np.int64], vocab_size: int) -> None:
+    if ids.dtype != np.int64:
+        raise ValueError(f"{name} must be int64, got {ids.dtype}")
+    # As if they had no sign, so that a negative one is too large as well.
+    if ids.size and not ids.view(np.uint64).max() < vocab_size:
+        raise ValueError(
+            f"{name} must be tokens from 0 to {vocab_size - 1}, got {ids.min()} to {ids.max()}: the"
+            " tokenizer does not fit the model"
+        )
+
 
 def rows_of(
     tokens: NDArray[np.integer[Any]], *, unroll: int, bos: int, layout: Layout
@@ -112,15 +128,8 @@ class Batch:
         if rows.examples < mask.size:
             positions = np.flatnonzero(mask[:, :steps].T)
             targets = targets[positions]
-        for name, tokens in (("inputs", inputs), ("targets", targets)):
-            if tokens.dtype != np.int64:
-                raise ValueError(f"{name} must be int64, got {tokens.dtype}")
-            # As if they had no sign, so that a negative one is too large as well.
-            if tokens.size and not tokens.view(np.uint64).max() < vocab_size:
-                raise ValueError(
-                    f"{name} must be tokens from 0 to {vocab_size - 1}, got {tokens.min()} to"
-                    f" {tokens.max()}"
-                )
+        _check_ids("inputs", inputs, vocab_size)
+        _check_ids("targets", targets, vocab_size)
         return cls(
             torch.from_numpy(inputs),
             torch.from_numpy(targets),

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights, check_tokens
+from tacit.kernels.local_sgd import LocalSGD, LocalSteps, Weights
 from tacit.kernels.rows import TokenRows
 from tacit.privacy.records import Record, at_least
 from tacit.privacy.stream import Stream
@@ -72,7 +72,7 @@ class SampledSoftmax(Record):
     def of(self, sgd: LocalSGD, rows: TokenRows, stream: Stream) -> LocalSteps:
         """Local steps on these rows over candidates; the exact ones if that would be all words."""
         vocab_size = sgd.config.vocab_size
-        check_tokens(rows, vocab_size)
+        rows.check_tokens(vocab_size)
         candidates = self.candidates(rows, vocab_size, stream)
         return sgd if candidates is None else CandidateSGD(sgd, candidates)
 

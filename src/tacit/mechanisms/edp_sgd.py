@@ -270,7 +270,8 @@ class PaperEdpSgd(_EdpSgd):
     def share(self, work: Work) -> Vector:
         """The worker's clipped and rescaled mean gradient."""
         gradient = work.gradients.mean(work.batches[work.worker])
-        return self.scaling.rescale_(self.clipped(gradient))
+        clipped = self.clipped(gradient)
+        return self.scaling.rescale_to(clipped, clipped, 1.0)
 
     def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
         """The share plus y/N, in place."""

@@ -125,10 +125,6 @@ class LayerScaling(PlanPart):
                 values *= times * (1 / factor)
             yield piece, values
 
-    def rescale_(self, values: Vector) -> Vector:
-        """The vector with its layers multiplied by alpha_k, in place."""
-        return self.rescale_to(values, values, 1.0)
-
     def rescale_to(self, out: NDArray[Any], values: NDArray[Any], times: float) -> NDArray[Any]:
         """Write `values` to `out`, its layers multiplied by alpha_k and all of it by `times`."""
         for piece, factor in self._pieces():

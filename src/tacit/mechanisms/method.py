@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -33,12 +33,7 @@ from tacit.privacy.stream import Stream
 Indices = NDArray[np.int64]
 Vector = NDArray[Any]  # float32 or float64, over all trained parameters
 Charge = tuple[int, Event]  # the step from which on it counts, and what is released
-
-
-class Streams(Protocol):
-    """Keyed randomness: one stream for each purpose, round (a step or an epoch) and index."""
-
-    def __call__(self, purpose: str, round: int, index: int = 0) -> Stream: ...
+Streams = Callable[[str, int], Stream]  # by purpose and round, which is a step or an epoch
 
 
 class Gradients(Protocol):
@@ -158,7 +153,7 @@ def reshuffled(
         yield order[batch * batch_size : (batch + 1) * batch_size]
 
 
-def split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
+def _split_among(workers: int, cohort: Indices, stream: Stream) -> list[Indices]:
     """Split a cohort among workers: every unit picks its own, so one that leaves moves no other."""
     chosen = stream.integers(workers, len(cohort))
     return [cohort[chosen == worker] for worker in range(workers)]
@@ -177,7 +172,7 @@ class PoissonMethod(Method):
         """A Poisson cohort for each step, each record of which picks its batch independently."""
         for step in steps:
             cohort = self.sampler.draw(units, streams("cohort", step))
-            yield split_among(self.vectors, cohort, streams("workers", step))
+            yield _split_among(self.vectors, cohort, streams("workers", step))
 
 
 # The part of a record's clip norm by which the sum over all other records may move when it comes or

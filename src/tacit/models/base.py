@@ -193,13 +193,8 @@ def to_vector(model: LanguageModel) -> NDArray[np.float32]:
     This is theta of the papers: what users start from, what their updates are added to, and what a
     checkpoint's hash is of.
     """
-    vector = np.empty(parameter_count(model), np.float32)
-    start = 0
-    for _, values in model.parameter_vectors():
-        end = start + values.numel()
-        vector[start:end] = values.detach().reshape(-1).cpu().numpy()
-        start = end
-    return vector
+    parts = [values.detach().reshape(-1) for _, values in model.parameter_vectors()]
+    return torch.cat(parts).to("cpu", torch.float32).numpy()
 
 
 def from_vector_(model: LanguageModel, vector: NDArray[Any]) -> None:

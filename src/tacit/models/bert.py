@@ -21,6 +21,7 @@ from transformers import BertConfig, BertModel
 from tacit.models.base import check_sizes
 from tacit.models.layers import seeded
 from tacit.models.understanding import LinearChainCrf, UnderstandingModel, UtteranceScores
+from tacit.models.weights import check_tensors
 
 
 @dataclass(frozen=True)
@@ -216,23 +217,20 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the names in `expected`; sizes are compared before any is read."""
+    """The tensors of the names in `expected`, if they have its sizes and are finite."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             stored = {_plain(name): name for name in file.keys()}  # noqa: SIM118
-            tensors = {}
-            for name, like in expected.items():
-                if name not in stored:
-                    raise ValueError(f"{path} has no {name}, which config.json promises")
-                shape = file.get_slice(stored[name]).get_shape()
-                if shape != list(like.shape):
-                    raise ValueError(f"{path}: {name} must be {list(like.shape)}, got {shape}")
-                tensors[name] = file.get_tensor(stored[name]).to(like.dtype)
-                if not torch.isfinite(tensors[name]).all():
-                    raise ValueError(f"{path}: {name} has values that are NaN or infinite")
-            return tensors
+            if missing := sorted(expected.keys() - stored.keys()):
+                raise ValueError(f"{path} has no {missing[0]}, which config.json promises")
+            tensors = {
+                name: file.get_tensor(stored[name]).to(like.dtype)
+                for name, like in expected.items()
+            }
     except SafetensorError as mistake:
         raise ValueError(f"{path} is truncated, or no safetensors file: {mistake}") from mistake
+    check_tensors(path, expected, tensors)
+    return tensors
 
 
 def _plain(name: str) -> str:

@@ -51,7 +51,11 @@ def noise_for_epsilon(
     while epsilon(high, rough) > target_epsilon:
         low, high = high, 2 * high
         if high > _MOST_NOISE:
-            raise ValueError(_unreachable(target_epsilon, epsilon(high, accountant), accountant))
+            raise ValueError(
+                f"target_epsilon of {target_epsilon} is out of reach of the {accountant.name}"
+                f" accountant, whose epsilon here stays at {epsilon(high, accountant):.4g} or above"
+                " however much noise there is; use the pld accountant or a larger delta"
+            )
     while epsilon(low, rough) <= target_epsilon:
         low, high = low / 2, low
         if low < _LEAST_NOISE:
@@ -86,14 +90,6 @@ def _tightened(epsilon: Callable[[float], float], z: float, slope: float, target
         z = step if bad < step < good else (bad + good) / 2 if good < math.inf else 2 * z
     assert good < math.inf, "the search before bracketed the target"
     return good
-
-
-def _unreachable(target: float, floor: float, accountant: Accountant) -> str:
-    return (
-        f"target_epsilon of {target} is out of reach of the {accountant.name} accountant, whose"
-        f" epsilon here stays at {floor:.4g} or above however much noise there is;"
-        " use the pld accountant or a larger delta"
-    )
 
 
 def rounds_for_epsilon(

@@ -16,7 +16,7 @@ from tacit.audit.membership import MembershipResult
 from tacit.audit.results import PhraseFigures, PrivateAudit, PublicAudit
 from tacit.privacy.claims import format_epsilon
 from tacit.report.figures import Facts, heat_map, histogram, level_chart, roc_chart
-from tacit.report.warnings import Warning, note, serious
+from tacit.report.warnings import ReportWarning
 from tacit.runs.directory import RunDirectory
 
 
@@ -64,34 +64,34 @@ class AuditSection:
         """What attacks on real users found, for an internal report; None if there were none."""
         return membership_facts(self.private.membership if self.private else None)
 
-    def warnings(self) -> Iterator[Warning]:
+    def warnings(self) -> Iterator[ReportWarning]:
         """Where the audit casts doubt on the claim, or on itself."""
         audit = self.public
         if audit is None:
             return
         bound, accounted = audit.empirical_epsilon, audit.accounted_epsilon
         if bound is not None and accounted is not None and bound.lower_bound > accounted:
-            yield serious(
+            yield ReportWarning.serious(
                 "claim-refuted",
                 f"The audit refutes the claim: with {100 * bound.confidence:g}% confidence epsilon"
                 f" is at least {bound.lower_bound:.4g}, above the accounted"
                 f" {format_epsilon(accounted)}. The training does not do what is accounted for.",
             )
         for doubt in bound.warnings if bound is not None else ():
-            yield note("empirical-epsilon", doubt)
+            yield ReportWarning.note("empirical-epsilon", doubt)
         if audit.controls and (audit.controls.memorized_rs or audit.controls.memorized_bs):
-            yield note(
+            yield ReportWarning.note(
                 "controls-memorized",
                 "Some controls count as memorized although they were never planted, so that some"
                 " of the canaries may count for the same reason.",
             )
         if count := sum(row.is_memorized for row in audit.rows):
             of = f"{count} of the {len(audit.rows)} planted canaries"
-            yield note("memorized", f"{of} can be drawn out of the model.")
+            yield ReportWarning.note("memorized", f"{of} can be drawn out of the model.")
         phrases = audit.phrases or ()
         if count := sum(row.is_memorized for row in phrases):
             of = f"{count} of the {len(phrases)} phrases that must not come out"
-            yield serious("phrases-memorized", f"{of} can be drawn out of the model.")
+            yield ReportWarning.serious("phrases-memorized", f"{of} can be drawn out of the model.")
 
 
 def membership_facts(result: MembershipResult | None) -> dict[str, Any] | None:

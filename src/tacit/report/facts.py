@@ -30,7 +30,7 @@ from tacit.report.claim import (
 )
 from tacit.report.language import LanguageReport
 from tacit.report.nlu import NluReport
-from tacit.report.warnings import claim_warnings, in_order, note, run_warnings
+from tacit.report.warnings import ReportWarning, claim_warnings, run_warnings
 from tacit.runs.directory import RunDirectory
 from tacit.runs.export import without_folders
 from tacit.runs.run import LanguageRun, Run
@@ -87,7 +87,7 @@ def gather(
     if projection is not None:
         projected = projected_facts(guarantee, projection)
         text = f"Figures that are marked as projected are just that: {PROJECTED}."
-        warnings.append(note("projected", text))
+        warnings.append(ReportWarning.note("projected", text))
     return {
         "kind": KIND,
         "task": experiment.task,
@@ -96,7 +96,10 @@ def gather(
         "claim": claim_facts(guarantee),
         "projected": projected,
         "other_runs": guarantee.others or None,
-        "warnings": [asdict(warning) for warning in in_order(warnings)],
+        "warnings": [
+            asdict(warning)  # the serious ones first, and otherwise as they came
+            for warning in sorted(warnings, key=lambda warning: warning.severity != "serious")
+        ],
         "epsilon": epsilon_over_releases(guarantee, run.ledger, tell=tell),
         **task.sections(tell),
         "ledger": ledger_facts(run.ledger),

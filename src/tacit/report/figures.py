@@ -25,7 +25,7 @@ _COLUMNS = {"rounds": "round", "epochs": "epoch", "epsilon so far": "epsilon"}  
 
 
 @dataclass(frozen=True)
-class Axis:
+class _Axis:
     """A scale from `low` to `high`, linear or logarithmic, and where its values are drawn.
 
     The data of a chart lies between 52 and 348 units across, and between 200 (at the bottom) and 24
@@ -38,7 +38,7 @@ class Axis:
     is_log: bool = False
 
     @classmethod
-    def over(cls, label: str, values: Sequence[float], *, is_log: bool = False) -> Axis:
+    def over(cls, label: str, values: Sequence[float], *, is_log: bool = False) -> _Axis:
         """An axis that holds the values: from 0 on, or on a logarithmic scale of positive ones."""
         low, high = min(values), max(values)
         if is_log:
@@ -78,7 +78,7 @@ class Axis:
             ticks = [tick for tick in ticks if self.low <= tick <= self.high]
             if len(ticks) >= 3:
                 return ticks[:: math.ceil(len(ticks) / (about + 1))]
-        return [tick for tick in Axis("", self.low, self.high).ticks(2 * about) if tick > 0]
+        return [tick for tick in _Axis("", self.low, self.high).ticks(2 * about) if tick > 0]
 
 
 def short(value: float) -> str:
@@ -89,7 +89,7 @@ def short(value: float) -> str:
 
 
 def _line_chart(
-    title: str, about: str, x: Axis, y: Axis, curves: Curves, *, has_markers: bool = True
+    title: str, about: str, x: _Axis, y: _Axis, curves: Curves, *, has_markers: bool = True
 ) -> Facts:
     """Named curves over two axes; `about` describes the chart to those who do not see it."""
     data = {"x": x, "y": y, "curves": curves, "has_markers": has_markers}
@@ -112,8 +112,8 @@ def fitted_chart(
         f"{name} from {short(points[0][1])} to {short(points[-1][1])}"
         for name, points in curves.items()
     )
-    y_axis = Axis.over(up, ys, is_log=is_log and min(ys) > 0)
-    return _line_chart(title, f"{up} over {across}, {ends}", Axis.over(across, xs), y_axis, curves)
+    y_axis = _Axis.over(up, ys, is_log=is_log and min(ys) > 0)
+    return _line_chart(title, f"{up} over {across}, {ends}", _Axis.over(across, xs), y_axis, curves)
 
 
 def shares_chart(
@@ -163,8 +163,8 @@ def roc_chart(title: str, attacks: Sequence[Facts]) -> Facts | None:
     low = min(0.1, *(min(point) for points in curves.values() for point in points))
     curves["chance"] = [(low, low), (1.0, 1.0)]
     about = "; ".join(f"{attack['name']} with an AUC of {attack['auc']:.3f}" for attack in attacks)
-    x = Axis("non-members taken for members (FPR)", low, 1.0, is_log=True)
-    y = Axis("members found (TPR)", low, 1.0, is_log=True)
+    x = _Axis("non-members taken for members (FPR)", low, 1.0, is_log=True)
+    y = _Axis("members found (TPR)", low, 1.0, is_log=True)
     return _line_chart(title, about, x, y, curves, has_markers=False)
 
 
@@ -199,7 +199,7 @@ def histogram(
         for total, low, high in zip(tops[-1], edges, edges[1:], strict=False)
         if total
     )
-    x, y = Axis(labels[0], 0.0, edges[-1]), Axis(labels[1], 0.0, max(5.0, *tops[-1].tolist()))
+    x, y = _Axis(labels[0], 0.0, edges[-1]), _Axis(labels[1], 0.0, max(5.0, *tops[-1].tolist()))
     data = {"x": x, "y": y, "bars": bars, "names": list(stacks)}
     return _chart("bars", title, about, 243 + 17 * len(stacks), data)
 

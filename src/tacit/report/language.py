@@ -17,7 +17,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.report.audit import AuditSection, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
-from tacit.report.warnings import Warning, note
+from tacit.report.warnings import ReportWarning
 from tacit.runs.run import LanguageRun
 
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
@@ -80,7 +80,7 @@ class LanguageReport:
             **({"membership": self._audit.membership()} if self._internal else {}),
         }
 
-    def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
+    def warnings(self, guarantee: Guarantee) -> Iterator[ReportWarning]:
         """That something was planted in the training, and what the audit casts doubt on."""
         planted = self._run.experiment.audit
         if guarantee.header.audit:
@@ -88,7 +88,7 @@ class LanguageReport:
                 *(["canaries were planted among the training texts"] if planted.canaries else []),
                 *(["made-up users took part"] if planted.canary_clients else []),
             ]
-            yield note(
+            yield ReportWarning.note(
                 "audit-run",
                 f"This is an audit run: {' and '.join(what)}, so that the model is for finding out"
                 " what it gives away and not for use.",

@@ -18,7 +18,7 @@ from tacit.privacy.guarantee import Guarantee
 from tacit.report.audit import membership_facts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
-from tacit.report.warnings import Warning, note
+from tacit.report.warnings import ReportWarning
 from tacit.runs.export import without_folder
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE
@@ -83,10 +83,10 @@ class NluReport:
             **({"membership": membership_facts(self._attacks)} if self._internal else {}),
         }
 
-    def warnings(self, guarantee: Guarantee) -> Iterator[Warning]:
+    def warnings(self, guarantee: Guarantee) -> Iterator[ReportWarning]:
         """That what the paper states for its algorithm as printed is no guarantee."""
         if self._run.experiment.training.method == "edp-sgd-paper":
-            yield note(
+            yield ReportWarning.note(
                 "as-printed",
                 "This is the paper's algorithm as printed. The epsilon that the paper states for"
                 " it is no guarantee; tacit papers nlu shows it beside the one that holds.",

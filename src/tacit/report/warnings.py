@@ -9,7 +9,7 @@ have are in `report.language` and `report.nlu`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,74 +21,69 @@ _LARGE_EPSILON = 10.0  # from here on the odds may change by a factor of over 20
 
 
 @dataclass(frozen=True)
-class Warning:
+class ReportWarning:
     """A name for scripts, and a text for people; `docs/report.md` lists all names."""
 
     name: str
     severity: Literal["serious", "note"]
     text: str
 
+    @classmethod
+    def serious(cls, name: str, text: str) -> ReportWarning:
+        """The model must not be given away, or the claim is in doubt."""
+        return cls(name, "serious", text)
 
-def serious(name: str, text: str) -> Warning:
-    """A warning that the model must not be given away, or that the claim is in doubt."""
-    return Warning(name, "serious", text)
-
-
-def note(name: str, text: str) -> Warning:
-    """A warning that qualifies the figures."""
-    return Warning(name, "note", text)
-
-
-def in_order(warnings: Iterable[Warning]) -> list[Warning]:
-    """The serious ones first, and otherwise as they came."""
-    return sorted(warnings, key=lambda warning: warning.severity != "serious")
+    @classmethod
+    def note(cls, name: str, text: str) -> ReportWarning:
+        """What qualifies the figures."""
+        return cls(name, "note", text)
 
 
-def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:
+def claim_warnings(guarantee: Guarantee) -> Iterator[ReportWarning]:
     """Why a claim holds for nothing, for little, or for nobody.
 
     It is a function of the ledger, so that `tacit verify` knows which warnings a report must have.
     """
     header, unit = guarantee.header, guarantee.header.unit
     if not math.isfinite(guarantee.value):
-        yield serious(
+        yield ReportWarning.serious(
             "no-guarantee",
             "This run has no privacy guarantee: its epsilon is infinite. Its model may repeat what"
             " anybody wrote or said, and must not be released.",
         )
     elif guarantee.value > _LARGE_EPSILON:
-        yield note(
+        yield ReportWarning.note(
             "large-epsilon",
             f"An epsilon of {format_epsilon(guarantee.value)} promises little: it allows the odds"
             f" of anything concluded about a {unit} to change by a factor of up to e to the power"
             " of epsilon.",
         )
     if not guarantee.delta < 1 / header.population:
-        yield serious(
+        yield ReportWarning.serious(
             "large-delta",
             f"Delta is not below 1 in {header.population:,}, the number of training {unit}s: it"
             f" allows that one {unit} of them is given away whole, whatever epsilon is.",
         )
     if header.simulation:
-        yield serious(
+        yield ReportWarning.serious(
             "simulation",
             "This is a simulation, not for release: its noise follows from a seed, and anyone who"
             " knows the seed can subtract the noise.",
         )
     if header.view == "iid":
-        yield serious(
+        yield ReportWarning.serious(
             "mixed-users",
             "The users are synthetic, mixed from people's texts (the IID view): a guarantee for"
             " such a user protects no person.",
         )
     elif header.view == "synthetic":
-        yield note(
+        yield ReportWarning.note(
             "made-up-text",
             f"The {unit}s were made up by a program: no person's text was used, and no figure here"
             " is about people.",
         )
     if unit == "record" and math.isfinite(guarantee.value):
-        yield note(
+        yield ReportWarning.note(
             "unit-is-an-utterance",
             "The unit is an utterance and not a person: protection is per utterance, and weakens"
             " with each utterance that a person contributed.",
@@ -97,7 +92,7 @@ def claim_warnings(guarantee: Guarantee) -> Iterator[Warning]:
 
 def run_warnings(
     run: Run, guarantee: Guarantee, provenance: str, audited_leg: int | None
-) -> Iterator[Warning]:
+) -> Iterator[ReportWarning]:
     """What else holds for any run: its vocabulary, the other runs, its end, its key, its audit.
 
     `provenance` is that of the vocabulary, and `audited_leg` the round or epoch after which the
@@ -110,26 +105,26 @@ def run_warnings(
             if provenance == "oracle"
             else "is of unknown origin"
         )
-        yield serious(
+        yield ReportWarning.serious(
             "oracle-tokenizer",
             f"The vocabulary {origin}. It is part of the release, so that no guarantee holds.",
         )
     if guarantee.others:
-        yield note("other-runs", guarantee.others)
+        yield ReportWarning.note("other-runs", guarantee.others)
     if not run.is_complete:
-        yield note(
+        yield ReportWarning.note(
             "incomplete",
             f"The training is not complete: {run.leg:,} of {run.experiment.legs:,} {leg}s are"
             f" done. Every further {leg} that is released costs more than is stated here.",
         )
     if run.directory.key_file.exists():
-        yield note(
+        yield ReportWarning.note(
             "key-kept",
             "The run's key still exists. Anyone who has it can subtract the noise; the claim is"
             " against everybody else.",
         )
     if audited_leg not in (None, run.leg):
-        yield note(
+        yield ReportWarning.note(
             "stale-audit",
             f"What was audited is the model after {leg} {audited_leg:,}, and {run.leg:,} {leg}s are"
             " done by now.",

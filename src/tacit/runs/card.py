@@ -51,6 +51,7 @@ def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> st
 
 @cache
 def _templates() -> jinja2.Environment:
+    """The templates of cards, in which a name that is not defined is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.runs", ""),
         trim_blocks=True,

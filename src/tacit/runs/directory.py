@@ -149,6 +149,7 @@ def digest_of_result(result: Mapping[str, Any]) -> str:
 
 
 def _taken(path: Path) -> str:
+    """Why a run cannot be started here, and what to do instead."""
     if (path / "experiment.toml").is_file():
         return (
             f"{path} holds a run already: add --resume to go on with it, branch from it with"

@@ -23,7 +23,7 @@ def perplexity(value: float | None) -> str:
     return f"{value:,.1f}" if value < 1e7 else f"{value:.2e}"
 
 
-def whole(value: int | None) -> str:
+def _whole(value: int | None) -> str:
     """A count such as 12,345, or a dash where nothing was counted."""
     return "-" if value is None else f"{value:,}"
 
@@ -46,7 +46,7 @@ FIGURES = {
         Figure("accuracy_top5", "top-5 accuracy", "top-5"),
         Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),
         Figure("perplexity_per_word", "perplexity per word", show=perplexity),
-        Figure("tokens", "tokens measured on", show=whole),
+        Figure("tokens", "tokens measured on", show=_whole),
     ),
     "nlu": (
         Figure("semantic_error_rate", "semantic error rate", "SER", compared=True),
@@ -55,7 +55,7 @@ FIGURES = {
         Figure("slot_precision", "slot precision"),
         Figure("slot_recall", "slot recall"),
         Figure("exact_match", "all of it right"),
-        Figure("utterances", "utterances measured on", show=whole),
+        Figure("utterances", "utterances measured on", show=_whole),
     ),
 }
 """What is shown of the models of each task, in this order."""

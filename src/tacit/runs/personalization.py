@@ -42,30 +42,43 @@ class Personalized:
     after: Metrics
 
     def as_row(self) -> dict[str, Any]:
+        """As JSON: how many texts, and the metrics before and after."""
         rows = {"before": self.before.as_row(), "after": self.after.as_row()}
         for row in rows.values():
             row["tokens"] = row.pop("targets")
         return {"texts": self.texts, "held_out_texts": self.held_out_texts, **rows}
+
+    def save(self, stored: StoredModel, out: Path) -> None:
+        """Write a folder that only its owner can read, whole or not at all.
+
+        `stored` is the released model that this one was made from.
+        """
+        origins = tuple(sorted({*stored.trained_on, PERSONAL}))
+        contents = {
+            PRIVATE_MARKER: _NOTICE.encode(),
+            MODEL_FILE: weights.to_bytes(self.model, trained_on=origins),
+            TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
+            "personalization.json": json.dumps(self.as_row(), indent=2).encode(),
+        }
+        with durable.whole_folder(out, mode=0o700) as folder:
+            for name, data in contents.items():
+                durable.write_whole(folder / name, data, mode=0o600)
 
 
 def read_texts(path: Path) -> list[str]:
     """A person's texts in their order: lines of text, or JSON Lines with "text" or "texts"."""
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r} with the user's text")
-    is_json = path.suffix.lower() in _JSON_LINES
-    with opened(path) as stream:
-        lines = [line.strip() for line in stream.lines()]
     texts, users = [], set()
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        if not is_json:
-            texts.append(line)
-            continue
-        more, user = _record(line, f"line {number} of {str(path)!r}")
-        texts += more
-        users.add(user)
-    if len(users - {None}) > 1:
+    with opened(path) as stream:
+        for number, line in enumerate(stream.lines(), 1):
+            if path.suffix.lower() not in _JSON_LINES:
+                texts.append(line.strip())
+            elif line.strip():
+                more, user = _record(line, f"line {number} of {str(path)!r}")
+                texts += more
+                users |= {user} - {None}
+    if len(users) > 1:
         raise ValueError(
             f"{str(path)!r} has the text of {len(users)} users; a model is made one person's own,"
             " so give the text of one"
@@ -74,18 +87,16 @@ def read_texts(path: Path) -> list[str]:
 
 
 def _record(line: str, where: str) -> tuple[list[str], str | None]:
+    """The texts of a line, which may be a string or an object, and whose they are if it says so."""
     try:
         record: Any = json.loads(line)
     except ValueError:
         raise ValueError(f"{where} is not JSON") from None  # and must not be quoted
-    if isinstance(record, str):
-        return [record], None
-    if isinstance(record, dict):
-        texts = record.get("texts", [record["text"]] if "text" in record else None)
-        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-            user = record.get("user")
-            return texts, None if user is None else str(user)
-    raise ValueError(f'{where} has neither a string "text" nor a list of strings "texts"')
+    record = {"text": record} if isinstance(record, str) else record
+    texts = record.get("texts", [record.get("text")]) if isinstance(record, dict) else None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f'{where} has neither a string "text" nor a list of strings "texts"')
+    return texts, None if record.get("user") is None else str(record["user"])
 
 
 def personalize(
@@ -119,20 +130,6 @@ def personalize(
     model.eval()
     after = evaluate(model, later, bos=words.bos, unk=words.unk)
     return Personalized(model, len(train), len(later), before, after)
-
-
-def save(made: Personalized, stored: StoredModel, out: Path) -> None:
-    """A folder that only its owner can read, whole or not at all."""
-    origins = tuple(sorted({*stored.trained_on, PERSONAL}))
-    contents = {
-        PRIVATE_MARKER: _NOTICE.encode(),
-        MODEL_FILE: weights.to_bytes(made.model, trained_on=origins),
-        TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
-        "personalization.json": json.dumps(made.as_row(), indent=2).encode(),
-    }
-    with durable.whole_folder(out, mode=0o700) as folder:
-        for name, data in contents.items():
-            durable.write_whole(folder / name, data, mode=0o600)
 
 
 def refuse_personal(path: Path, trained_on: Sequence[str] = ()) -> None:

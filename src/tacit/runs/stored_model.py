@@ -76,6 +76,7 @@ class StoredModel:
 
     @classmethod
     def _of_run(cls, run: LanguageRun, round: int | None) -> StoredModel:
+        """The model of a checkpoint with the tokenizer that it was trained in."""
         checkpoint = run.directory.checkpoints.read(round)
         origins = weights.trained_on(checkpoint.model_file)
         model = run.model(checkpoint.leg)

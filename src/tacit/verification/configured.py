@@ -20,7 +20,7 @@ from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
 from tacit.tasks.nlu import task as nlu
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.plan import method_of
+from tacit.tasks.nlu.plan import method_of, scaling_release
 from tacit.tokenizers.provenance import ORACLE
 from tacit.verification.evidence import Check, Evidence, Remark
 
@@ -68,6 +68,7 @@ def _charges(evidence: Evidence) -> Iterator[str]:
 
 
 def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
+    """The rounds of a language model, each against the plan of its phase and tokenizer."""
     configured = [(plan.event(), plan.estimator_name) for plan in evidence.plans()]
     sizes = {one.fingerprint: one.vocab_size for one in evidence.tokenizers.values()}
     hashes: dict[tuple[int, str], str] = {}  # of plans, by phase and tokenizer
@@ -91,8 +92,9 @@ def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[st
 
 
 def _nlu_charges(evidence: Evidence, experiment: NluExperiment) -> Iterator[str]:
+    """The scaling factors, and the steps or epochs of an intent and slot model."""
     file = evidence.ledger.path
-    first = scaling_file.release_of(experiment.noise)  # before any step
+    first = scaling_release(experiment.noise)  # before any step
     charged = [entry.event for entry in evidence.own if entry.kind == "scaling"]
     if charged != ([] if first is None else [first]):
         yield (
@@ -197,6 +199,7 @@ def _header(evidence: Evidence) -> Iterator[str]:
 
 
 def _differs(evidence: Evidence, name: str, value: object) -> str:
+    """A sentence about a value of the header that the experiment has otherwise."""
     stated = getattr(evidence.header, name)
     return (
         f"{evidence.ledger.path}: {name} is {'nothing' if stated is None else stated} in its"

@@ -71,12 +71,9 @@ def _tokenizers(evidence: Evidence) -> Iterator[str]:
                 yield f"{file} is the checkpoint of another experiment"
         return
     recorded = {entry.plan_hash for entry in evidence.tokenizer_entries}
-    current = evidence.directory.tokenizer_file
-    if Tokenizer.load(current).fingerprint not in recorded:
-        yield f"{current} is not a tokenizer that the ledger has"
     for file, words in evidence.tokenizers.items():
-        is_other = file != current and words.fingerprint not in recorded
-        if is_other and not _is_to_come(evidence, file):
+        is_first = file == evidence.directory.tokenizer_file
+        if words.fingerprint not in recorded and (is_first or not _is_to_come(evidence, file)):
             yield f"{file} is not a tokenizer that the ledger has"
     present = {words.fingerprint for words in evidence.tokenizers.values()}
     for one in evidence.checkpoints:

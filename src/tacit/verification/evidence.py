@@ -122,6 +122,7 @@ class Evidence:
 
     @cached_property
     def _read_checkpoints(self) -> tuple[list[Checkpoint], list[str]]:
+        """The checkpoints that can be read, and what is wrong with the others."""
         whole, damaged = [], []
         for leg in self.directory.checkpoints.legs():
             try:  # the optimizer's state, twice as large as a model, claims nothing

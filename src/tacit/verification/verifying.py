@@ -101,6 +101,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _run_checks(path: Path) -> Findings:
+    """Run all checks on the files as they are now; without a ledger there is one difference."""
     kind = "bundle" if is_bundle(path) else "run"
     try:
         ledger = Ledger.read(path / LEDGER_FILE, torn_is_left_out=True)
@@ -136,6 +137,7 @@ def _run(check: Check, evidence: Evidence) -> Checked:
 
 
 def _sentence(check: Check, error: Exception) -> str:
+    """What made a check fail, in one line."""
     text = " ".join(str(error).split())
     if isinstance(error, ValueError | OSError) and text:
         return text

@@ -8,7 +8,7 @@ import pytest
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.events import Adjacency, Gaussian
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.nlu import scaling
+from tacit.tasks.nlu import plan, scaling
 from tacit.tasks.nlu.data import Utterance
 from tacit.tasks.nlu.encoding import Labels, WordEncoder, encode
 from tacit.tasks.nlu.experiment import Noise
@@ -36,8 +36,8 @@ def gradients(utterances):
 
 def test_public_factors_do_not_depend_on_anybodys_records():
     flat = FlatModel(build("clc", LABELS, ENCODER, OPTIONS, seed=1))
-    one = scaling.public_scaling(flat, ENCODER, LABELS)
-    assert one == scaling.public_scaling(flat, ENCODER, LABELS)
+    one = scaling._public_scaling(flat, ENCODER, LABELS)
+    assert one == scaling._public_scaling(flat, ENCODER, LABELS)
     assert one.source == "public batch"
     assert one.is_public
     assert math.isclose(np.mean(np.square(one.factors)), 1, rel_tol=0.05)
@@ -56,20 +56,20 @@ def test_one_record_more_moves_the_sum_by_at_most_the_root_of_two():
 
 
 def test_private_factors_are_those_of_the_sum_under_noise():
-    exact = scaling.private_scaling(gradients(said(40)), 1e-9, STREAMS)
-    noisy = scaling.private_scaling(gradients(said(40)), 4.0, STREAMS)
+    exact = scaling._private_scaling(gradients(said(40)), 1e-9, STREAMS)
+    noisy = scaling._private_scaling(gradients(said(40)), 4.0, STREAMS)
     total = scaling._summed_directions(gradients(said(40)), STREAMS)
     wanted = LayerScaling.from_norms(total, exact.sizes, source="noisy norms")
     np.testing.assert_allclose(exact.factors, wanted.factors, rtol=1e-3, atol=1e-3)
     assert noisy.factors != exact.factors
     assert noisy.is_public
-    assert scaling.release_of(Noise(noise_multiplier=1.0, scaling="private")) == Gaussian(
+    assert plan.scaling_release(Noise(noise_multiplier=1.0, scaling="private")) == Gaussian(
         4.0, Adjacency.ADD_REMOVE
     )
 
 
 def test_the_printed_factors_are_marked_as_private():
-    found = scaling.first_gradient_scaling(gradients(said(8)), np.arange(8))
+    found = scaling._first_gradient_scaling(gradients(said(8)), np.arange(8))
     assert not found.is_public
 
 

@@ -28,7 +28,7 @@ from tacit.tasks.nlu.experiment import Training
 from tacit.tasks.nlu.gradients import UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.plan import releases, resolved
-from tacit.tasks.nlu.steps import NoiseChain, _learning_rate_at
+from tacit.tasks.nlu.steps import _learning_rate_at, _NoiseChain
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances, data_of
 from tacit.train import train
@@ -523,7 +523,7 @@ def test_another_attempt_has_other_noise_even_for_the_same_sums():
 def test_two_workers_know_each_others_shares_before_they_draw(tmp_path, monkeypatch):
     """The digest of the other worker's share is in this worker's noise."""
     key = RunKey.from_seed(1)
-    chain = NoiseChain.begin(key, "plan", 0, np.zeros(3, np.float32))
+    chain = _NoiseChain.begin(key, "plan", 0, np.zeros(3, np.float32))
     shares = [key.digest(b"mine"), key.digest(b"yours")]
     linked = [chain.then(0, shares), chain.then(0, shares[::-1]), chain.then(1, shares)]
     linked.append(chain.then(0, [shares[0], key.digest(b"changed")]))
@@ -531,10 +531,10 @@ def test_two_workers_know_each_others_shares_before_they_draw(tmp_path, monkeypa
     assert np.abs(np.corrcoef(draws)[np.triu_indices(8, 1)]).max() < 5.5 / math.sqrt(1 << 14)
     begun = [
         chain,
-        NoiseChain.begin(key, "plans", 0, np.zeros(3, np.float32)),
-        NoiseChain.begin(key, "plan", 1, np.zeros(3, np.float32)),
-        NoiseChain.begin(key, "plan", 0, np.ones(3, np.float32)),
-        NoiseChain.begin(RunKey.from_seed(2), "plan", 0, np.zeros(3, np.float32)),
+        _NoiseChain.begin(key, "plans", 0, np.zeros(3, np.float32)),
+        _NoiseChain.begin(key, "plan", 1, np.zeros(3, np.float32)),
+        _NoiseChain.begin(key, "plan", 0, np.ones(3, np.float32)),
+        _NoiseChain.begin(RunKey.from_seed(2), "plan", 0, np.zeros(3, np.float32)),
     ]
     assert len({each.proof for each in begun}) == 5
 

@@ -9,7 +9,7 @@ learnt, and a user on both sides of a split.
 
 A set comes with a split of its own, or with folds, or is divided as Dupuy et al. 2021 do (section
 4.1): the paper trains on 45%, chooses with 5% and measures on 50%, so that there are about as many
-non-members as members to attack.  `hash_split` decides by a digest
+non-members as members to attack.  `NLUData.by_digest` decides by a digest
 
 - of the user, where there is one: all of a user's utterances are in one part.  The draw is the
   one that divides the users of a corpus, so the test users of a corpus are test users here;
@@ -17,17 +17,17 @@ non-members as members to attack.  `hash_split` decides by a digest
   With `together`, the copies of one utterance go together: then no non-member has the very
   words of a member, at the price of parts that differ more from their nominal size.
 
-Guarantee of `hash_split`: adding or removing an utterance (or a user) moves no other; the shares
-therefore hold only on average.
+Guarantee of `NLUData.by_digest`: adding or removing an utterance (or a user) moves no other; the
+shares therefore hold only on average.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Self
 
 from tacit.corpus.hashing import derived, threshold, user_key
 
@@ -120,6 +120,90 @@ class NLUData:
             self._refuse_unseen()
         self._refuse_shared_users()
 
+    @classmethod
+    def by_digest(
+        cls,
+        name: str,
+        utterances: Iterable[Utterance],
+        *,
+        together: bool = False,
+        unseen_intents: str = "refuse",
+    ) -> Self:
+        """Divide by digest as the paper does, 45:5:50 on average; see the module.
+
+        Args:
+            name: of the set.
+            utterances: all of them, in any order.
+            together: whether equal utterances of no user go to the same part.
+            unseen_intents: "refuse" or "keep"; see the class.
+        """
+        _, valid, test = _PAPER_SHARES
+        in_test, in_valid = threshold(test), threshold(test + valid)
+        parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
+        copies: dict[bytes, int] = {}
+        for utterance in utterances:
+            if utterance.user is not None:
+                key = user_key(utterance.user)
+            else:
+                key = hashlib.sha256(b"tacit nlu split\0" + utterance.content).digest()
+                copy = copies[key] = copies.get(key, 0) + 1
+                if copy > 1 and not together:
+                    key = hashlib.sha256(key + copy.to_bytes(8, "big")).digest()
+            bits = int.from_bytes(key[:8], "big")
+            part = "test" if bits < in_test else "valid" if bits < in_valid else "train"
+            parts[part].append(utterance)
+        ratio = ":".join(f"{100 * share:g}" for share in _PAPER_SHARES)
+        split = f"{ratio} by digest" + (", equal utterances together" if together else "")
+        return cls.of_parts(name, parts, split, unseen_intents=unseen_intents)
+
+    @classmethod
+    def by_fold(
+        cls,
+        name: str,
+        folds: Mapping[str, Sequence[Utterance]],
+        test_fold: str | None = None,
+        *,
+        unseen_intents: str = "refuse",
+    ) -> Self:
+        """Cross-validation: one fold to test, the one after it to choose with, the others to train.
+
+        After the last fold comes the first.  Where no fold is named, the first is the test fold.
+
+        Raises:
+            ValueError: if there are fewer than three folds, or none of the name.
+        """
+        names = sorted(folds, key=lambda fold: (len(fold), fold))  # 2 before 10
+        if len(names) < 3:
+            raise ValueError(
+                f"{name} has {len(names)} folds ({', '.join(names)}): at least 3 are needed, to"
+                " train, to choose and to test"
+            )
+        test_fold = names[0] if test_fold is None else test_fold
+        if test_fold not in names:
+            raise ValueError(
+                f"{name} has no fold {test_fold!r}: test_fold is one of {', '.join(names)}"
+            )
+        valid_fold = names[(names.index(test_fold) + 1) % len(names)]
+        parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
+        for fold in names:
+            part = {test_fold: "test", valid_fold: "valid"}.get(fold, "train")
+            parts[part].extend(folds[fold])
+        split = f"fold {test_fold} of {len(names)} to test, fold {valid_fold} to choose"
+        return cls.of_parts(name, parts, split, unseen_intents=unseen_intents)
+
+    @classmethod
+    def of_parts(
+        cls,
+        name: str,
+        parts: Mapping[str, Sequence[Utterance]],
+        split: str = "the set's own",
+        *,
+        unseen_intents: str = "refuse",
+    ) -> Self:
+        """A set in the parts that are given, of which valid may be missing; `split` says how."""
+        train, valid, test = (tuple(parts.get(part, ())) for part in PARTS)
+        return cls(name, train, valid, test, split=split, unseen_intents=unseen_intents)
+
     @cached_property
     def intents(self) -> tuple[str, ...]:
         """The intents of train, in order of their names: what a model can answer."""
@@ -189,88 +273,3 @@ class NLUData:
                     f"{self.name}: user {min(shared)!r} is in {one} and in {other}: each user must"
                     " be in one part only; split by user, or leave the users out"
                 )
-
-
-def hash_split(
-    name: str,
-    utterances: Iterable[Utterance],
-    shares: tuple[float, float, float] = _PAPER_SHARES,
-    *,
-    together: bool = False,
-    unseen_intents: str = "refuse",
-) -> NLUData:
-    """Divide by digest into the shares of train, valid and test; see the module.
-
-    Args:
-        name: of the set.
-        utterances: all of them, in any order.
-        shares: of train, valid and test; they add up to 1 and hold on average.
-        together: whether equal utterances of no user go to the same part.
-        unseen_intents: "refuse" or "keep"; see `NLUData`.
-    """
-    if not (all(share >= 0 for share in shares) and math.isclose(sum(shares), 1)):
-        raise ValueError(f"the shares of train, valid and test must add up to 1, got {shares}")
-    _, valid, test = shares
-    in_test, in_valid = threshold(test), threshold(test + valid)
-    parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
-    copies: dict[bytes, int] = {}
-    for utterance in utterances:
-        if utterance.user is not None:
-            key = user_key(utterance.user)
-        else:
-            key = hashlib.sha256(b"tacit nlu split\0" + utterance.content).digest()
-            if not together:
-                copy = copies[key] = copies.get(key, 0) + 1
-                key = hashlib.sha256(key + copy.to_bytes(8, "big")).digest() if copy > 1 else key
-        bits = int.from_bytes(key[:8], "big")
-        part = "test" if bits < in_test else "valid" if bits < in_valid else "train"
-        parts[part].append(utterance)
-    ratio = ":".join(f"{100 * share:g}" for share in shares)
-    split = f"{ratio} by digest" + (", equal utterances together" if together else "")
-    return given_split(name, parts, split, unseen_intents=unseen_intents)
-
-
-def fold_split(
-    name: str,
-    folds: Mapping[str, Sequence[Utterance]],
-    test_fold: str | None = None,
-    *,
-    unseen_intents: str = "refuse",
-) -> NLUData:
-    """Cross-validation: one fold to test, the one after it to choose with, the others to train.
-
-    After the last fold comes the first.  Where no fold is named, the first is the test fold.
-
-    Raises:
-        ValueError: if there are fewer than three folds, or none of the name.
-    """
-    names = sorted(folds, key=lambda fold: (len(fold), fold))  # 2 before 10
-    if len(names) < 3:
-        raise ValueError(
-            f"{name} has {len(names)} folds ({', '.join(names)}): at least 3 are needed, to train,"
-            " to choose and to test"
-        )
-    test_fold = names[0] if test_fold is None else test_fold
-    if test_fold not in names:
-        raise ValueError(
-            f"{name} has no fold {test_fold!r}: test_fold is one of {', '.join(names)}"
-        )
-    valid_fold = names[(names.index(test_fold) + 1) % len(names)]
-    parts: dict[str, list[Utterance]] = {part: [] for part in PARTS}
-    for fold in names:
-        part = {test_fold: "test", valid_fold: "valid"}.get(fold, "train")
-        parts[part].extend(folds[fold])
-    split = f"fold {test_fold} of {len(names)} to test, fold {valid_fold} to choose"
-    return given_split(name, parts, split, unseen_intents=unseen_intents)
-
-
-def given_split(
-    name: str,
-    parts: Mapping[str, Sequence[Utterance]],
-    split: str = "the set's own",
-    *,
-    unseen_intents: str = "refuse",
-) -> NLUData:
-    """A set in the parts that are given, of which valid may be missing; `split` says how."""
-    train, valid, test = (tuple(parts.get(part, ())) for part in PARTS)
-    return NLUData(name, train, valid, test, split=split, unseen_intents=unseen_intents)

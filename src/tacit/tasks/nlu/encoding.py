@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,6 @@ from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.build import SPECIAL, most_frequent
 from tacit.tokenizers.normalisation import normalised
 from tacit.tokenizers.public import DEFAULT, PublicSource
-from tacit.tokenizers.tokenizer import Tokenizer
 from tacit.tokenizers.wordpiece import CLS, PAD, SEP, UNK, PieceVocabulary
 
 # What the model reads by name, and the mask [B, T] of tokens.
@@ -52,15 +51,9 @@ class Labels:
 
     def __post_init__(self) -> None:
         for name in ("intents", "tags"):
-            names = tuple(getattr(self, name))
-            object.__setattr__(self, name, names)
-            if not names:
+            object.__setattr__(self, name, _distinct(name, getattr(self, name)))
+            if not getattr(self, name):
                 raise ValueError(f"{name} must have at least one name, got none")
-            if not all(isinstance(each, str) and each for each in names):
-                raise ValueError(f"{name} must be names, got {names!r}")
-            if len(set(names)) != len(names):
-                twice = next(each for each in names if names.count(each) > 1)
-                raise ValueError(f"{name} must differ from each other, got {twice!r} twice")
 
     def ids(self, utterance: Utterance) -> tuple[int, list[int]]:
         """The indices of an utterance's intent and tags; `ValueError` if one is not a label."""
@@ -116,14 +109,9 @@ class WordEncoder:
     longest_word: int = 20
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "words", _distinct("words", self.words))
         origins.check(self.provenance)
         checks.whole("longest_word", self.longest_word, at_least=1)
-        if not all(isinstance(word, str) and word for word in self.words):
-            raise ValueError("words must be strings that are not empty")
-        if len(self._ids) != len(self.words):
-            [(twice, _)] = Counter(self.words).most_common(1)
-            raise ValueError(f"words must differ from each other, got {twice!r} twice")
 
     @property
     def in_words(self) -> str:
@@ -131,20 +119,14 @@ class WordEncoder:
         return f"a vocabulary of {len(self.words):,} words"
 
     @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer) -> WordEncoder:
-        """The words of a word-level tokenizer: public, or learnt privately.
+    def from_public(cls, source: str | Path = DEFAULT, size: int = 10_000) -> WordEncoder:
+        """The `size` most frequent words of a public text or list; to name it declares it so.
 
-        The tokenizer's special tokens are left out: the model has an id for unknown words itself.
+        Special tokens are left out: the model has an id for unknown words itself.
         """
-        if tokenizer.kind != "word":
-            raise ValueError(f"the tokenizer must be one of words, got kind {tokenizer.kind!r}")
+        tokenizer = PublicSource(source).tokenizer("word", size + len(SPECIAL))
         words = (tokenizer.token(id) for id in range(tokenizer.vocab_size))
         return cls(tuple(word for word in words if word not in SPECIAL), tokenizer.provenance)
-
-    @classmethod
-    def from_public(cls, source: str | Path = DEFAULT, size: int = 10_000) -> WordEncoder:
-        """The `size` most frequent words of a public text or list; to name it declares it so."""
-        return cls.from_tokenizer(PublicSource(source).tokenizer("word", size + len(SPECIAL)))
 
     @classmethod
     def oracle(cls, utterances: Sequence[Utterance], size: int | None = None) -> WordEncoder:
@@ -385,6 +367,17 @@ def encode(encoder: Encoder, labels: Labels, utterances: Sequence[Utterance]) ->
         Ragged.of(tags),
         np.array(intents, dtype=np.int64),
     )
+
+
+def _distinct(what: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names, if they are strings that are not empty and differ from each other."""
+    listed = tuple(names)
+    for name, count in Counter(listed).items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{what} must be strings that are not empty, got {name!r}")
+        if count > 1:
+            raise ValueError(f"{what} must differ from each other, got {name!r} twice")
+    return listed
 
 
 def _id_of(what: str, name: str, ids: dict[str, int]) -> int:

@@ -4,8 +4,7 @@ A model file is one safetensors file with weights, sizes, labels and vocabulary.
 provenance is in it too, so that an oracle's vocabulary stays one.
 
 Guarantee: loading runs no code that the file chooses (there are no pickles), and sets no memory
-aside for sizes that the file's own tensors do not have.  A file is written under another name and
-renamed, so it exists whole or not at all, and the same model makes the same bytes.
+aside for sizes that the file's own tensors do not have.  The same model makes the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from tacit.models import weights
 from tacit.models.base import require
 from tacit.models.clc import Clc, ClcConfig
 from tacit.models.understanding import UnderstandingModel
-from tacit.privacy import durable
 from tacit.tasks.nlu.data import NLUData
 from tacit.tasks.nlu.encoding import Encoder, Labels, PieceEncoder, WordEncoder
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -160,28 +158,16 @@ class NluModel:
         """The model of a file, ready to be asked or trained on."""
         path = Path(path)
         metadata, tensors = weights.unpack(path, _KEY, "an intent and slot model")
-        content = _read_content(path, metadata)
-        kind, config, labels, encoder = _read_parts(path, content)
+        kind, config, labels, encoder, trained_on = _read_parts(path, metadata)
         with torch.device("meta"):  # sizes are compared before any memory is set aside for them
             expected = kind.model(config, 0).state_dict()
         weights.check_tensors(path, expected, tensors)
         model = kind.model(config, 0)
         model.load_state_dict(tensors)
-        return cls(model.eval(), encoder, labels, tuple(map(str, content.get("trained_on", ()))))
-
-    def save(self, path: str | Path) -> None:
-        """Write the model, in the place of any that was there."""
-        path = Path(path)
-        if path.is_dir() or not path.parent.is_dir():
-            raise ValueError(f"{path} must be a file's name in a folder that exists")
-        try:
-            data = self.to_bytes()
-        except ValueError as problem:
-            raise ValueError(f"{path} was not written: {problem}") from problem
-        durable.write_whole(path, data)
+        return cls(model.eval(), encoder, labels, trained_on)
 
     def to_bytes(self) -> bytes:
-        """What `save` writes; `ValueError` if the weights are not finite numbers of float32."""
+        """The model as a file; `ValueError` if the weights are not finite numbers of float32."""
         config, state = self.model.config, self.model.state_dict()
         tensors = {name: value.detach().contiguous() for name, value in state.items()}
         for name, tensor in tensors.items():
@@ -199,24 +185,16 @@ class NluModel:
         return weights.pack(tensors, _KEY, json.dumps(content, sort_keys=True))
 
 
-def _read_content(path: Path, metadata: str) -> dict[str, Any]:
+def _read_parts(path: Path, metadata: str) -> tuple[_Kind, Any, Labels, Encoder, tuple[str, ...]]:
+    """Kind, sizes, labels and encoder, which have to agree with each other, and `trained_on`."""
     try:
         content = json.loads(metadata)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} has metadata that cannot be read")
-    return content
-
-
-def _read_parts(path: Path, content: dict[str, Any]) -> tuple[_Kind, Any, Labels, Encoder]:
-    """Kind, sizes, labels and encoder, which have to agree with each other."""
-    try:
         kind = _kind_named(content["model"])
         config = kind.config(**content["config"])
         labels = Labels(tuple(content["labels"]["intents"]), tuple(content["labels"]["tags"]))
         encoder: Encoder = kind.encoder.from_json(content["encoder"])
-    except (KeyError, TypeError, AttributeError) as problem:
+        trained_on = tuple(map(str, content.get("trained_on", ())))
+    except (KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(
             f"{path} has metadata in which something is missing or malformed:"
             f" {type(problem).__name__}: {problem}"
@@ -228,4 +206,4 @@ def _read_parts(path: Path, content: dict[str, Any]) -> tuple[_Kind, Any, Labels
             raise ValueError(
                 f"{path} has a model for {getattr(config, name)} {name}, and lists {value}"
             )
-    return kind, config, labels, encoder
+    return kind, config, labels, encoder, trained_on

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, PaperEdpSgd
+from tacit.mechanisms.edp_sgd import FROM_RECORDS, CalibratedEdpSgd, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import DpSgd, Method, Plain
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.calibration import noise_for_epsilon
-from tacit.privacy.events import Composition
+from tacit.privacy.events import Adjacency, Composition, Event, Gaussian, NonPrivate
 from tacit.privacy.guarantee import default_delta
 from tacit.tasks.nlu.encoding import Labels
-from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.scaling import release_of
+from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment, Noise
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import Inherited
 
@@ -118,8 +117,20 @@ def releases(experiment: NluExperiment, first: int = 0) -> Composition:
     in_epoch = method.steps_of_epoch(experiment.noise.population)
     steps = range(first * in_epoch, experiment.training.epochs * in_epoch)
     events = [event for _, event in method.charges(steps)]
-    scaling = None if first else release_of(experiment.noise)
+    scaling = None if first else scaling_release(experiment.noise)
     return Composition.of(events if scaling is None else [scaling, *events])
+
+
+def scaling_release(noise: Noise) -> Event | None:
+    """What the factors that an experiment asks for release about people, before any step.
+
+    Private factors are a Gaussian release in which every unit takes part: no amplification.
+    """
+    if noise.scaling == "private":
+        return Gaussian(noise.scaling_noise_multiplier, Adjacency.ADD_REMOVE)
+    if noise.scaling == "first-gradient":
+        return NonPrivate(FROM_RECORDS)
+    return None
 
 
 def _calibrated(experiment: NluExperiment, inherited: Inherited | None) -> NluExperiment:

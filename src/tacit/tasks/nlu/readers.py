@@ -25,15 +25,7 @@ from sys import intern
 from typing import Any
 
 from tacit.corpus.files import opened
-from tacit.tasks.nlu.data import (
-    PARTS,
-    NLUData,
-    Utterance,
-    checked_tags,
-    fold_split,
-    given_split,
-    hash_split,
-)
+from tacit.tasks.nlu.data import PARTS, NLUData, Utterance, checked_tags
 from tacit.tasks.nlu.generated import generated_utterances
 
 _SPLITS = ("usual", "paper")
@@ -96,13 +88,13 @@ def load_nlu(
         raise ValueError(f"test_fold is for the usual split of a set with folds, got {test_fold!r}")
     if split == "paper" or "" in folds:
         every = chain.from_iterable(folds.values())
-        return hash_split(name, every, together=together, unseen_intents=unseen_intents)
+        return NLUData.by_digest(name, every, together=together, unseen_intents=unseen_intents)
     if together:
         raise ValueError("together is for the paper's split, not for a set's own")
     if set(folds) <= set(PARTS):
-        return given_split(name, folds, unseen_intents=unseen_intents)
+        return NLUData.of_parts(name, folds, unseen_intents=unseen_intents)
     fold = None if test_fold is None else str(test_fold)
-    return fold_split(name, folds, fold, unseen_intents=unseen_intents)
+    return NLUData.by_fold(name, folds, fold, unseen_intents=unseen_intents)
 
 
 @contextmanager
@@ -122,7 +114,10 @@ def _folder_utterances(folder: Path) -> Iterator[Utterance]:
     lines = zip_longest(*(_lines(path) for path in paths))
     for number, row in enumerate(lines, 1):
         if None in row:
-            _refuse_uneven(paths, row, number, lines)
+            raise ValueError(
+                f"{str(paths[row.index(None)])!r} has no line {number}, which another file of the"
+                " folder has: give each utterance one line in each file"
+            )
         words, tags, intent, *user = row
         with _in_line(number, paths[0]):
             who = user[0].strip() if user else None
@@ -245,24 +240,6 @@ def _file_in(folder: Path, name: str) -> Path:
     raise ValueError(
         f"{str(folder)!r} has no {name} (nor {name}.gz): give {_TOKENS}, {_TAGS} and {_INTENT},"
         " one line in each for each utterance"
-    )
-
-
-def _refuse_uneven(
-    paths: Sequence[Path],
-    row: Sequence[str | None],
-    number: int,
-    rest: Iterator[tuple[str | None, ...]],
-) -> None:
-    """Refuse files of different lengths; `row` is the first in which one of them has ended."""
-    lengths = [number - (line is None) for line in row]
-    for more in rest:
-        lengths = [n + (line is not None) for n, line in zip(lengths, more, strict=True)]
-    counts = ", ".join(f"{path.name} {count}" for path, count in zip(paths, lengths, strict=True))
-    short = paths[lengths.index(min(lengths))]
-    raise ValueError(
-        f"{str(short)!r} has no line {min(lengths) + 1} (lines: {counts}): give each utterance one"
-        " line in each file"
     )
 
 

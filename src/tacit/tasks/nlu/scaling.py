@@ -20,16 +20,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.mechanisms.edp_sgd import FROM_RECORDS
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy import durable
-from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
+from tacit.privacy.randomness import RunKey
+from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import OUTSIDE, Utterance
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
-from tacit.tasks.nlu.experiment import Noise
+from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tasks.nlu.generated import generate
 from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
+from tacit.tasks.nlu.models import NluModel
+from tacit.tasks.nlu.steps import AttemptStreams
+from tacit.tasks.nlu.utterances import Utterances
 
 FILE_NAME = "scaling.json"
 GROUPS = 256
@@ -54,19 +57,29 @@ def read(folder: Path) -> LayerScaling:
         raise ValueError(f"{file} is missing or damaged: {error}") from error
 
 
-def release_of(noise: Noise) -> Event | None:
-    """What the factors that an experiment asks for release about people, before any step.
-
-    Private factors are a Gaussian release in which every unit takes part: no amplification.
-    """
+def first_scaling(
+    experiment: NluExperiment, utterances: Utterances, model: NluModel, key: RunKey
+) -> LayerScaling:
+    """The factors alpha_k of a new run; what they release has to be charged before."""
+    noise, training = experiment.noise, experiment.training
+    flat = FlatModel(model.model)
+    if training.method not in ("edp-sgd", "edp-sgd-paper") or noise.scaling == "none":
+        return LayerScaling.none(flat.sizes)
+    if noise.scaling == "architecture":
+        return LayerScaling.by_size(flat.sizes)
+    if noise.scaling == "public":
+        return _public_scaling(flat, model.encoder, model.labels)
+    encoded = encode(model.encoder, model.labels, utterances.data.train)
+    gradients = UtteranceGradients(flat, encoded, utterances.units(experiment))
+    streams = AttemptStreams(key, "main", 0)
     if noise.scaling == "private":
-        return Gaussian(noise.scaling_noise_multiplier, Adjacency.ADD_REMOVE)
-    if noise.scaling == "first-gradient":
-        return NonPrivate(FROM_RECORDS)
-    return None
+        return _private_scaling(gradients, noise.scaling_noise_multiplier, streams)
+    method = plan.method_of(experiment, LayerScaling.none(flat.sizes), len(gradients))
+    [batches] = method.draws(range(1), len(gradients), streams)
+    return _first_gradient_scaling(gradients, np.concatenate(batches))
 
 
-def public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerScaling:
+def _public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerScaling:
     """Factors from the mean gradient of made-up sentences with labels of the schema.
 
     No unit's data is read, so nothing is released.
@@ -76,7 +89,7 @@ def public_scaling(flat: FlatModel, encoder: Encoder, labels: Labels) -> LayerSc
     return LayerScaling.from_gradient(gradient, flat.sizes, source="public batch")
 
 
-def first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> LayerScaling:
+def _first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> LayerScaling:
     """Factors from the mean gradient of the first batch, as printed in the paper.
 
     They are a function of people's records without any noise, which voids a guarantee.
@@ -85,13 +98,13 @@ def first_gradient_scaling(gradients: UtteranceGradients, batch: Indices) -> Lay
     return LayerScaling.from_gradient(_mean(gradients, batch), sizes, source="private gradients")
 
 
-def private_scaling(
+def _private_scaling(
     gradients: UtteranceGradients, multiplier: float, streams: Streams
 ) -> LayerScaling:
     """Factors from people's records under noise of `multiplier` times sqrt(2); see the module.
 
     Guarantee: a Gaussian release of that multiplier under add/remove-one, which has to be charged
-    (`release_of`) before this is called.
+    (`plan.scaling_release`) before this is called.
     """
     sizes = gradients.flat.sizes
     total = _summed_directions(gradients, streams)

@@ -30,7 +30,7 @@ class AttemptStreams:
     """The random streams of an attempt at an epoch.
 
     A stream follows from the run's key, its branch, the attempt, the step, the purpose and an
-    index.  Noise does not come from these, but from a `NoiseChain`.
+    index.  Noise does not come from these, but from a `_NoiseChain`.
     """
 
     key: RunKey
@@ -44,7 +44,7 @@ class AttemptStreams:
 
 
 @dataclass(frozen=True)
-class NoiseChain:
+class _NoiseChain:
     """The proof of an epoch so far, from which the noise of its latest step is drawn.
 
     The first link is an HMAC of the plan, the attempt, and the weights at the epoch's beginning.
@@ -122,13 +122,13 @@ class Stepper:
             tell: told after every step how much of the epoch is done.
 
         Returns:
-            A proof of all that the noise was drawn for: the last link of the `NoiseChain`.
+            A proof of all that the noise was drawn for: the last link of the `_NoiseChain`.
         """
         method, gradients, rank = self.method, self.gradients, ranks.rank
         self.is_between_epochs = False
         weights = gradients.flat.weights.detach()
         self._start = weights.clone(), _copied(self.state())
-        chain = NoiseChain.begin(
+        chain = _NoiseChain.begin(
             streams.key, f"{streams.branch} {self.plan}", streams.attempt, weights.numpy()
         )
         gradients.flat.model.train()

@@ -9,19 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-import numpy as np
-
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
 from tacit.privacy.ledger_lines import Charge, Header, PublicInput
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan, scaling
-from tacit.tasks.nlu.encoding import Encoder, Labels, encode
+from tacit.tasks.nlu.encoding import Encoder, Labels
 from tacit.tasks.nlu.experiment import PRIVATE, NluExperiment
-from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.models import NluModel, initial_encoder, initial_model
-from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.tasks.nlu.utterances import Utterances
 from tacit.tasks.task import (
@@ -54,7 +50,7 @@ def begin(
     trained_on = (data.people or data.data.identity,)
     model = NluModel(initial_model(experiment, encoder, labels), encoder, labels, trained_on)
     first: list[tuple[str, Event]] = [("vocabulary", NonPrivate(void))] if void else []
-    if (event := scaling.release_of(experiment.noise)) is not None:
+    if (event := plan.scaling_release(experiment.noise)) is not None:
         first.append(("scaling", event))
     header = _header(experiment, data, key, asked)
     return Beginning(
@@ -63,7 +59,9 @@ def begin(
         state=State(model.to_bytes(), facts={"experiment": experiment.fingerprint}),
         releases=[Charge(kind, 0, 0, event, experiment.fingerprint) for kind, event in first],
         first_events=_first_events(experiment, data),
-        write=lambda folder: scaling.write(folder, _first_scaling(experiment, data, model, key)),
+        write=lambda folder: scaling.write(
+            folder, scaling.first_scaling(experiment, data, model, key)
+        ),
     )
 
 
@@ -100,28 +98,6 @@ def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Par
         inherited=parent.inherited,
         write=lambda folder: scaling.write(folder, factors),
     )
-
-
-def _first_scaling(
-    experiment: NluExperiment, utterances: Utterances, model: NluModel, key: RunKey
-) -> LayerScaling:
-    """The factors alpha_k of a new run; what they release has to be charged before."""
-    noise, training = experiment.noise, experiment.training
-    flat = FlatModel(model.model)
-    if training.method not in ("edp-sgd", "edp-sgd-paper") or noise.scaling == "none":
-        return LayerScaling.none(flat.sizes)
-    if noise.scaling == "architecture":
-        return LayerScaling.by_size(flat.sizes)
-    if noise.scaling == "public":
-        return scaling.public_scaling(flat, model.encoder, model.labels)
-    encoded = encode(model.encoder, model.labels, utterances.data.train)
-    gradients = UtteranceGradients(flat, encoded, utterances.units(experiment))
-    streams = AttemptStreams(key, "main", 0)
-    if noise.scaling == "private":
-        return scaling.private_scaling(gradients, noise.scaling_noise_multiplier, streams)
-    method = plan.method_of(experiment, LayerScaling.none(flat.sizes), len(gradients))
-    [batches] = method.draws(range(1), len(gradients), streams)
-    return scaling.first_gradient_scaling(gradients, np.concatenate(batches))
 
 
 def terms(experiment: NluExperiment, before: Composition) -> Header:

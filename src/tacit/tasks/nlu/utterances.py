@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.corpus import people
-from tacit.corpus import people as known_people
 from tacit.corpus.hashing import role_draw, user_key
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.sketches import Sketch
@@ -31,6 +30,9 @@ from tacit.tasks.nlu.readers import load_nlu
 # more, and at least three of them: short ones are said by everybody.
 _MOST_SHARED, _LEAST_SHARED, _LEAST_WORDS = 0.01, 3, 5
 
+# Of the test utterances: for all reference models of an attack to learn from, and for RMIA.
+_REFERENCE_SHARE, _POPULATION_SHARE = 0.5, 0.1
+
 
 @dataclass(frozen=True)
 class Utterances:
@@ -43,8 +45,8 @@ class Utterances:
     def of(cls, experiment: NluExperiment) -> Utterances:
         """The utterances that an experiment names; its people are recognised, or registered."""
         whole = whole_set(experiment)
-        people = "" if _is_generated(experiment) else recognise(whole)
-        return cls(_as_reference(experiment, whole), people)
+        who = "" if _is_generated(experiment) else recognise(whole)
+        return cls(_as_reference(experiment, whole), who)
 
     def is_of(self, experiment: NluExperiment) -> bool:
         """Whether a run of this experiment was started on these utterances."""
@@ -143,7 +145,7 @@ def recognise(data: NLUData, *, new_people: bool = False) -> str:
     records = {hashlib.sha256(b"utterance\0" + one.content).digest() for one in utterances}
     users = {user_key(one.user) for one in utterances if one.user is not None}
     sketches = [Sketch.of(ids, people.secret()) for ids in (records, users) if ids]
-    return known_people.recognise(sketches, new_people=new_people).people
+    return people.recognise(sketches, new_people=new_people).people
 
 
 @dataclass(frozen=True)
@@ -160,30 +162,17 @@ class AttackRoles:
         return tuple(utterance for part in self.references for utterance in part)
 
 
-def attack_roles(
-    test: Sequence[Utterance],
-    references: int = 2,
-    *,
-    reference_share: float = 0.5,
-    population_share: float = 0.1,
-) -> AttackRoles:
-    """Divide test utterances by role; `reference_share` is the share of all references together."""
+def attack_roles(test: Sequence[Utterance], references: int = 2) -> AttackRoles:
+    """Divide test utterances by role: half for all references together, a tenth as population."""
     checks.whole("references", references, at_least=1)
-    checks.open_unit("reference_share", reference_share)
-    checks.open_unit("population_share", population_share)
-    if not reference_share + population_share < 1:
-        raise ValueError(
-            f"reference_share + population_share must be below 1, got {reference_share:g} +"
-            f" {population_share:g}: the rest are the non-members"
-        )
     parts: list[list[Utterance]] = [[] for _ in range(references)]
     population: list[Utterance] = []
     non_members: list[Utterance] = []
     for utterance in test:
         drawn = role_draw("nlu role", unit(utterance))
-        if drawn < reference_share:
-            parts[int(drawn / reference_share * references)].append(utterance)
-        elif drawn < reference_share + population_share:
+        if drawn < _REFERENCE_SHARE:
+            parts[int(drawn / _REFERENCE_SHARE * references)].append(utterance)
+        elif drawn < _REFERENCE_SHARE + _POPULATION_SHARE:
             population.append(utterance)
         else:
             non_members.append(utterance)
