@@ -176,8 +176,8 @@ WRONG = [
     ("--oracle C --part 3/2", "part must be from 1/2 to 2/2, got 3/2"),
     ("--oracle C --part x/y", "part must be such as 1/2, got 'x/y'"),
     ("--partition-selection C --words 0", "--words must be at least 1"),
-    ("--partition-selection C --epsilon 0", "--epsilon must be a finite number above 0"),
-    ("--partition-selection C --population 0", "--population must be at least 1"),
+    ("--partition-selection C --epsilon 0", "epsilon must be a finite number above 0"),
+    ("--partition-selection C --population 0", "population must be at least 1"),
     (
         "--partition-selection C --population 3",
         "population must be at least the .* users",
@@ -186,8 +186,8 @@ WRONG = [
         "--partition-selection C --kind word --size 20",
         "size must be at least 36 for a list",
     ),
-    ("--partition-selection C --delta 0", "--delta must be strictly between 0 and 1"),
-    ("--partition-selection C --delta 2", "--delta must be strictly between 0 and 1"),
+    ("--partition-selection C --delta 0", "delta must be strictly between 0 and 1"),
+    ("--partition-selection C --delta 2", "delta must be strictly between 0 and 1"),
     ("--partition-selection C --words 1e6", "words_per_user must be at most 100,000"),
 ]
 

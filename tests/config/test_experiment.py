@@ -72,7 +72,7 @@ def plans(draw) -> dict:
         maybe(
             population=whole,
             cohort=positive,
-            sampling=st.sampled_from(["poisson", "truncated", "fixed", "with-replacement"]),
+            sampling=st.sampled_from(["poisson", "truncated", "fixed"]),
             max_cohort=whole,
             estimator=st.sampled_from(["fixed", "clipped", "true-average"]),
             total_weight=positive,

@@ -31,7 +31,6 @@ from tacit.mechanisms.samplers import (
     FixedSizeSampler,
     PoissonSampler,
     TruncatedPoissonSampler,
-    WithReplacementSampler,
 )
 from tacit.privacy import events
 from tacit.privacy.events import Adjacency
@@ -106,7 +105,6 @@ def test_event_is_noise_over_sensitivity_under_the_samplers_adjacency(sampler, e
         {},
         {"clipper": NoClip()},
         {"estimator": TrueAverage()},
-        {"sampler": WithReplacementSampler(K, 10), "estimator": TrueAverage()},
     ],
 )
 def test_plan_without_noise_accounts_to_infinity_and_needs_no_randomness(fields):
@@ -268,7 +266,6 @@ EVERY_FIELD_CHANGED = {
     "no noise": plan(noise=None),
     "no clip": plan(noise=None, clipper=NoClip()),
     "true average": plan(noise=None, estimator=TrueAverage()),
-    "replacement": plan(noise=None, sampler=WithReplacementSampler(K, 9)),
     "weighting": plan(weighting=UserWeighting(160.0)),
     "geometric": plan(schedule=GeometricClip(0.999, 0.5)),
     "linear": plan(schedule=LinearClip(100, 0.5)),

@@ -12,7 +12,6 @@ from tacit.mechanisms.samplers import (
     FixedSizeSampler,
     PoissonSampler,
     TruncatedPoissonSampler,
-    WithReplacementSampler,
 )
 
 K = 1000
@@ -40,10 +39,6 @@ def plan(**fields):
             "weight_aware clipping needs the fixed denominator.*use FixedDenominator",
         ),
         (
-            {"sampler": WithReplacementSampler(K, 10)},
-            "got WithReplacementSampler; use PoissonSampler",
-        ),
-        (
             {"sampler": FixedSizeSampler(K + 1, 10)},
             "sampler's population must be the plan's population of 1000, got 1001",
         ),
@@ -52,7 +47,7 @@ def plan(**fields):
             "sampler's population must be the plan's population of 1000, got 999",
         ),
         (
-            {"sampler": WithReplacementSampler(5, 5), "noise": None},
+            {"sampler": FixedSizeSampler(5, 5), "noise": None},
             "sampler's population must be the plan's population of 1000, got 5",
         ),
         (
@@ -132,7 +127,6 @@ def test_estimators_and_noise_refuse_numbers_that_are_not_positive(make, name, v
         {"noise": IndependentNoise(1e-12)},
         {"population": 2**32 - 1},
         {"noise": None, "clipper": NoClip(), "estimator": TrueAverage()},
-        {"noise": None, "sampler": WithReplacementSampler(K, 10)},
     ],
 )
 def test_plans_at_the_edge_of_what_is_allowed_can_be_made(fields):

@@ -11,7 +11,6 @@ from tacit.mechanisms.samplers import (
     FixedSizeSampler,
     PoissonSampler,
     TruncatedPoissonSampler,
-    WithReplacementSampler,
 )
 from tacit.privacy import events
 from tacit.privacy.events import Adjacency
@@ -137,20 +136,12 @@ def test_cohorts_are_sorted_distinct_and_within_their_bounds():
             assert not cohort.size or (cohort[0] >= 0 and cohort[-1] < users)
 
 
-def test_with_replacement_draws_the_exact_number_and_can_repeat_a_user():
-    cohort = WithReplacementSampler(10, 10).draw(10, stream())
-    assert cohort.size == 10
-    assert len(set(cohort.tolist())) < 10
-    assert np.all(np.diff(cohort) >= 0)
-
-
 @pytest.mark.parametrize(
     "sampler",
     [
         PoissonSampler(0.5),
         TruncatedPoissonSampler(10, 0.5, 3),
         FixedSizeSampler(10, 3),
-        WithReplacementSampler(10, 3),
     ],
 )
 def test_no_users_make_an_empty_cohort(sampler):
@@ -218,10 +209,6 @@ def test_default_cap_of_a_population_that_always_comes_is_the_population():
         (TruncatedPoissonSampler(50, 0.1, 50), events.PoissonGaussian(0.1, 1.5)),
         (FixedSizeSampler(50, 9), events.FixedSizeGaussian(50, 9, 1.5)),
         (FixedSizeSampler(50, 50), events.Gaussian(1.5, Adjacency.REPLACE)),
-        (
-            WithReplacementSampler(50, 9),
-            events.NonPrivate("the cohort is sampled with replacement"),
-        ),
     ],
 )
 def test_event_names_the_sampler_and_its_adjacency(sampler, event):
@@ -245,7 +232,6 @@ def test_only_samplers_over_slots_refuse_more_users_than_declared():
         (lambda: TruncatedPoissonSampler(0, 0.5, 1), "population must be at least 1"),
         (lambda: FixedSizeSampler(10, 11), "cohort must be at most the population of 10, got 11"),
         (lambda: FixedSizeSampler(10, 2.5), "cohort must be a whole number"),
-        (lambda: WithReplacementSampler(10, 0), "cohort must be at least 1"),
         (
             lambda: TruncatedPoissonSampler.with_default_cap(9, 0.5, delta=0.0, rounds=1),
             "delta must be strictly between 0 and 1",

@@ -121,7 +121,7 @@ def test_the_papers_extrapolation():
     assert experiment.noise_multiplier == pytest.approx(0.02)
     assert experiment.noise_multiplier_at(5000) == pytest.approx(1.0)
     assert SmallExperiment(100, 0.006, 10.0).noise_multiplier_at(1667) == pytest.approx(1, abs=5e-4)
-    assert SmallExperiment(100, 0.012, 15.0).cohort_for(1.0) == pytest.approx(1250)
+    assert SmallExperiment(100, 0.012, 15.0).noise_multiplier_at(1250) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("field", ["cohort", "noise_stddev", "clip_norm"])

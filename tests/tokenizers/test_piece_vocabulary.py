@@ -112,7 +112,9 @@ def test_a_file_that_is_missing_or_no_text_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"there is no .*tokenizer\.json and no .*vocab\.txt"):
         PieceVocabulary.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"tokenizer\.json is cut off or not valid JSON"):
+    with pytest.raises(
+        ValueError, match=r"tokenizer\.json cannot be used: it is cut off or not valid JSON"
+    ):
         PieceVocabulary.load(tmp_path)
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match=r"vocab.txt cannot be used: it is not UTF-8"):

@@ -144,7 +144,7 @@ def _as_row(answer: Answer) -> dict[str, Any]:
         "sampling_prob": plan.sampler.sampling_prob,
         "rounds": answer.rounds,
         "unit": plan.unit,
-        "adjacency": plan.adjacency.value if plan.adjacency is not None else None,
+        "adjacency": plan.adjacency.value,
         "claim": answer.claim,
         "projected": answer.projected,
         "population": plan.population,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from rich.console import Console
 
@@ -165,8 +165,6 @@ def record_training(
     model during training; `scores` are those of the model and its baselines at the end, "model"
     among their names.  A score has a perplexity, and `as_row` for JSON.
     """
-    from tacit.cli import plots
-    from tacit.evaluation.accuracy import perplexity as exponential
     from tacit.tokenizers.provenance import why_void
 
     log = folder / "metrics.jsonl"  # grows as the training goes, for those who are watching
@@ -198,20 +196,9 @@ def record_training(
     rows = {name: score.as_row() for name, score in measured.items()}
     for name, row in rows.items():
         durable.append_line(log, {"event": "held_out", "predictor": name, **row})
-    curve = [(point["tokens"] / 1e6, point) for point in points]
     baselines = {name: score.perplexity for name, score in measured.items() if name != "model"}
-    panel = plots.Panel(
-        "million tokens trained on",
-        "perplexity",
-        {
-            "training text": [(x, exponential(point["train_loss"])) for x, point in curve],
-            "held-out text (a sample)": [(x, point["held_out_perplexity"]) for x, point in curve],
-        },
-        {f"{name}: {value:,.0f}": value for name, value in baselines.items()},
-        f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}",
-        log_y=True,
-    )
-    plots.draw(folder / "curve.png", panel)
+    title = f"{facts['model']}, {facts['parameters']:,} parameters, {facts['vocabulary']:,} {unit}"
+    _draw(folder / "curve.png", points, baselines, title)
     return facts | done | {"held_out": rows}, measured
 
 
@@ -227,6 +214,24 @@ def _point(steps: Sequence[Progress], score: Any) -> dict[str, Any]:
         "train_loss": sum(each.loss * each.targets for each in steps) / max(targets, 1),
         **{f"held_out_{name}": value for name, value in score.as_row().items()},
     }
+
+
+def _draw(
+    path: Path, points: Sequence[Mapping[str, Any]], baselines: Mapping[str, float], title: str
+) -> None:
+    """Perplexity over the tokens trained on; baselines are level lines."""
+    from tacit.cli import plots
+    from tacit.evaluation.accuracy import perplexity as exponential
+
+    curves = {
+        "training text": [(row["tokens"] / 1e6, exponential(row["train_loss"])) for row in points],
+        "held-out text (a sample)": [
+            (row["tokens"] / 1e6, row["held_out_perplexity"]) for row in points
+        ],
+    }
+    levels = {f"{name}: {value:,.0f}": value for name, value in baselines.items()}
+    axes = ("million tokens trained on", "perplexity")
+    plots.draw(path, plots.Panel(*axes, curves, levels, title, log_y=True))
 
 
 def _sample(texts: list[list[int]], tokens: int, seed: int) -> list[list[int]]:
@@ -278,20 +283,18 @@ def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
     from tacit.tokenizers.public import PublicSource
     from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
-    kinds: tuple[Kind, ...] = get_args(Kind)
-    for kind in kinds:
-        if which == kind:
-            # A corpus holds people's text: what is learnt from it is an oracle, or the mark would
-            # be washed off by training here first.
-            named = provenance.public("+".join(public.names))
-            origin = provenance.ORACLE if public.corpora else named
-            return build.learn(kind, public.train, vocab, provenance=origin)
+    if which in get_args(Kind):
+        # A corpus holds people's text: what is learnt from it is an oracle, or the mark would be
+        # washed off by training here first.
+        named = provenance.public("+".join(public.names))
+        origin = provenance.ORACLE if public.corpora else named
+        return build.learn(cast("Kind", which), public.train, vocab, provenance=origin)
     if which.startswith("public:"):
         return PublicSource(which).tokenizer("word", vocab)
     if not Path(which).exists():
         raise ValueError(
-            f"--tokenizer must be one of {', '.join(kinds)}, public:NAME, or a tokenizer.json that"
-            f" exists, got {which!r}"
+            f"--tokenizer must be one of {', '.join(get_args(Kind))}, public:NAME, or a"
+            f" tokenizer.json that exists, got {which!r}"
         )
     return Tokenizer.load(which)
 

@@ -47,12 +47,11 @@ if TYPE_CHECKING:
 
 # Where a tokenizer can come from, and the options that mean something only there.
 _SAMPLING = ("--tokens", "--temperature", "--top-k", "--max-length")
+_RELEASE = ("--part", "--population", "--epsilon", "--delta", "--words")
 _SOURCES = {
     "--from": (*_SAMPLING, "--seed"),
     "--public": (),
-    "--partition-selection": (
-        *("--part", "--population", "--epsilon", "--delta", "--words", "--seed"),
-    ),
+    "--partition-selection": (*_RELEASE, "--seed"),
     "--oracle": ("--part",),
 }
 
@@ -141,8 +140,7 @@ def _train(
         release = (method.events, method.learn, asdict(method))
         return learn.release(users, *release, kind, size, seed=seed)
 
-    terms: Any = {"population": population, "epsilon": epsilon, "delta": delta, "seed": seed}
-    learn_into(out, kind, size, learn_it, as_json, **terms)
+    learn_into(out, kind, size, learn_it, as_json)
 
 
 @app.command("sample")
@@ -165,7 +163,6 @@ def _sample(
     from tacit.runs.stored_model import StoredModel
 
     check_counts(tokens=tokens)
-    checks.whole("--seed", seed or 0)
     if out is not None:
         _check_new(out, "file for the texts")
     sampling = _sampling(temperature, top_k, max_length)
@@ -293,24 +290,12 @@ def learn_into(
     size: int,
     learn: Callable[[Kind], LearntTokenizer],
     as_json: bool,
-    *,
-    population: int | None,
-    epsilon: float,
-    delta: float | None,
-    seed: int | None,
 ) -> None:
-    """Learn a tokenizer, write its folder, and print what is in it and what it has cost whom.
-
-    What can be refused is refused before anything is read or charged.
-    """
+    """Learn a tokenizer, write its folder, and print what is in it and what it has cost whom."""
     from tacit.tokenizers import build
 
     _check_new(out, "folder for the tokenizer")
-    check_counts(size=size, population=population)
-    if delta is not None:
-        checks.open_unit("--delta", delta)
-    checks.whole("--seed", seed or 0)
-    checks.positive("--epsilon", epsilon)
+    check_counts(size=size)
     known = cast("Kind", kind)
     build.learn(known, ["a"], size)  # refuses a kind or size at once
     learnt = learn(known)
@@ -341,7 +326,9 @@ def _sampling(temperature: float, top_k: int | None, max_length: int) -> Samplin
 
 def _sampling_key(seed: int | None) -> bytes:
     """The key that decides about the samples; it protects nobody."""
-    return secrets.token_bytes(32) if seed is None else sha256(f"samples {seed}".encode()).digest()
+    if seed is None:
+        return secrets.token_bytes(32)
+    return sha256(f"samples {checks.whole('--seed', seed)}".encode()).digest()
 
 
 @contextmanager

@@ -121,7 +121,7 @@ class Plan(Section):
     population: Whole | None = None  # K; None: the corpus's own count, declared public by running
     population_is_counted: bool = False  # set when a run resolves the line above
     cohort: Positive = 100.0
-    sampling: Literal["poisson", "truncated", "fixed", "with-replacement"] = "poisson"
+    sampling: Literal["poisson", "truncated", "fixed"] = "poisson"
     max_cohort: Whole | None = None
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None

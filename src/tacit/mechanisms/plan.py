@@ -99,8 +99,8 @@ class RoundPlan(PlanPart):
         return self.noise.noise_multiplier if self.noise else None
 
     @property
-    def adjacency(self) -> Adjacency | None:
-        """What two neighbouring datasets differ in, by the sampler; None without a guarantee."""
+    def adjacency(self) -> Adjacency:
+        """What two neighbouring datasets differ in, by the sampler."""
         return self.sampler.adjacency
 
     @property
@@ -161,11 +161,11 @@ class RoundPlan(PlanPart):
         Under add/remove-one this is z; under replace-one, where the same noise has to hide more,
         z/2 with the fixed denominator and 2z/3 with the clipped one.
         """
-        adjacency = self.adjacency
         assert self.is_private, "a plan without noise has no multiplier"
-        assert adjacency is not None, "a plan with noise has a sampler for it"
-        update = self.relative_noise / self.estimator.relative_sensitivity(adjacency)
-        return clipping.joint_noise_multiplier(update, self.bit_noise_stddev, self.bits, adjacency)
+        update = self.relative_noise / self.estimator.relative_sensitivity(self.adjacency)
+        return clipping.joint_noise_multiplier(
+            update, self.bit_noise_stddev, self.bits, self.adjacency
+        )
 
     # A round.
 

@@ -109,16 +109,12 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
             return samplers.TruncatedPoissonSampler.with_default_cap(
                 K, cohort / K, delta=delta, rounds=rounds
             )
-        case "fixed" | "with-replacement" as name:
+        case "fixed":
             if not float(cohort).is_integer():
-                raise ValueError(f"plan.cohort must be whole for {name} sampling: {cohort}")
-            sized = (
-                samplers.FixedSizeSampler if name == "fixed" else samplers.WithReplacementSampler
-            )
-            return sized(K, int(cohort))
+                raise ValueError(f"plan.cohort must be whole for fixed sampling: {cohort}")
+            return samplers.FixedSizeSampler(K, int(cohort))
     raise ValueError(
-        "sampling must be one of poisson, truncated, fixed, with-replacement, got"
-        f" {settings.sampling!r}"
+        f"sampling must be one of poisson, truncated, fixed, got {settings.sampling!r}"
     )
 
 

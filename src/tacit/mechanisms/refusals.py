@@ -118,12 +118,6 @@ def _check_private(plan: RoundPlan) -> None:
             " little weight and a large update could move the average further than the noise"
             " hides; use FixedDenominator, or clip the update itself"
         )
-    if plan.sampler.adjacency is None:
-        raise ValueError(
-            f"noise_multiplier {z:g} needs a sampler that takes each user at most once, got"
-            f" {type(plan.sampler).__name__}; use PoissonSampler, TruncatedPoissonSampler or"
-            " FixedSizeSampler"
-        )
     if plan.bits:
         split_noise_multiplier(z, plan.bit_noise_stddev, plan.bits)  # raises if nothing is left
         largest = LARGEST_NOISE / 2**CLIP_BITS

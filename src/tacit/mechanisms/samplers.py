@@ -32,7 +32,7 @@ Cohort = NDArray[np.int64]
 class Sampler(PlanPart, abc.ABC):
     """Draws a cohort, and knows the event that makes of Gaussian noise."""
 
-    adjacency: ClassVar[Adjacency | None]
+    adjacency: ClassVar[Adjacency]
 
     if TYPE_CHECKING:  # a field of some samplers and derived in others, so it cannot be abstract
 
@@ -151,10 +151,16 @@ class TruncatedPoissonSampler(_SlotSampler):
 
 
 @dataclass(frozen=True)
-class _SizedSampler(_SlotSampler):
-    """A sampler of exactly C = `cohort` users a round, so q = C / K."""
+class FixedSizeSampler(_SlotSampler):
+    """Exactly C = `cohort` of the slots, without replacement, so q = C / K.
+
+    Guarantee: replace-one, where a user may also be replaced by an empty slot.  With everybody in
+    the cohort there is no amplification and the event is the plain Gaussian mechanism.
+    """
 
     cohort: Annotated[int, at_least(1)]
+    kind: ClassVar[str] = "fixed-size"
+    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,21 +174,6 @@ class _SizedSampler(_SlotSampler):
         """q = C / K."""
         return self.cohort / self.population
 
-    def largest_cohort(self, population: int) -> int:
-        return self.cohort
-
-
-@dataclass(frozen=True)
-class FixedSizeSampler(_SizedSampler):
-    """Exactly `cohort` of the slots, without replacement.
-
-    Guarantee: replace-one, where a user may also be replaced by an empty slot.  With everybody in
-    the cohort there is no amplification and the event is the plain Gaussian mechanism.
-    """
-
-    kind: ClassVar[str] = "fixed-size"
-    adjacency: ClassVar[Adjacency] = Adjacency.REPLACE
-
     def draw(self, users: int, stream: Stream) -> Cohort:
         """The users among `cohort` slots; fewer than that if there are empty slots."""
         return self._occupied(users, self.cohort, stream)
@@ -193,25 +184,8 @@ class FixedSizeSampler(_SizedSampler):
             return events.Gaussian(noise_multiplier, self.adjacency)
         return events.FixedSizeGaussian(self.population, self.cohort, noise_multiplier)
 
-
-@dataclass(frozen=True)
-class WithReplacementSampler(_SizedSampler):
-    """`cohort` independent draws of a user, so that one user can count twice.  Not for privacy."""
-
-    kind: ClassVar[str] = "with-replacement"
-    adjacency: ClassVar[None] = None
-
-    def draw(self, users: int, stream: Stream) -> Cohort:
-        """Independent draws, so a user may be in the cohort more than once."""
-        if users == 0:
-            return np.empty(0, np.int64)
-        return np.sort(stream.integers(users, self.cohort))
-
-    def event(self, noise_multiplier: float) -> Event:
-        return events.NonPrivate("the cohort is sampled with replacement")
-
-    def describe(self) -> str:
-        return f"sampling of {self.cohort:,} a round with replacement"
+    def largest_cohort(self, population: int) -> int:
+        return self.cohort
 
 
 def _probability_above(size: int, trials: int, prob: float) -> float:

@@ -59,12 +59,8 @@ class PublicText:
         self.held_out += texts[cut:]
 
 
-def read_public_text(inputs: list[str], *, people: bool = True) -> PublicText:
-    """Read named texts, files and corpora; `ValueError` if there is nothing to train or measure on.
-
-    Without `people` a corpus of people's text is refused: weights learnt from it without privacy
-    would void every guarantee that comes after, however private the rest of the training is.
-    """
+def read_public_text(inputs: list[str]) -> PublicText:
+    """Read named texts, files and corpora; `ValueError` without text to train or measure on."""
     if not inputs:
         raise ValueError("no text: name a file, a corpus directory or a built-in corpus")
     public = PublicText()
@@ -78,11 +74,6 @@ def read_public_text(inputs: list[str], *, people: bool = True) -> PublicText:
                 public.add_anonymous(PublicSource(part).texts())
         else:
             _add_corpus(name, public)
-    if public.corpora and not people:
-        raise ValueError(
-            f"{public.corpora[0]} is a corpus of people's text, and pre-training has no privacy:"
-            " name a text that is public"
-        )
     for purpose, texts in (("train on", public.train), ("hold out", public.held_out)):
         if not texts:
             raise ValueError(

@@ -30,6 +30,7 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import UserCorpus, UserSource
+from tacit.privacy import checks
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.guarantee import default_delta
@@ -75,6 +76,10 @@ class Users:
         The population is declared; None takes the number of users, which is published by that.
         Without a delta it is the default for the population.
         """
+        if population is not None:
+            checks.whole("population", population, at_least=1)
+        if delta is not None:
+            checks.open_unit("delta", delta)
         opened = load_corpus(corpus)
         members: UserSource = opened.train
         if part:

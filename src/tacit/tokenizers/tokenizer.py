@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -40,7 +40,7 @@ BOS, EOS, UNK = "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"
 
 _Document = dict[str, Any]  # tokenizer.json as it is parsed
 
-_PROVENANCE, _FINGERPRINT = "tacit.provenance", "tacit.fingerprint"
+_PROVENANCE, _FINGERPRINT = _MARKS = ("tacit.provenance", "tacit.fingerprint")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,7 +78,8 @@ class Tokenizer:
             raise ValueError("the provenance of a tokenizer cannot be changed")
         origins.check(origin)
         fingerprint = _fingerprint(document, origin)
-        text = json.dumps(_marked(document, origin, fingerprint), ensure_ascii=False, indent=1)
+        marked = _with_marks(document, {_PROVENANCE: origin, _FINGERPRINT: fingerprint})
+        text = json.dumps(marked, ensure_ascii=False, indent=1)
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library has no type of its own for this
@@ -254,7 +255,7 @@ def _stated_provenance(document: _Document) -> str | None:
     marks = {
         name: entry["tokens"][0] if entry["tokens"] else None
         for name, entry in document["post_processor"]["special_tokens"].items()
-        if name in (_PROVENANCE, _FINGERPRINT)
+        if name in _MARKS
     }
     if not marks:
         return None
@@ -268,22 +269,16 @@ def _stated_provenance(document: _Document) -> str | None:
 
 def _fingerprint(document: _Document, provenance: str) -> str:
     """SHA-256, in hexadecimal, of the document without its marks, and of the provenance."""
-    bare = _with_special_tokens(document, {})
+    bare = _with_marks(document, {})
     canonical = json.dumps([provenance, bare], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _marked(document: _Document, provenance: str, fingerprint: str) -> _Document:
-    """A copy of the document with these marks in it."""
-    marks = {_PROVENANCE: provenance, _FINGERPRINT: fingerprint}
-    entries = {name: {"id": name, "ids": [0], "tokens": [mark]} for name, mark in marks.items()}
-    return _with_special_tokens(document, entries)
-
-
-def _with_special_tokens(document: _Document, marks: dict[str, Any]) -> _Document:
+def _with_marks(document: _Document, marks: Mapping[str, str]) -> _Document:
     """A copy of the document whose marks are exactly these."""
     processor = document["post_processor"]
-    table = dict(processor["special_tokens"])
-    for name in (_PROVENANCE, _FINGERPRINT):
-        table.pop(name, None)
-    return document | {"post_processor": processor | {"special_tokens": table | marks}}
+    table = {
+        name: entry for name, entry in processor["special_tokens"].items() if name not in _MARKS
+    }
+    table |= {name: {"id": name, "ids": [0], "tokens": [mark]} for name, mark in marks.items()}
+    return document | {"post_processor": processor | {"special_tokens": table}}

@@ -158,14 +158,15 @@ class PieceVocabulary:
                 pieces = text.splitlines()
                 lower_case = all(piece == piece.lower() for piece in pieces if piece not in SPECIAL)
             return cls(tuple(pieces), lower_case, stated or provenance or origins.UNKNOWN)
-        except UnicodeDecodeError:
-            raise ValueError(f"the vocabulary {path} cannot be used: it is not UTF-8") from None
-        except json.JSONDecodeError:
-            raise ValueError(f"the vocabulary {path} is cut off or not valid JSON") from None
         except (KeyError, TypeError, AttributeError) as mistake:
             raise ValueError(f"the vocabulary {path} is malformed: {mistake!r}") from mistake
         except ValueError as mistake:
-            raise ValueError(f"the vocabulary {path} cannot be used: {mistake}") from mistake
+            causes = {
+                UnicodeDecodeError: "it is not UTF-8",
+                json.JSONDecodeError: "it is cut off or not valid JSON",
+            }
+            why = causes.get(type(mistake), mistake)
+            raise ValueError(f"the vocabulary {path} cannot be used: {why}") from mistake
 
     @property
     def why_void(self) -> str | None:

@@ -52,14 +52,4 @@ def heavy_hitters(
         users = Users.of(corpus, part, population, delta)
         return learn_tokenizer(users, candidates, method, kind, size, seed)
 
-    learn_into(
-        out,
-        kind,
-        size,
-        learn,
-        as_json,
-        population=population,
-        epsilon=epsilon,
-        delta=delta,
-        seed=seed,
-    )
+    learn_into(out, kind, size, learn, as_json)

@@ -86,9 +86,22 @@ def pretrain_bert(
     torch.set_num_threads(threads or torch.get_num_threads())
     measured = (measure_every, measure_tokens)
     with new_directory(out) as folder, bar("reading") as show:
-        public = read_public_text(texts, people=False)
+        public = read_public_text(texts)
+        refuse_people(public)
         facts, scores = _train(public, vocab, shape, settings, measured, folder, show)
     emit(facts, as_json, lambda console: _render(console, facts, scores, out))
+
+
+def refuse_people(public: PublicText) -> None:
+    """Refuse people's text: weights learnt from it without privacy void every later guarantee.
+
+    However private the rest of a training is, it begins with these weights.
+    """
+    if public.corpora:
+        raise ValueError(
+            f"{public.corpora[0]} is a corpus of people's text, and pre-training has no privacy:"
+            " name a text that is public"
+        )
 
 
 def _train(

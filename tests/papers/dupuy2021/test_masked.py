@@ -17,6 +17,7 @@ from tacit.public.text import read_public_text
 from tacit.tokenizers.wordpiece import SPECIAL, PieceVocabulary
 from tacit_papers.dupuy2021.masked import MaskedModel, MaskedSettings
 from tacit_papers.dupuy2021.masking import Masking, Sequences
+from tacit_papers.dupuy2021.pretrain_bert import refuse_people
 
 LETTERS = "abcdefghij"
 VOCABULARY = PieceVocabulary((*SPECIAL, *LETTERS), provenance="public: letters")
@@ -353,13 +354,14 @@ def test_an_origin_beside_other_files_is_refused(tmp_path, name):
 def test_named_texts_and_files_are_read_and_peoples_text_is_refused(tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("one line\n" * 20, encoding="utf-8")
-    found = read_public_text(["chatterbot", str(file)], people=False)
+    found = read_public_text(["chatterbot", str(file)])
+    refuse_people(found)
     assert found.names == ["chatterbot", "notes"]
     assert found.held_out[-2:] == ["one line"] * 2
     assert len(found.train) > len(found.held_out) > 20
     with pytest.raises(ValueError, match="chitchat is a corpus of people's text"):
-        read_public_text(["chitchat"], people=False)
+        refuse_people(read_public_text(["chitchat"]))
     with pytest.raises(ValueError, match="no text: name a file"):
-        read_public_text([], people=False)
+        read_public_text([])
     with pytest.raises(ValueError, match="nowhere"):
-        read_public_text([str(tmp_path / "nowhere.txt")], people=False)
+        read_public_text([str(tmp_path / "nowhere.txt")])

@@ -111,8 +111,7 @@ class People:
             filled = experiment.changed(plan={"population": K}, privacy={"delta": delta})
             events = [plans.round_plans(filled, (1,))[0].event()]
         is_noisy = plan.noise_multiplier or plan.noise_stddev or privacy.target_epsilon
-        replaced = plan.sampling in ("fixed", "with-replacement")
-        noisy = Adjacency.REPLACE if replaced else Adjacency.ADD_REMOVE
+        noisy = Adjacency.REPLACE if plan.sampling == "fixed" else Adjacency.ADD_REMOVE
         known.refuse_hopeless(
             Header(
                 run_id="planned",
