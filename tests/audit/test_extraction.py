@@ -54,8 +54,8 @@ def test_everything_about_each_canary_in_one_call(kind, is_peaked):
     assert [result.memorized_rs for result in results] == sampled
     beams = _search_beams(scorer, [scorer.split(canary, 1) for canary in CANARIES], 5)
     for result, split, beam in zip(results, splits, beams, strict=True):
-        assert result.beam == beam.continuations
-        assert result.memorized_bs == (result.tokens[1:] in beam.continuations)
+        assert result.beam == beam
+        assert result.memorized_bs == (result.tokens[1:] in beam)
         assert result.log_perplexity == scorer.log_perplexity(split)
         alone = rank_among_all(scorer, split, rng=rng)
         assert (result.rank, result.exposure) == (alone.rank, alone.exposure)

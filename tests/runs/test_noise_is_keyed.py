@@ -45,7 +45,7 @@ def noise_of(session, world):
     )
     try:
         proof = trainer.proof(world["round"], world["attempt"], total)
-        return session.trainer.key.hiding_stream(proof, "update-noise").words(4).tolist()
+        return session.trainer.noise(proof, "update-noise").words(4).tolist()
     finally:
         trainer.weights = weights
 
@@ -76,8 +76,7 @@ def test_two_purposes_of_one_release_have_other_noise(session):
     total = Contribution(np.zeros(SIZE, np.int64), 0, np.zeros(0, np.int64))
     proof = session.trainer.proof(0, 0, total)
     draws = [
-        session.trainer.key.hiding_stream(proof, purpose).words(4).tolist()
-        for purpose in ("one", "other")
+        session.trainer.noise(proof, purpose).words(4).tolist() for purpose in ("one", "other")
     ]
     assert draws[0] != draws[1]
 

@@ -36,6 +36,8 @@ from tacit.privacy import checks
 
 _BEAMS = 256  # rows of logits at a time
 
+_Beam = tuple[tuple[int, ...], ...]  # continuations of one prefix, likeliest first
+
 Progress = Callable[[int, int], None]  # verdicts and ranks done, and of how many
 
 
@@ -48,7 +50,7 @@ class CanaryResult:
     log_perplexity: float  # of the suffix behind the prefix, summed, in nats
     memorized_rs: bool
     memorized_bs: bool
-    beam: tuple[tuple[int, ...], ...]  # continuations of its first word, likeliest first
+    beam: _Beam  # continuations of its first word
     rank: float | None = None  # among all suffixes of its length
     rank_standard_error: float | None = None  # 0 if the rank is exact
     rank_method: str | None = None
@@ -119,7 +121,7 @@ class Extraction:
             )
             results = []
             for index, split in enumerate(splits):
-                beam = beams[index].continuations[: self.top]
+                beam = beams[index][: self.top]
                 result = CanaryResult(
                     tokens=split.prefix + split.suffix,
                     prefix_words=len(split.prefix),
@@ -150,14 +152,6 @@ class Extraction:
         return [scorer.split(canary, prefix_words(canary)) for canary in canaries]
 
 
-@dataclass(frozen=True)
-class _Beam:
-    """The continuations of one prefix that a beam search kept, likeliest first."""
-
-    continuations: tuple[tuple[int, ...], ...]
-    log_perplexities: tuple[float, ...]
-
-
 def _search_beams(scorer: SuffixScorer, splits: Sequence[Split], width: int) -> list[_Beam]:
     """For each canary, the beam of continuations of its prefix that are as long as its suffix."""
     by_lengths: dict[tuple[int, int], list[int]] = {}
@@ -169,9 +163,9 @@ def _search_beams(scorer: SuffixScorer, splits: Sequence[Split], width: int) -> 
         for first in range(0, len(alike), at_once):
             some = alike[first : first + at_once]
             prefixes = [splits[index].prefix for index in some]
-            words, costs = _beams(scorer, prefixes, length, width)
-            for index, own, own_costs in zip(some, words, costs, strict=True):
-                beams[index] = _Beam(tuple(map(tuple, own.tolist())), tuple(own_costs.tolist()))
+            words, _ = _beams(scorer, prefixes, length, width)
+            for index, own in zip(some, words.tolist(), strict=True):
+                beams[index] = tuple(map(tuple, own))
     return [beams[index] for index in range(len(splits))]
 
 

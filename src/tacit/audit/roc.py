@@ -151,26 +151,20 @@ def tpr_at(
     With fewer than 1/rate non-members there is no figure, and the result says why.
     """
     positive, negative = _checked("members", members), _checked("non-members", non_members)
-    if (reason := _why_refused(len(negative), rate)) is not None:
+    checks.open_unit("false-positive rate", rate)
+    allowed = math.floor(rate * len(negative) + 1e-9)  # 1e-9 for rounding
+    if not allowed:
+        reason = (
+            f"the true-positive rate at a false-positive rate of {rate:g} needs at least"
+            f" {math.ceil(1 / rate - 1e-9):,} non-members, one to be wrong about; there are"
+            f" {len(negative):,}"
+        )
         return TprAtFpr(rate, why_not=reason)
-    allowed = _allowed(len(negative), rate)
     threshold = np.sort(negative)[-(allowed + 1)]
     above = int((positive > threshold).sum())
     interval = _clopper_pearson(above, len(positive), confidence)
     _, fpr_high = _clopper_pearson(allowed, len(negative), confidence)
     return TprAtFpr(rate, above / len(positive), interval, fpr_high)
-
-
-def _why_refused(non_members: int, rate: float) -> str | None:
-    """Why there are too few non-members for a figure at this false-positive rate, or None."""
-    checks.open_unit("false-positive rate", rate)
-    if _allowed(non_members, rate) >= 1:
-        return None
-    return (
-        f"the true-positive rate at a false-positive rate of {rate:g} needs at least"
-        f" {math.ceil(1 / rate - 1e-9):,} non-members, one to be wrong about; there are"
-        f" {non_members:,}"
-    )
 
 
 def _clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -183,11 +177,6 @@ def _clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> t
     low = special.betaincinv(successes, failures + 1, tail) if successes else 0.0
     high = special.betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
     return float(low), float(high)
-
-
-def _allowed(non_members: int, rate: float) -> int:
-    """floor(rate * n), where the product may come out just below a whole number."""
-    return math.floor(rate * non_members + 1e-9)
 
 
 def _checked(name: str, scores: _Values) -> Floats:

@@ -123,7 +123,11 @@ class PeopleLedger:
         return self._record.budget
 
     def spent(self, terms: Terms) -> Composition:
-        """All counted releases on these terms, as far as the file was read last."""
+        """All counted releases on these terms."""
+        self._read()
+        return self._spent(terms)
+
+    def _spent(self, terms: Terms) -> Composition:
         runs = list(self._record.runs.values())
         counted = (run for run in runs if run.terms == terms and run.why_not_counted is None)
         return compose(counted, runs)
@@ -142,7 +146,7 @@ class PeopleLedger:
     def account(self) -> Account:
         """The budget, what was spent of it, and by which runs."""
         runs, budget = self.runs(), self._record.budget
-        spent = self.spent(budget.terms) if budget else Composition()
+        spent = self._spent(budget.terms) if budget else Composition()
         return Account.of(self.path.parent.name, runs, self._record.budgets, spent)
 
     def _read(self) -> None:
@@ -271,7 +275,7 @@ class PeopleLedger:
         what is spent already is refused, since it cannot be kept.
         """
         with self._held() as fd:
-            spent = least_epsilon(self.spent(budget.terms), budget.delta)
+            spent = least_epsilon(self._spent(budget.terms), budget.delta)
             if not spent <= budget.epsilon:
                 raise ValueError(
                     f"epsilon must be at least the {format_epsilon(spent)} at delta"
@@ -373,7 +377,7 @@ class PeopleLedger:
         counted = [event for event in events if not isinstance(event, PostProcessing)]
         if budget is None or not counted:
             return
-        spent = self.spent(budget.terms)
+        spent = self._spent(budget.terms)
         total = Composition.of([*spent.counts, *counted])
         if self._cover is None or self._cover[0] != budget:
             self._cover = (budget, Cover(budget.covers, dict(spent.counts)))
@@ -386,7 +390,7 @@ class PeopleLedger:
     def _refuse_overspent(self) -> None:
         """Refuse everything once the budget is exceeded."""
         budget = self._record.budget
-        if budget is not None and not budget.covers(spent := self.spent(budget.terms)):
+        if budget is not None and not budget.covers(spent := self._spent(budget.terms)):
             raise BudgetExceeded(
                 f"the budget of these people ({budget}) is spent: all runs on them have cost"
                 f" epsilon {least_epsilon(spent, budget.delta):.6g}"

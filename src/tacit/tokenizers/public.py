@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from tacit.corpus.files import format_of, opened, sha256_of
+from tacit.corpus.files import InputFile, format_of, opened, sha256_of
 from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
+from tacit.corpus.readers import Reader
 from tacit.corpus.source import UserCorpus
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.tokenizers import build, provenance
@@ -56,11 +55,14 @@ class PublicSource:
 
     @cached_property
     def authors(self) -> list[tuple[str, list[str]]]:
-        """The name and the texts of each author of a JSON Lines file."""
-        path = self._file
-        with opened(path) as stream:
-            lines = enumerate(stream.lines(), 1)
-            return [_parse_author(line, number, path) for number, line in lines if line.strip()]
+        """The name and the texts of each author of a JSON Lines file, read as `ingest` does."""
+        authors = []
+        reader = Reader(user=None, text=None, order=None, scratch=Path())
+        for user, texts, _, line in reader.records(InputFile(self._file, "jsonl", "")):
+            if not (user and user.strip()):
+                raise ValueError(f"line {line} of {self.name!r} does not say who its user is")
+            authors.append((user, [text for text in texts if text]))
+        return authors
 
     @cached_property
     def lines(self) -> list[str]:
@@ -195,22 +197,6 @@ def _digest_of(path: Path) -> str:
     for file in sorted(one for one in path.rglob("*") if one.is_file()):
         digest.update(f"{file.relative_to(path).as_posix()}\0{sha256_of(file)}\n".encode())
     return digest.hexdigest()
-
-
-def _parse_author(line: str, number: int, path: Path) -> tuple[str, list[str]]:
-    """The author and the texts of a line of JSON Lines."""
-    where = f"line {number} of {str(path)!r}"
-    try:
-        record: Any = json.loads(line)
-    except ValueError as problem:
-        raise ValueError(f"{where} is not JSON: {problem}") from None
-    user = record.get("user") if isinstance(record, dict) else None
-    texts = record.get("texts") if isinstance(record, dict) else None
-    if not (isinstance(user, str | int) and not isinstance(user, bool) and str(user).strip()):
-        raise ValueError(f'{where} has no "user"; write {{"user": ..., "texts": [...]}}')
-    if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-        raise ValueError(f'{where} has no list of strings "texts"')
-    return str(user), texts
 
 
 def _parse_entry(line: str) -> tuple[str, float] | None:

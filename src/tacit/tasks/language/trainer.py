@@ -33,6 +33,7 @@ from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy.ledger_lines import Charge
 from tacit.privacy.records import canonical_json
+from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
@@ -81,7 +82,7 @@ class LanguageTrainer:
         texts = held_out_texts(people.corpus.test, tokenizer, experiment.evaluation.max_tokens)
         self._experiment = experiment
         self._first_leg, self._just_switched = last.leg, switch is not None
-        self.key, self._branch = opened.key, opened.ledger.header.branch
+        self._key, self._branch = opened.key, opened.ledger.header.branch
         self._phases = [
             CohortTask(plan, update, tokenizer.bos, users)
             for plan in plans.round_plans(experiment, layer_sizes(model))
@@ -117,13 +118,13 @@ class LanguageTrainer:
 
     def job(self, leg: int, attempt: int) -> CohortJob:
         """What the users of an attempt at a round are sent."""
-        return CohortJob(self.weights, self.clip_state, self.key, self._branch, leg, attempt)
+        return CohortJob(self.weights, self.clip_state, self._key, self._branch, leg, attempt)
 
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """The sum over a fresh cohort, and the proof of all that its release is made from."""
         phase, job = self.phase(leg), self.job(leg, attempt)
         plan = phase.plan
-        stream = self.key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
+        stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
@@ -141,13 +142,17 @@ class LanguageTrainer:
         """
         plan_hash = self.phase(leg).plan.hash()
         public = [plan_hash, list(self.clip_state.norms), self._branch, leg, attempt]
-        return self.key.hmac(
+        return self._key.hmac(
             canonical_json(public).encode(),
-            self.key.digest(np.ascontiguousarray(self.weights).data),
-            self.key.digest(np.ascontiguousarray(total.update).data),
+            self._key.digest(np.ascontiguousarray(self.weights).data),
+            self._key.digest(np.ascontiguousarray(total.update).data),
             str(total.weight).encode(),
             total.bits.tobytes(),
         )
+
+    def noise(self, proof: bytes, purpose: str) -> Stream:
+        """The randomness of the release with this proof."""
+        return self._key.hiding_stream(proof, purpose)
 
     def run(self, pending: Pending, advance: Advance) -> None:
         """Noise on the sum, the server's step, and unit norms after the noise.
@@ -158,7 +163,7 @@ class LanguageTrainer:
         assert self._computed is not None
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
-        noise = partial(self.key.hiding_stream, pending.proof)
+        noise = partial(self.noise, pending.proof)
         release = plan.release(self._computed[1].total, self.clip_state, noise)
         if release.noise_state:  # secret, and the next round would have to go on from it
             raise ValueError(

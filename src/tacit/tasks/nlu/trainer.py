@@ -12,7 +12,6 @@ files, and others that it sends a `TrainingJob`, from this machine or from torch
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from tacit.engines.engine import available_cores
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import Ranks
 from tacit.engines.teams import Team, team_for
@@ -209,8 +209,7 @@ def threads_each(size: int) -> int:
 
     It is at most what torch would use by itself.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(torch.get_num_threads(), (cores or 1) // size))
+    return max(1, min(torch.get_num_threads(), available_cores() // size))
 
 
 def _team(workers: int) -> Team:
