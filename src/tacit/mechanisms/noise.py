@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,15 +105,6 @@ _AT_ONCE = 1 << 16
 _ALONE_AT_ONCE = 1 << 20
 
 
-def _noise_pieces(size: int, workers: int) -> list[slice]:
-    """Each worker's piece of a vector of noise, all of about the same size.
-
-    Noise is drawn once all shares are known, so all workers begin with it at the same time.
-    """
-    ends = [size * worker // workers for worker in range(workers + 1)]
-    return [slice(start, end) for start, end in pairwise(ends)]
-
-
 def add_own_noise_(
     share: NDArray[Any], stddev: float, worker: int, workers: int, stream: Stream
 ) -> NDArray[Any]:
@@ -124,10 +114,11 @@ def add_own_noise_(
     Each coordinate has its noise from one worker, the one whose piece of the vector it is in.  So
     the sum has independent noise of `stddev` everywhere, for one draw per coordinate instead of one
     per coordinate and worker: drawing is most of what a private step costs more than another.
+    Pieces are of about the same size: noise is drawn once all shares are known, by all at once.
     """
     if not stddev > 0:
         return share  # nothing is drawn
-    piece = share[_noise_pieces(share.size, workers)[worker]]
+    piece = share[share.size * worker // workers : share.size * (worker + 1) // workers]
     at_once = _AT_ONCE if workers > 1 else _ALONE_AT_ONCE
     for start in range(0, piece.size, at_once):
         part = piece[start : start + at_once]
