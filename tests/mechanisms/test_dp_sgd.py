@@ -12,11 +12,10 @@ from scipy import stats
 
 from tacit.mechanisms.clipping import FlatClip
 from tacit.mechanisms.method import RESERVE, DpSgd, Plain, Work
-from tacit.mechanisms.noise import _noise_pieces
 from tacit.mechanisms.samplers import PoissonSampler
 from tacit.privacy.events import Gaussian, NonPrivate, PoissonGaussian
 from tacit.privacy.randomness import RunKey
-from tests.oracles.dp_sgd import dp_sgd
+from tests.oracles.dp_sgd import dp_sgd, noise_pieces
 
 FALSE_ALARM = 1e-6
 NOBODY = np.empty(0, np.int64)
@@ -97,7 +96,7 @@ def test_a_step_is_algorithm_1(seed, lot, workers, C, z, q):
         rows[:lot].tolist(),
         draws=[  # each worker's piece of the vector
             float(draw)
-            for i, piece in enumerate(_noise_pieces(6, workers))
+            for i, piece in enumerate(noise_pieces(6, workers))
             for draw in streams("noise", 3, i).normal(piece.stop - piece.start)
         ],
         C=C / (1 + RESERVE),

@@ -14,10 +14,10 @@ from scipy import stats
 from tacit.mechanisms.edp_sgd import CalibratedEdpSgd, NoiseDecay, PaperEdpSgd
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.mechanisms.method import Work, _split_among
-from tacit.mechanisms.noise import _noise_pieces
 from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import LARGEST_NORMAL
+from tests.oracles.dp_sgd import noise_pieces
 from tests.oracles.edp_sgd import edp_sgd
 
 FALSE_ALARM = 1e-6
@@ -195,7 +195,7 @@ def test_calibrated_step_is_scale_clip_noise_sum_rescale(seed, workers, z):
     for gradient in gradients:
         scaled = gradient / alpha
         total += scaled * min(1, 0.7 / np.linalg.norm(scaled))
-    for i, piece in enumerate(_noise_pieces(sum(SIZES), workers)):
+    for i, piece in enumerate(noise_pieces(sum(SIZES), workers)):
         draws = streams("noise", step, i).normal(piece.stop - piece.start)
         total[piece] += draws * 0.7 * (z / 2)
     # Every worker rounds to the grid once, and its noise once; the update is in float32.

@@ -26,3 +26,8 @@ def dp_sgd(
         clipped.append([x / max(1.0, norm / C) for x in g])
     # Add noise
     return [(math.fsum(g[k] for g in clipped) + C * z * y) / L for k, y in enumerate(draws)]
+
+
+def noise_pieces(size: int, workers: int) -> list[slice]:
+    """Whose noise each coordinate of a step gets: worker i has those from i/n to (i + 1)/n."""
+    return [slice(size * i // workers, size * (i + 1) // workers) for i in range(workers)]
