@@ -224,7 +224,8 @@ def test_a_phase_that_gives_the_noise_in_another_way_replaces_it(before, after):
     [
         (
             {"rounds": 4, "phases": [{"rounds": 3}]},
-            "file: rounds must be the sum of the phases' rounds, 3",
+            "file: rounds must be the sum of the phases' rounds, 3; for another number write a"
+            " recipe that extends this one, with phases of its own",
         ),
         ({"phases": [{}]}, "file: phases.0.rounds is missing"),
         (
