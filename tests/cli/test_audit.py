@@ -142,7 +142,7 @@ def test_a_try_is_recorded_before_anything_is_looked_at(tacit, audited, monkeypa
         assert [row["try"] for row in tried(audited)] == [1]
         raise ValueError("interrupted")
 
-    monkeypatch.setattr("tacit.audit.empirical_epsilon.empirical_epsilon", interrupted)
+    monkeypatch.setattr("tacit.audit.empirical_epsilon._empirical_epsilon", interrupted)
     assert "interrupted" in tacit.refused(audited)
     monkeypatch.undo()
     found = tacit.json(audited, "--confidence", "0.9")["empirical_epsilon"]

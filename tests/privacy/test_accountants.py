@@ -24,7 +24,7 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.pld import _epsilon_of_rounds, _gaussian_delta, gaussian_epsilon
+from tacit.privacy.pld import epsilon_of_rounds, _gaussian_delta, gaussian_epsilon
 from tacit.privacy.profiles import Remove
 
 EVENTS = {
@@ -300,7 +300,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
     library = per_round.self_compose(rounds).get_epsilon_for_delta(delta)
     assert library < exact * (1 - 1e-3)
     for resolution in (5.0, 20.0, 150.0):
-        ours = _epsilon_of_rounds([(Remove(1.0, 1000.0), rounds)], delta, resolution)
+        ours = epsilon_of_rounds([(Remove(1.0, 1000.0), rounds)], delta, resolution)
         assert exact <= ours <= exact * 1.005
 
 
@@ -309,7 +309,7 @@ def test_trap_a_plain_fourier_transform_understates_epsilon_at_many_rounds_and_o
 def test_a_finer_grid_is_tighter_and_never_below_the_exact_epsilon(rounds, delta):
     exact = gaussian_epsilon(1.0, delta)
     profile = Remove(1.0, float(np.sqrt(rounds)))
-    found = [_epsilon_of_rounds([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
+    found = [epsilon_of_rounds([(profile, rounds)], delta, f) for f in (5.0, 20.0, 80.0)]
     assert found == sorted(found, reverse=True)
     assert exact <= found[-1] <= exact * (1 + 1e-4)
 

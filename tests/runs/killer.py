@@ -61,9 +61,21 @@ def started(kind: str, folder: Path, run: Path) -> int:
     return process
 
 
-def forget(folder: Path) -> None:
-    """What a corpus carries of an installation that is over."""
+def forget(folder: Path, run: Path) -> None:
+    """Begin with people of whom nothing is known."""
+    shutil.rmtree(run.with_name(f"{run.name}-state"), ignore_errors=True)
     shutil.rmtree(folder / "corpus" / "people", ignore_errors=True)
+
+
+def go_on(kind: str, folder: Path, run: Path) -> int:
+    """A run that was killed before it had its name is begun again on a new installation.
+
+    What it had charged stays on record, rightly; but a real run would begin again with another
+    key, and with the same one this reads as a run that was restored from a backup.
+    """
+    if not run.exists():
+        forget(folder, run)
+    return started(kind, folder, run)
 
 
 def main(kind: str, folder: Path, run: Path, kills: int) -> None:
@@ -72,17 +84,14 @@ def main(kind: str, folder: Path, run: Path, kills: int) -> None:
     began = time.monotonic()
     os.waitpid(started(kind, folder, run.with_name("whole")), 0)
     longest = time.monotonic() - began
-    forget(folder)
     while done < kills:
-        process = started(kind, folder, run)
+        process = go_on(kind, folder, run)
         time.sleep(draw.uniform(0, longest))
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:  # faster than the clock: start over, and kill sooner
             if status:
                 sys.exit(1)
             shutil.rmtree(run)
-            shutil.rmtree(run.with_name(f"{run.name}-state"), ignore_errors=True)
-            forget(folder)
             continue
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -95,7 +104,7 @@ def main(kind: str, folder: Path, run: Path, kills: int) -> None:
             entries = Ledger.read(run.with_name("ledger-seen.jsonl"), last.head).entries
             during += bool(entries)
             undercounts += sum(entry.kind == "round" for entry in entries) < last.leg
-    process = started(kind, folder, run)
+    process = go_on(kind, folder, run)
     _, status = os.waitpid(process, 0)
     print(json.dumps({"kills": done, "kills_during_rounds": during, "undercounts": undercounts}))
     sys.exit(1 if status else 0)

@@ -61,7 +61,7 @@ def epsilon(
     if _is_hopeless(sampled):
         return math.inf
     directions = _directions(deviation, sampled)
-    return max(_epsilon_of_rounds(rounds, delta, resolution) for rounds in directions)
+    return max(epsilon_of_rounds(rounds, delta, resolution) for rounds in directions)
 
 
 def delta(
@@ -158,7 +158,7 @@ class _Grid:
 _Grids = list[tuple[_Grid, int]]
 
 
-def _epsilon_of_rounds(rounds: _Rounds, delta: float, resolution: float) -> float:
+def epsilon_of_rounds(rounds: _Rounds, delta: float, resolution: float) -> float:
     """An upper bound on the epsilon of one direction of the composed rounds, at least 0."""
     step, coarse = _grids(rounds, delta, resolution)
     if not coarse:
