@@ -24,7 +24,7 @@ from tacit.privacy.events import (
     PureDP,
     TruncatedPoissonGaussian,
 )
-from tacit.privacy.pld import epsilon_of_rounds, _gaussian_delta, gaussian_epsilon
+from tacit.privacy.pld import _gaussian_delta, epsilon_of_rounds, gaussian_epsilon
 from tacit.privacy.profiles import Remove
 
 EVENTS = {
