@@ -15,10 +15,10 @@ demo: $(VENV) ## see it work
 	@$(BIN)/tacit demo
 
 test: $(VENV) ## run the tests, without the slow ones
-	@$(BIN)/pytest -q -n 2 -m "not slow"
+	@$(BIN)/pytest -q -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV) ## run all tests; property tests then draw new examples each time
-	@TACIT_RANDOM_EXAMPLES=1 $(BIN)/pytest -q -n 2
+	@TACIT_RANDOM_EXAMPLES=1 $(BIN)/pytest -q -n 2 --dist worksteal
 
 lint: $(VENV) ## check style and types
 	@$(BIN)/ruff check

@@ -251,7 +251,7 @@ def test_a_cap_that_never_binds_is_plain_poisson_and_a_tight_one_costs_more():
     assert costs[-1] > 1.5 * plain
 
 
-@pytest.mark.parametrize("cap", [100, 150, 170])
+@pytest.mark.parametrize("cap", [100, pytest.param(150, marks=pytest.mark.slow), 170])
 def test_truncated_poisson_agrees_with_the_library(cap):
     library = LibraryPld()
     library.compose(dp_accounting.TruncatedSubsampledGaussianDpEvent(100_000, 0.001, cap, 1.0), 500)

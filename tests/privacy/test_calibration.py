@@ -18,7 +18,7 @@ targets = st.floats(0.8, 20)
 
 
 @given(accountants, probabilities, st.integers(1, 3000), deltas, targets)
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_noise_reaches_the_target_and_never_overshoots(name, q, rounds, delta, target):
     accountant = accountant_named(name)
 
@@ -36,7 +36,7 @@ def test_noise_reaches_the_target_and_never_overshoots(name, q, rounds, delta, t
 
 
 @given(accountants, st.floats(2e-3, 0.5), st.floats(0.6, 3), deltas, st.floats(0.8, 6))
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_one_round_more_than_allowed_overshoots(name, q, z, delta, target):
     accountant, event = accountant_named(name), PoissonGaussian(q, z)
     rounds = calibration.rounds_for_epsilon(

@@ -56,9 +56,8 @@ def check_pld(case):
         assert default >= confirmed * (1 - 1e-5)
 
 
-# A cell of every row of table 1, the smallest q with the most rounds, and half of table 2.
-QUICK = [c for c in CASES if c["rounds"] == 1000] + REFERENCE["table2"][:3]
-QUICK += [c for c in CASES if c["K"] == 10**9 and c["rounds"] == 10**6]
+# A cell of every row of table 1 but that of the smallest q, which takes long, and half of table 2.
+QUICK = [c for c in CASES if c["rounds"] == 1000 and c["K"] < 10**9] + REFERENCE["table2"][:3]
 REST = [c for c in CASES if c not in QUICK]
 
 
