@@ -42,7 +42,7 @@ max_tokens = 200
 INTENTS = """{task}name = "timed"
 seed = 1
 [data]
-source = "generated:utterances=4000"
+source = "generated:utterances=1500"
 unseen_intents = "keep"
 [training]
 method = "edp-sgd"

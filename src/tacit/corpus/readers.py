@@ -38,7 +38,7 @@ _MOST_FIELD_BYTES = 1 << 28
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
 
-class Record(NamedTuple):
+class InputRecord(NamedTuple):
     """One row, or one line with several texts; None or blank is what was missing."""
 
     user: str | None
@@ -90,7 +90,7 @@ class Reader:
     position: int = 0
     _first: tuple[list[str], Path] | None = None
 
-    def records(self, file: InputFile) -> Iterator[Record]:
+    def records(self, file: InputFile) -> Iterator[InputRecord]:
         """The records of a file."""
         with opened(file.path) as stream:
             if file.format == "parquet":
@@ -102,7 +102,7 @@ class Reader:
                     yield record
             self.position = file.size
 
-    def _from_lines(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
+    def _from_lines(self, file: InputFile, lines: Iterator[str]) -> Iterator[InputRecord]:
         """The records of a file that is read line by line: all formats but Parquet."""
         match file.format:
             case "jsonl":
@@ -133,7 +133,7 @@ class Reader:
             return [self.user, self.text]
         return [self.user, self.text, _column("order", self.order, [], names, path)]
 
-    def _csv(self, path: Path, lines: Iterator[str], delimiter: str) -> Iterator[Record]:
+    def _csv(self, path: Path, lines: Iterator[str], delimiter: str) -> Iterator[InputRecord]:
         """Delimited text with a header; every row must have as many fields as the header."""
         csv.field_size_limit(_MOST_FIELD_BYTES)
         rows = csv.reader(
@@ -159,13 +159,13 @@ class Reader:
                         f" header has {len(header)}: {hint}"
                     )
                 value = (row[order[0]] or None) if order else None
-                yield Record(row[user], (row[text],), value, rows.line_num)
+                yield InputRecord(row[user], (row[text],), value, rows.line_num)
         except csv.Error as problem:
             raise ValueError(
                 f"line {rows.line_num} of {str(path)!r} cannot be read ({problem}): {hint}"
             ) from None
 
-    def _json(self, path: Path, lines: Iterator[str]) -> Iterator[Record]:
+    def _json(self, path: Path, lines: Iterator[str]) -> Iterator[InputRecord]:
         """JSON Lines: an object per line, whose text may be a list of texts.
 
         Objects need not have the same fields: the columns are those of the first hundred.
@@ -179,7 +179,7 @@ class Reader:
         for line, value in chain(sample, objects):
             yield _checked(map(value.get, columns), line, f"line {line} of {str(path)!r}")
 
-    def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[Record]:
+    def _parquet(self, file: InputFile, stream: InputStream) -> Iterator[InputRecord]:
         """A Parquet file, which may be compressed as a whole besides."""
         source = file.path
         if stream.raw.peek(4)[:4] != b"PAR1":
@@ -200,7 +200,7 @@ class Reader:
             if source != file.path:
                 source.unlink(missing_ok=True)
 
-    def _parquet_rows(self, file: InputFile, source: Path) -> Iterator[Record]:
+    def _parquet_rows(self, file: InputFile, source: Path) -> Iterator[InputRecord]:
         """The rows of `source`, which is the file or what was unpacked from it.
 
         A column is read from all over the file, so the position is estimated by the rows.
@@ -220,18 +220,18 @@ class Reader:
                     row += 1
                     yield _checked(one, row, f"row {row} of {path}")
 
-    def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[Record]:
+    def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[InputRecord]:
         """A user's file: each line that is not blank is a text, in the order of the file."""
         if self.whole_files:
-            yield Record(file.user, ("".join(lines).strip("\r\n"),), None, 1)
+            yield InputRecord(file.user, ("".join(lines).strip("\r\n"),), None, 1)
             return
         is_blank = True
         for number, line in enumerate(lines, 1):
             if line.strip():
                 is_blank = False
-                yield Record(file.user, (line.rstrip("\r\n"),), str(number), number)
+                yield InputRecord(file.user, (line.rstrip("\r\n"),), str(number), number)
         if is_blank:
-            yield Record(file.user, (None,), None, 1)
+            yield InputRecord(file.user, (None,), None, 1)
 
 
 def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -254,7 +254,7 @@ def _objects(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, 
         yield number, value
 
 
-def _checked(values: Iterable[Any], line: int, where: str) -> Record:
+def _checked(values: Iterable[Any], line: int, where: str) -> InputRecord:
     """A record of a user, a text or a list of them, and perhaps an order, if they have that type.
 
     `where` names the record in what is refused.
@@ -277,4 +277,4 @@ def _checked(values: Iterable[Any], line: int, where: str) -> Record:
     except UnicodeEncodeError:
         raise ValueError(f"{where} is not UTF-8: it has half of a surrogate pair") from None
     value = order[0] if order else None
-    return Record(name, texts, None if value is None else str(value), line)
+    return InputRecord(name, texts, None if value is None else str(value), line)

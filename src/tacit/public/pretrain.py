@@ -76,7 +76,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepReport:
     """A training after one of its steps.
 
     `share` is how much of the work is done, by tokens or by time, whichever is further.
@@ -98,9 +98,9 @@ def pretrain(
     settings: Settings,
     *,
     bos: int,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StepReport], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Progress:
+) -> StepReport:
     """Train the model in place on tokenised texts, each BOS ... EOS; it is left in training mode.
 
     `progress` is told of every step; the time that it takes does not count as training.  Returns
@@ -143,9 +143,9 @@ def run_steps(
     tokens: int,
     *,
     after_step: Callable[[], object] = lambda: None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StepReport], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Progress:
+) -> StepReport:
     """Step after step, each at the rate that is due, until `tokens` or minutes are over.
 
     `loss` returns a batch's mean loss and its number of targets.  `progress` and `clock` are as for
@@ -170,7 +170,7 @@ def run_steps(
         time_share = seconds / (60 * settings.minutes) if settings.minutes else 0.0
         share = max(done / tokens, time_share)
         is_late = share >= 1 and done < tokens
-        last = Progress(step + 1, done, seconds, share, rate, value, count, is_late)
+        last = StepReport(step + 1, done, seconds, share, rate, value, count, is_late)
         if progress is not None:
             progress(last)
         began = clock()

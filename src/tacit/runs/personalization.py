@@ -19,7 +19,7 @@ from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
-from tacit.public.pretrain import Progress, Settings, pretrain
+from tacit.public.pretrain import Settings, StepReport, pretrain
 from tacit.runs.stored_model import MODEL_FILE, PRIVATE_MARKER, TOKENIZER_FILE, StoredModel
 
 HELD_OUT = 0.2
@@ -105,7 +105,7 @@ def personalize(
     *,
     epochs: float = 3.0,
     learning_rate: float = 1e-3,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StepReport], None] | None = None,
 ) -> Personalized:
     """Train a copy of the model on the first four fifths of the texts; measure on the rest."""
     settings = Settings(

@@ -26,7 +26,7 @@ from tacit.tasks.task import (
     Inherited,
     MakeEngine,
     Opened,
-    Parent,
+    ParentRun,
     Trainer,
     TrainingData,
 )
@@ -96,7 +96,7 @@ def branch(
         raise ValueError(f"{before.source} is not the corpus that {parent} was trained on")
     key = _new_key(experiment)
     inherited = Inherited(ledger, last.head.entries, leg)
-    beginning = task.branch(experiment, data, key, Parent(origin.path, before, last, inherited))
+    beginning = task.branch(experiment, data, key, ParentRun(origin.path, before, last, inherited))
     directory = _write(path, beginning, data, key)
     return _open(directory, beginning.experiment, data, engine, announce)
 

@@ -109,7 +109,7 @@ class Inherited:
 
 
 @dataclass(frozen=True)
-class Parent:
+class ParentRun:
     """The run that a branch leaves: its folder, its experiment, and where it is left."""
 
     folder: Path
@@ -227,7 +227,7 @@ class Task(Protocol):
         """A new run; whatever would void its guarantee is refused before any work."""
         ...
 
-    def branch(self, experiment: Any, data: Any, key: RunKey, parent: Parent) -> Beginning:
+    def branch(self, experiment: Any, data: Any, key: RunKey, parent: ParentRun) -> Beginning:
         """A run that goes on from another one's model, with its own key and noise."""
         ...
 

@@ -32,7 +32,7 @@ from tacit.corpus.files import sha256_of
 from tacit.models.bert import BertSizes, states
 from tacit.privacy import checks
 from tacit.privacy.guarantee import finite
-from tacit.public.pretrain import Progress, Settings, own_randomness, run_steps
+from tacit.public.pretrain import Settings, StepReport, own_randomness, run_steps
 from tacit.tokenizers.wordpiece import DIGESTED_FILES, ORIGIN_FILE, PieceVocabulary
 from tacit_papers.dupuy2021.masking import MaskedBatch, Masking, Sequences
 
@@ -110,9 +110,9 @@ class MaskedModel:
         self,
         sequences: Sequences,
         settings: MaskedSettings,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[StepReport], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> Progress:
+    ) -> StepReport:
         """Train in place; the network is left in training mode.  Tokens are pieces of text read.
 
         `progress` and `clock` are as for `tacit.public.pretrain.pretrain`; returns the last step.

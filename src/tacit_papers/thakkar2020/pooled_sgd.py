@@ -173,7 +173,7 @@ class RecordTraining:
         records: Records,
         *,
         bos: int,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[PooledStep], None] | None = None,
     ) -> Trained:
         """Train the model in place; it is left ready to be evaluated."""
         optimizer = self._optimizer(model)
@@ -191,7 +191,7 @@ class RecordTraining:
                 )
             seen, tokens = seen + len(pieces), tokens + count
             if progress is not None:
-                progress(Progress(step + 1, wanted, mean))
+                progress(PooledStep(step + 1, wanted, mean))
         model.eval()
         return Trained(wanted, seen, tokens, seen / len(records), mean)
 
@@ -216,7 +216,7 @@ class RecordTraining:
 
 
 @dataclass(frozen=True)
-class Progress:
+class PooledStep:
     """Where the training is; given to the caller after every step."""
 
     step: int

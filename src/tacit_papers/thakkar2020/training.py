@@ -271,7 +271,7 @@ class SeedTrainings:
         bos = self.tokenizer.bos
         records = Records.of((cache.tokens(user) for user in range(len(cache))), bos)
 
-        def progress(now: sgd.Progress) -> None:
+        def progress(now: sgd.PooledStep) -> None:
             watcher.tell("training on records", now.step, now.steps)
 
         settings = self.grid.record_training(arm, self.seed)

@@ -25,7 +25,7 @@ from tacit.models import registry, weights
 from tacit.models.base import LanguageModel
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
-from tacit.public.pretrain import Progress, Settings, pretrain
+from tacit.public.pretrain import Settings, StepReport, pretrain
 from tacit.public.text import read_public_text
 from tacit.tasks.language.people import public_frequencies
 from tacit.tasks.task import Announce
@@ -181,7 +181,7 @@ def _pretrain(
         unroll=choice.unroll,
     )
 
-    def progress(now: Progress) -> None:
+    def progress(now: StepReport) -> None:
         if announce is not None:
             announce("pre-training on public text", round(1000 * now.share), 1000)
 

@@ -30,7 +30,7 @@ from tacit.tasks.task import (
     Beginning,
     Inherited,
     LastState,
-    Parent,
+    ParentRun,
     State,
     header_of,
 )
@@ -79,7 +79,7 @@ def begin(
     )
 
 
-def branch(experiment: Experiment, data: People, key: RunKey, parent: Parent) -> Beginning:
+def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun) -> Beginning:
     """A run that goes on from another one's model after a round, and pays for it."""
     people = data
     corpus, last, inherited = people.corpus, parent.last, parent.inherited

@@ -25,7 +25,7 @@ from tacit.tasks.task import (
     Beginning,
     Inherited,
     LastState,
-    Parent,
+    ParentRun,
     State,
     header_of,
 )
@@ -75,7 +75,9 @@ def resolve(
 open_trainer = NluTrainer  # goes on at the last checkpoint
 
 
-def branch(experiment: NluExperiment, data: Utterances, key: RunKey, parent: Parent) -> Beginning:
+def branch(
+    experiment: NluExperiment, data: Utterances, key: RunKey, parent: ParentRun
+) -> Beginning:
     """A run that goes on from the model of another one, and pays for it.
 
     The layers' factors are the parent's: they were released, or are public, already.
