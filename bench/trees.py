@@ -56,8 +56,8 @@ every = 1000
 """
 # What is trained, by which command, how long at the least and at the most.
 WORK = {
-    "a round of a language model": (LANGUAGE, ("train",), ("train",), 5, 25),
-    "an epoch of eDP-SGD steps": (INTENTS, ("nlu", "train"), ("train",), 2, 8),
+    "a round of a language model": (LANGUAGE, ("train",), ("train",), 5, 15),
+    "an epoch of eDP-SGD steps": (INTENTS, ("nlu", "train"), ("train",), 2, 6),
 }
 
 
@@ -105,7 +105,8 @@ def main() -> None:
         old, new = (statistics.median(values) for values in times.values())
         print(
             f"{what}: {old:.3f} s before, {new:.3f} s now,"
-            f" ratio {statistics.median(ratios):.2f} ({shown})"
+            f" ratio {statistics.median(ratios):.2f} ({shown})",
+            flush=True,
         )
 
 

@@ -25,7 +25,7 @@ from decimal import Decimal
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
 from tacit.privacy import checks, durable
+from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
 
@@ -172,6 +173,8 @@ def _cache_folder() -> Path:
     return durable.user_folder("cache") / "corpora"
 
 
+_Positive = Annotated[int, at_least(1)]
+_Share = Annotated[float, checks.closed_unit]
 _BRANCHES = 4
 _BLOCK = 1024
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment
@@ -179,7 +182,7 @@ _SYLLABLES = [consonant + vowel for vowel in "aeiou" for consonant in "tnsrhldcm
 
 
 @dataclass(frozen=True)
-class SyntheticOptions:
+class SyntheticOptions(Record):
     """How many users of how many words, and how their words are drawn.
 
     words, words_per_text: words of each user in all, and of each text but perhaps the last.
@@ -188,23 +191,20 @@ class SyntheticOptions:
     order: the number of words before a word that it may follow from; 0 for none.
     """
 
-    users: int = 1000
-    words: int = 100
-    words_per_text: int = 10
-    vocabulary: int = 10_000
-    topics: int = 10
+    users: _Positive = 1000
+    words: _Positive = 100
+    words_per_text: _Positive = 10
+    vocabulary: _Positive = 10_000
+    topics: _Positive = 10
     order: int = 1
     seed: int = 0
-    test_fraction: float = 0.1
-    held_out_fraction: float = 0.1
+    test_fraction: _Share = 0.1
+    held_out_fraction: _Share = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("users", "words", "words_per_text", "vocabulary", "topics"):
-            checks.whole(name, getattr(self, name), at_least=1)
+        super().__post_init__()
         if not 0 <= self.order <= 5:
             raise ValueError(f"order must be from 0 to 5, got {self.order}")
-        for name in ("test_fraction", "held_out_fraction"):
-            checks.closed_unit(name, getattr(self, name))
 
 
 class SyntheticCorpus(UserCorpus):

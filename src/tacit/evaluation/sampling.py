@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ from tacit.evaluation.decoder import Output, decoder_for, most_rows
 from tacit.evaluation.scoring import evaluating, in_threads
 from tacit.models.base import LanguageModel
 from tacit.privacy import checks
+from tacit.privacy.records import NonNegative, Record, at_least
 from tacit.tokenizers.tokenizer import Tokenizer
 
 _LANES = 16
@@ -50,22 +52,16 @@ _Progress = Callable[[int, int], None]  # tokens sampled so far, tokens to sampl
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Record):
     """How text is drawn.
 
     Probabilities are softmax(logits / temperature) over the `top_k` first choices, or over all
     tokens without it.  Temperature 0 takes the first choice every time.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    max_length: int = 100  # tokens; what is longer is cut there
-
-    def __post_init__(self) -> None:
-        checks.non_negative("temperature", self.temperature)
-        if self.top_k is not None:
-            checks.whole("top_k", self.top_k, at_least=1)
-        checks.whole("max_length", self.max_length, at_least=1)
+    temperature: NonNegative = 1.0
+    top_k: Annotated[int, at_least(1)] | None = None
+    max_length: Annotated[int, at_least(1)] = 100  # tokens; what is longer is cut there
 
     def choose(self, output: Output, banned: Tensor, uniform: Tensor) -> Tensor:
         """The next token of each row, from a number in [0, 1) for each; none that is `banned`.

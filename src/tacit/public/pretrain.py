@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from tacit.models.base import LanguageModel, State, detached
 from tacit.models.base import loss as summed_loss
-from tacit.privacy import checks
+from tacit.privacy.records import Count, Positive, Record, at_least, one_of
 
 LONGEST = 1000  # tokens; what is longer is cut, so that one book does not end up alone in a batch
 _FINAL_SHARE = 0.05  # of the learning rate, at the end of the cosine
@@ -41,38 +41,23 @@ _Batch = TypeVar("_Batch")
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Record):
     """How to train; the defaults suit the 1.35M LSTM on a few million words.
 
     `unroll` is the number of tokens that a step reads of each text.  `epochs` or `minutes` ends the
     training, whichever comes first.
     """
 
-    optimizer: str = "adam"
-    learning_rate: float = 5e-3
-    schedule: str = "cosine"
-    warmup_steps: int = 100
-    clip_norm: float = 1.0
-    batch: int = 32
-    unroll: int = 20
-    epochs: float = 1.0
-    minutes: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, known in (("optimizer", ("adam", "sgd")), ("schedule", ("constant", "cosine"))):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-        for name in ("learning_rate", "clip_norm", "epochs"):
-            checks.positive(name, getattr(self, name))
-        if self.minutes is not None:
-            checks.positive("minutes", self.minutes)
-        for name in ("batch", "unroll"):
-            checks.whole(name, getattr(self, name), at_least=1)
-        for name in ("warmup_steps", "seed"):
-            checks.whole(name, getattr(self, name))
+    optimizer: Annotated[str, one_of("adam", "sgd")] = "adam"
+    learning_rate: Positive = 5e-3
+    schedule: Annotated[str, one_of("constant", "cosine")] = "cosine"
+    warmup_steps: Count = 100
+    clip_norm: Positive = 1.0
+    batch: Annotated[int, at_least(1)] = 32
+    unroll: Annotated[int, at_least(1)] = 20
+    epochs: Positive = 1.0
+    minutes: Positive | None = None
+    seed: Count = 0
 
 
 @dataclass(frozen=True)
