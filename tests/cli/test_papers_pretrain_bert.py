@@ -92,7 +92,7 @@ def test_the_table_has_the_model_and_the_baseline_and_a_seed_writes_the_same_wei
         ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
         ("--minutes 0", "minutes must be a finite number above 0"),
         ("--unroll 21", "unroll must be at most positions, 20, got 21"),
-        ("--unroll 2", "unroll must be at least 3 for a masked model"),
+        ("--unroll 2", "unroll must be at least 3"),
         ("--vocab 3", "size must be at least 7"),
         ("--threads 0", "--threads must be at least 1, got 0"),
         ("--measure-tokens 0", "--measure-tokens must be at least 1, got 0"),

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,8 @@ from transformers import BertForMaskedLM, BertTokenizer
 
 from tacit.corpus.files import sha256_of
 from tacit.models.bert import BertSizes, states
-from tacit.privacy import checks
 from tacit.privacy.guarantee import finite
+from tacit.privacy.records import Count, OpenUnit, Positive, at_least, one_of
 from tacit.public.pretrain import Settings, StepReport, own_randomness, run_steps
 from tacit.tokenizers.wordpiece import DIGESTED_FILES, ORIGIN_FILE, PieceVocabulary
 from tacit_papers.dupuy2021.masking import MaskedBatch, Masking, Sequences
@@ -44,19 +44,12 @@ class MaskedSettings(Settings):
     `bfloat16` multiplies in half the precision: about twice as fast where the processor knows it.
     """
 
-    learning_rate: float = 1e-3
-    warmup_steps: int = 200
-    unroll: int = 48
-    masked_share: float = 0.15
+    optimizer: Annotated[str, one_of("adam")] = "adam"
+    learning_rate: Positive = 1e-3
+    warmup_steps: Count = 200
+    unroll: Annotated[int, at_least(3)] = 48
+    masked_share: OpenUnit = 0.15
     bfloat16: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.optimizer != "adam":
-            raise ValueError(f"optimizer must be adam for a masked model, got {self.optimizer!r}")
-        if not self.unroll >= 3:
-            raise ValueError(f"unroll must be at least 3 for a masked model, got {self.unroll}")
-        checks.open_unit("masked_share", self.masked_share)
 
 
 @dataclass(frozen=True)

@@ -245,8 +245,8 @@ def test_a_training_that_diverges_says_what_to_do():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer must be adam for a masked model, got 'sgd'"),
-        ({"unroll": 2}, "unroll must be at least 3 for a masked model, got 2"),
+        ({"optimizer": "sgd"}, "optimizer must be one of adam, got 'sgd'"),
+        ({"unroll": 2}, "unroll must be at least 3, got 2"),
         ({"masked_share": math.nan}, "masked_share must be strictly between 0 and 1, got nan"),
         ({"learning_rate": math.nan}, "learning_rate must be a finite number above 0, got nan"),
     ],

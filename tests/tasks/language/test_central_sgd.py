@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.models import registry
-from tacit_papers.thakkar2020.pooled_sgd import Progress, Records, RecordTraining, scaled_rate
+from tacit_papers.thakkar2020.pooled_sgd import PooledStep, Records, RecordTraining, scaled_rate
 
 BOS, EOS = 0, 1
 TEXT = st.lists(st.integers(1, 9), min_size=0, max_size=8).map(lambda words: [BOS, *words])
@@ -192,7 +192,7 @@ def test_long_records_are_read_in_pieces_that_carry_the_state():
 
 
 def test_a_loss_falls_and_progress_tells():
-    told: list[Progress] = []
+    told: list[PooledStep] = []
     settings(epochs=40.0, learning_rate=1.0).train(
         model(), pooled(TEXTS), bos=BOS, progress=told.append
     )
