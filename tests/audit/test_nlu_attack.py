@@ -330,6 +330,10 @@ def test_the_result_is_plain_json_marked_internal_with_the_figures_named_in_adva
         ),
         (lambda: attack_utterances(*target(0), seed=-1), "seed must be at least 0"),
         (lambda: attack_utterances(*target(0), confidence=math.nan), "confidence must be strictly"),
+        (
+            lambda: AskedUtterances(said("a", "b"), with_likelihood([-1.0])),
+            "2 utterances and scores of 1",
+        ),
     ],
 )
 def test_what_cannot_be_attacked_is_refused_in_one_sentence(do, message):

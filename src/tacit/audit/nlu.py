@@ -86,6 +86,14 @@ class AskedUtterances:
     target: Scored
     references: tuple[Scored, ...] = ()
 
+    def __post_init__(self) -> None:
+        for scored in (self.target, *self.references):  # one score would pass for that of all
+            if len(scored) != len(self.utterances):
+                raise ValueError(
+                    f"{len(self.utterances)} utterances and scores of {len(scored)}: score each"
+                    " utterance once, in the same order"
+                )
+
     def __len__(self) -> int:
         return len(self.utterances)
 
