@@ -18,6 +18,8 @@ import torch
 from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
 from tacit.corpus.source import UserCorpus, UserSource
+from tacit.federated.averaging import IterateAveraging
+from tacit.federated.schedule import RateSchedule
 from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
@@ -59,6 +61,18 @@ def server_optimizer(experiment: Experiment) -> ServerOptimizer:
     names = [field.name for field in fields(optimizer) if field.name in settings]
     server: ServerOptimizer = optimizer(**{name: settings[name] for name in names})
     return server
+
+
+def rate_schedule(experiment: Experiment) -> RateSchedule:
+    """The server's learning rate over the rounds; without a schedule it is constant."""
+    settings = experiment.server.schedule
+    return RateSchedule() if settings is None else RateSchedule(**settings.model_dump())
+
+
+def iterate_averaging(experiment: Experiment) -> IterateAveraging | None:
+    """Which rounds' models the released one is a mean of; None: it is that of the last round."""
+    settings = experiment.server.averaging
+    return None if settings is None else IterateAveraging(**settings.model_dump())
 
 
 def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
