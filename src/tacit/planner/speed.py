@@ -125,7 +125,7 @@ def made_up_tokens(count: int, vocab_size: int, seed: int = 0) -> NDArray[np.int
     first = min(_FIRST_WORD, vocab_size - 1)
     shares = np.cumsum(1 / np.arange(3, 3 + vocab_size - first))
     drawn = np.random.default_rng(seed).random(count) * shares[-1]
-    tokens = first + np.searchsorted(shares, drawn).astype(np.int64)
+    tokens: NDArray[np.int64] = first + np.searchsorted(shares, drawn).astype(np.int64)
     tokens[::_TEXT] = _BOS
     tokens[_TEXT - 1 :: _TEXT] = min(_EOS, vocab_size - 1)
     return tokens
