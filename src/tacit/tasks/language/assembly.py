@@ -17,6 +17,7 @@ import torch
 
 from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
+from tacit.corpus.public_inputs import refuse_private_origin
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
@@ -28,11 +29,13 @@ from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Settings, StepReport, pretrain
 from tacit.public.text import read_public_text
 from tacit.tasks.language.people import public_frequencies
+from tacit.tasks.language.starts import refuse_other_tokenizer, weights_file
 from tacit.tasks.task import Announce
 from tacit.tokenizers import build
+from tacit.tokenizers.base import path_of
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import PublicSource
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 
 def user_update(experiment: Experiment) -> FedAvg | FedSGD:
@@ -69,7 +72,7 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     """
     choice = experiment.tokenizer
     source, accept_oracle = choice.source, choice.accept_oracle
-    if source.endswith("tokenizer.json") or Path(source, "tokenizer.json").is_file():
+    if source.endswith(FILE_NAME) or (path_of(source) / FILE_NAME).is_file():
         return load_tokenizer(source, accept_oracle)
     if source == "oracle":
         tokenizer = build.oracle(users, choice.kind, choice.size)
@@ -80,7 +83,7 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
 
 def load_tokenizer(source: str, accept_oracle: bool) -> LearntTokenizer:
     """A tokenizer from a file or folder; one that voids every guarantee has to be accepted."""
-    return _refuse_void(LearntTokenizer.load(source), source, accept_oracle)
+    return _refuse_void(LearntTokenizer.load(path_of(source)), source, accept_oracle)
 
 
 def _refuse_void(learnt: LearntTokenizer, source: str, accept_oracle: bool) -> LearntTokenizer:
@@ -131,8 +134,8 @@ class StartingModel:
             if choice.pretrain is not None:
                 _pretrain(fresh, tokenizer, choice.pretrain, announce)
             return cls(fresh)
-        path = Path(choice.start)
-        path = path / "model.safetensors" if path.is_dir() else path
+        refuse_other_tokenizer(choice.start, tokenizer)
+        path = weights_file(choice.start)
         model = weights.load(path, vocab_size=size, own_factory=choice.own_factory)
         if model.config != fresh.config:
             raise ValueError(
@@ -146,6 +149,8 @@ class StartingModel:
                 " this run's ledger; go on from a run with --from RUN@ROUND, or start from public"
                 " weights"
             )
+        texts = ", ".join(weights.public_texts(path))
+        refuse_private_origin(f"model.start: {choice.start}", texts, corpus)
         return cls(model, origins, tuple(_start_costs(path, origins)))
 
 

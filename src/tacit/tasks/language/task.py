@@ -21,6 +21,7 @@ from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
+from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
@@ -49,7 +50,7 @@ def begin(
     experiment: Experiment, data: People, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run; whatever would void its guarantee is refused before any work."""
-    people = data
+    people, experiment = data, fill_in_start(experiment)
     corpus, asked = people.corpus, experiment.privacy.accountant
     learnt = assembly.tokenizer_of(experiment, people.users)
     tokenizer = learnt.tokenizer
@@ -111,7 +112,7 @@ def resolve(
 ) -> Experiment:
     """The experiment as a run that was started with it holds it."""
     model = weights.load(last.model_file, own_factory=experiment.model.own_factory)
-    return _resolve(experiment, data, model, inherited)
+    return _resolve(fill_in_start(experiment), data, model, inherited)
 
 
 open_trainer = LanguageTrainer  # goes on at the last checkpoint
