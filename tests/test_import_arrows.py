@@ -33,7 +33,9 @@ ARROWS["train"] = {"privacy", "config", "engines", "tasks", "runs"}  # the loop 
 ARROWS["report"] = {"privacy", "tasks", "runs", "audit"}
 ARROWS["recipes"] = set()
 ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
+ARROWS["planner"] = set(ARROWS) - {"recipes", "report", "verification"}
 ARROWS["cli"] = set(ARROWS)
+OF_TACIT_ITSELF = {"privacy"}  # tacit/__init__.py, when `tacit.epsilon` is first asked for
 
 # The packages that can be reviewed by themselves: all that they may import from others.
 THIRD_PARTY = {"privacy": {"numpy", "scipy", "dp_accounting", "cryptography"}}
@@ -55,7 +57,7 @@ def complaint(owner: str, name: str) -> str | None:
     top, _, rest = name.partition(".")
     if top == "tacit":
         target = rest.partition(".")[0]
-        if target in ARROWS.get(owner, set()) | {owner, "__version__"}:
+        if target in ARROWS.get(owner, OF_TACIT_ITSELF) | {owner, "__version__"}:
             return None
         return f"{owner or 'tacit'} may not import {name}"
     if top == "tacit_papers":
@@ -101,6 +103,7 @@ def test_arrows_have_no_cycle():
         ("mechanisms/__init__.py", "from . import samplers"),
         ("mechanisms/plan.py", "import torch"),
         ("privacy/ledger.py", "from tacit import __version__"),
+        ("__init__.py", "from tacit.privacy import costs"),
         ("privacy/ledger.py", "import hashlib, numpy.typing"),
         ("train.py", "from tacit import engines"),
         ("cli/plan.py", "from tacit import train, report"),
@@ -126,7 +129,7 @@ def test_checker_accepts_an_import_with_an_arrow(tmp_path, file, source):
         ("privacy/a.py", "import torch", "privacy may not import torch: outside of ours only"),
         ("privacy/a.py", "import tacit", "privacy may not import tacit"),
         ("train.py", "from tacit.audit import canaries", "train may not import tacit.audit"),
-        ("__init__.py", "from tacit.privacy import events", "tacit may not import tacit.privacy"),
+        ("__init__.py", "from tacit.models import base", "tacit may not import tacit.models"),
         ("cli/main.py", "import tacit_papers.cli", "cli may not import tacit_papers.cli, which"),
         ("novel/a.py", "", "no arrows are known for novel: add them to ARROWS"),
         ("novel.py", "", "no arrows are known for novel: add them to ARROWS"),

@@ -142,7 +142,7 @@ def _train(
         measure_every=measure_every,
         scores=scores,
     )
-    file = weights.to_bytes(model, trained_on=public.identities)
+    file = weights.to_bytes(model, trained_on=public.identities, public_texts=public.origins)
     durable.write_whole(folder / "model.safetensors", file)
     words.save(folder / "tokenizer.json")
     return facts, all_scores

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tacit.tasks.task import MakeEngine
 
 
-_ONLY = {"language": ("--rounds", "--engine", "--device"), "nlu": ("--epochs",)}
+_ONLY = {"language": ("--rounds", "--engine", "--device", "--start"), "nlu": ("--epochs",)}
 Result = dict[str, Any]
 """What result.json holds."""
 
@@ -54,6 +54,7 @@ def train(
     resume: bool = flag("--resume", "Go on with the run that is in DIR."),
     from_run: str | None = text(None, "RUN@ROUND", "Start from its model and cost.", "--from"),
     variant: str | None = text(None, "NAME", "One variant.  [default: all, each in DIR]"),
+    start: str | None = text(None, "DIR", "Weights and tokenizer of model pretrain, or base."),
     settings: Settings = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
     epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
@@ -85,6 +86,8 @@ def train(
     `tacit train mcmahan2018-small --run runs/small`
 
     `tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
+
+    `tacit train mcmahan2018-small --corpus corpora/chats --start base --run runs/base`
 
     `tacit train --resume --run runs/first`
 
@@ -129,6 +132,7 @@ def train(
         variant=variant,
         resume=bool(resume or is_repeated),
         parent=parent,
+        start=start,
     )
     computing = None if is_nlu else choose_engine(engine, workers, device)
     show = {"tensorboard": tensorboard, "quiet": quiet}

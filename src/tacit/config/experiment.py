@@ -157,6 +157,22 @@ class Plan(Section):
         return self
 
 
+class _RateSchedule(Section):
+    """The server's learning rate over the rounds; see tacit.federated.schedule."""
+
+    kind: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_rounds: Annotated[int, Field(ge=0, strict=True)] = 0
+    final_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the rate, where it falls to
+
+
+class _Averaging(Section):
+    """The released model as a mean over rounds; see tacit.federated.averaging."""
+
+    kind: Literal["tail", "ema"] = "tail"
+    share: Probability = 0.5  # tail: how much of all rounds, the last ones, is averaged
+    decay: Share = 0.9  # ema: what a round weighs beside the next one
+
+
 class Server(Section):
     """What the server does with the noisy average."""
 
@@ -166,6 +182,8 @@ class Server(Section):
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
     stabiliser: Positive = 1e-3
+    schedule: _RateSchedule | None = None  # None: the same rate in all rounds
+    averaging: _Averaging | None = None  # None: the model is that of the last round
 
 
 class _Privacy(Section):
@@ -262,6 +280,16 @@ class Experiment(Complete):
     evaluation: _Evaluation = _Evaluation()
     audit: _Audit = _Audit()
     phases: tuple[Phase, ...] = ()
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        schedule = self.server.schedule
+        if schedule is not None and schedule.warmup_rounds >= self.rounds:
+            raise ValueError(
+                f"server.schedule.warmup_rounds must be below rounds, which is {self.rounds}, got"
+                f" {schedule.warmup_rounds}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:

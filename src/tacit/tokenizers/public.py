@@ -32,6 +32,7 @@ from tacit.corpus.readers import Reader
 from tacit.corpus.source import UserCorpus
 from tacit.privacy.ledger_lines import PublicInput
 from tacit.tokenizers import build, languages, provenance
+from tacit.tokenizers.base import base_name, path_of
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
 from tacit.tokenizers.tokenizer import FILE_NAME, Kind, Tokenizer
@@ -217,10 +218,10 @@ def declare(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
     named = PublicSource(source)
     if named.parts:
         return PublicInput(what, named.name, named.digest)
-    path = Path(named.name)
+    path = path_of(named.name)
     if not path.exists():
         raise ValueError(f"there is no {what} at {path}: name a public text or a file")
-    called = path.resolve().name
+    called = base_name(named.name) or path.resolve().name
     if path.is_dir():
         path = path / _USED_OF_A_FOLDER.get(what, "")
     if corpus is not None and path.is_file():

@@ -31,6 +31,7 @@ from tacit.models.base import LanguageModel, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
 from tacit.tasks.language import assembly
+from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.task import Announce
 from tacit.tokenizers.public import PublicSource
 
@@ -89,6 +90,7 @@ def measure_norms(
         rounds: rounds of averaging, by a third as many users each, before measuring again.
         announce: told what is being prepared, how much is done, of how much.
     """
+    experiment = fill_in_start(experiment)
     nobody = load_corpus("synthetic:users=20,words=1")
     tokenizer = assembly.tokenizer_of(experiment, nobody).tokenizer
     start = assembly.StartingModel.of(experiment, tokenizer, nobody, announce)

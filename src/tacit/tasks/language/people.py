@@ -130,8 +130,7 @@ class People:
 
         A corpus that is made up has no folder.
         """
-        folder = self.corpus.path if isinstance(self.corpus, Corpus) else None
-        return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
+        return cache_folder(self.corpus, otherwise)
 
     @property
     def users(self) -> UserSource:
@@ -161,6 +160,12 @@ class People:
         planting = self.planting(experiment, tokenizer)
         users = self.users if planting is None else planting.view(self.users)
         return IID(users) if experiment.corpus.view == "iid" else users
+
+
+def cache_folder(corpus: UserCorpus, otherwise: Path) -> Path:
+    """Where token caches of a corpus go: beside it, or `otherwise` where that cannot be."""
+    folder = corpus.path if isinstance(corpus, Corpus) else None
+    return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
 
 
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
