@@ -89,9 +89,10 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     if source.endswith(FILE_NAME) or (path_of(source) / FILE_NAME).is_file():
         return load_tokenizer(source, accept_oracle)
     if source == "oracle":
-        tokenizer = build.oracle(users, choice.kind, choice.size)
+        tokenizer = build.oracle(users, choice.kind, choice.size, choice.normalisation)
     else:
-        tokenizer = PublicSource(source).tokenizer(choice.kind, choice.size)
+        named = PublicSource(source)
+        tokenizer = named.tokenizer(choice.kind, choice.size, choice.normalisation)
     return _refuse_void(LearntTokenizer(tokenizer), source, accept_oracle)
 
 
