@@ -33,6 +33,7 @@ ARROWS["train"] = {"privacy", "config", "engines", "tasks", "runs"}  # the loop 
 ARROWS["report"] = {"privacy", "tasks", "runs", "audit"}
 ARROWS["recipes"] = set()
 ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
+ARROWS["planner"] = set(ARROWS) - {"recipes", "report", "verification"}
 ARROWS["cli"] = set(ARROWS)
 OF_TACIT_ITSELF = {"privacy"}  # tacit/__init__.py, when `tacit.epsilon` is first asked for
 

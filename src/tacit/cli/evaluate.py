@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.scoring import Predictor
+    from tacit.runs.baselines import Tell
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -81,6 +82,7 @@ def evaluate(
     if task == "nlu":
         _evaluate_nlu(run, corpus, part, as_json)
         return
+    from tacit.runs.baselines import fit_baselines
     from tacit.runs.stored_model import StoredModel
 
     stored = StoredModel.open(run, round)
@@ -88,7 +90,9 @@ def evaluate(
     sequences = held_out_of(stored, users, tokens)
     predictors: dict[str, Predictor] = {"model": stored.model}
     if baselines:
-        predictors |= fit_baselines(stored, users, is_own=corpus is None)
+        with bar("counting") as show:
+            tell: Tell = lambda step, done, of: show(step, done, of, "")  # noqa: E731
+            predictors |= fit_baselines(stored, users, is_own=corpus is None, progress=tell)
     rows = {
         name: measure(predictor, sequences, stored.tokenizer, f"the {name}").as_row()
         for name, predictor in predictors.items()
@@ -139,28 +143,6 @@ def measure(
         part = sequences[start : start + size]
         total += evaluated(predictor, part, bos=tokenizer.bos, unk=tokenizer.unk)
     return total
-
-
-def fit_baselines(stored: StoredModel, users: UserCorpus, *, is_own: bool) -> dict[str, Predictor]:
-    """What a model has to beat: unigram and bigram of the training users, unprotected.
-
-    With `is_own` they are fitted on the very text that the model's run was trained on.
-    """
-    from tacit.evaluation.baselines import Bigram
-    from tacit.tasks.language.people import People
-    from tacit.tokenizers.cache import PAPERS_CAP, user_tokens
-
-    tokenizer, people, cap = stored.tokenizer, users.train, PAPERS_CAP
-    if stored.run is not None and is_own:
-        experiment = stored.run.experiment
-        people = People.of(experiment, users).view(experiment, tokenizer)
-        cap = experiment.corpus.max_tokens_per_user
-    texts = [
-        user_tokens(people.texts(user), tokenizer, cap)
-        for user in tracked(range(len(people)), "reading the training users")
-    ]
-    bigram = Bigram.fit(texts, tokenizer.vocab_size, bos=tokenizer.bos)
-    return {"unigram": bigram.unigram, "bigram": bigram}
 
 
 def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:

@@ -84,6 +84,7 @@ def requests(
     variant: str | None = None,
     resume: bool = False,
     parent: tuple[Path, int] | None = None,
+    start: str | None = None,
 ) -> list[Request]:
     """What a command asks for: one training, or one for each variant of the recipe.
 
@@ -94,6 +95,7 @@ def requests(
         variant: the only variant to train, in `run` itself.
         resume: go on with what `run` holds.
         parent: the run and round to branch from.
+        start: a folder or base model whose weights, sizes and tokenizer replace the recipe's.
 
     Raises:
         ValueError: in one sentence, if these contradict each other or what `run` holds.
@@ -103,6 +105,8 @@ def requests(
             "--resume goes on with a run and --from starts another; a branch that was interrupted"
             " goes on with --resume alone"
         )
+    if start is not None and (parent is not None or recipe is None):
+        raise ValueError("--start is for a new run of a RECIPE: this one has its model already")
     if variant is not None and recipe is None:
         raise ValueError("--variant needs the RECIPE whose variant it is")
     if parent is not None:
@@ -113,7 +117,7 @@ def requests(
         return [_resumption(run, settings)]
     loaded = recipes.load(recipe, settings, variant)
     if variant is not None or not loaded.variants:
-        experiment = with_one_noise(loaded.only(variant), settings)
+        experiment = _started(with_one_noise(loaded.only(variant), settings), start)
         if resume:
             _refuse_another(experiment, RunDirectory.open(run))
         return [Request(run, experiment, resume=resume)]
@@ -123,7 +127,7 @@ def requests(
             " directory in it; name another directory, or one --variant"
         )
     every = [
-        _of_variant(run / name, name, with_one_noise(experiment, settings), resume)
+        _of_variant(run / name, name, _started(with_one_noise(experiment, settings), start), resume)
         for name, experiment in loaded.experiments.items()
     ]
     _check_cohorts(every)
@@ -135,6 +139,15 @@ def run_paths(path: Path) -> list[Path]:
     if (path / "experiment.toml").is_file():
         return [path]
     return sorted(file.parent for file in path.glob("*/experiment.toml"))
+
+
+def _started(experiment: _Some, start: str | None) -> _Some:
+    """The experiment with the values filled in that it leaves to a start."""
+    from tacit.tasks.language.starts import fill_in_start, with_start
+
+    if not isinstance(experiment, Experiment):
+        return experiment
+    return fill_in_start(experiment) if start is None else with_start(experiment, start)
 
 
 def _key(setting: str) -> str:

@@ -25,10 +25,13 @@ from tacit.models.registry import NAMES, OwnConfig, build, make_config
 _KEY = "tacit"
 
 
-def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
+def to_bytes(
+    model: LanguageModel, *, trained_on: Sequence[str] = (), public_texts: Sequence[str] = ()
+) -> bytes:
     """The file of a model, which `load` reads; `ValueError` if the weights are not finite.
 
-    `trained_on` are the identities of the corpora whose users' text is in the weights.
+    `trained_on` are the identities of the corpora whose users' text is in the weights, and
+    `public_texts` the names of public texts they were trained on, of files with a digest.
     """
     is_own = isinstance(model.config, OwnConfig)
     # Tensors that share memory are refused by safetensors; only the user's own module may have any.
@@ -39,7 +42,7 @@ def to_bytes(model: LanguageModel, *, trained_on: Sequence[str] = ()) -> bytes:
     for name, tensor in tensors.items():
         if not is_own and tensor.dtype != torch.float32:
             raise ValueError(f"{name} is {tensor.dtype}, not float32")
-    return pack(tensors, _KEY, _to_json(model.config, trained_on))
+    return pack(tensors, _KEY, _to_json(model.config, trained_on, public_texts))
 
 
 def pack(tensors: dict[str, Tensor], key: str, metadata: str) -> bytes:
@@ -97,9 +100,19 @@ def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelCon
 
 def trained_on(path: str | Path) -> tuple[str, ...]:
     """The identities of the corpora of people's text that a file's weights were trained on."""
+    return _listed(path, "trained_on")
+
+
+def public_texts(path: str | Path) -> tuple[str, ...]:
+    """The public texts that a file's weights were trained on, as `to_bytes` was given them."""
+    return _listed(path, "public_texts")
+
+
+def _listed(path: str | Path, key: str) -> tuple[str, ...]:
+    """The names under a key of a file's metadata; none without the key."""
     metadata, _ = unpack(Path(path), with_tensors=False)
     try:
-        return tuple(map(str, json.loads(metadata).get("trained_on", ())))
+        return tuple(map(str, json.loads(metadata).get(key, ())))
     except (ValueError, AttributeError, TypeError) as mistake:
         raise ValueError(f"{path} has metadata that cannot be read") from mistake
 
@@ -165,14 +178,16 @@ def _few(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def _to_json(config: ModelConfig, trained_on: Sequence[str]) -> str:
-    """The metadata of a file: the model's kind and sizes, and the corpora it was trained on."""
+def _to_json(config: ModelConfig, trained_on: Sequence[str], public_texts: Sequence[str]) -> str:
+    """The metadata of a file: the model's kind and sizes, and what it was trained on."""
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     if isinstance(config, OwnConfig):
         fields["options"] = dict(config.options)
     content = {"model": config.kind, "config": fields}
     if trained_on:
         content["trained_on"] = sorted(set(trained_on))
+    if public_texts:
+        content["public_texts"] = list(public_texts)
     return json.dumps(content, sort_keys=True)
 
 

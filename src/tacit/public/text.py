@@ -32,6 +32,7 @@ class PublicText:
 
     `authors` and `held_out_authors` count those who are known by name.  `corpora` are those of the
     `names` that are corpora of people's text, and `identities` what public files call these.
+    `origins` are the public texts by name, of files with a digest.
     """
 
     train: list[str] = field(default_factory=list)
@@ -41,6 +42,7 @@ class PublicText:
     names: list[str] = field(default_factory=list)
     corpora: list[str] = field(default_factory=list)
     identities: list[str] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
 
     def add_author(self, texts: list[str], *, held_out: bool) -> None:
         """Add the texts of one author; blank ones are left out."""
@@ -71,6 +73,7 @@ def read_public_text(inputs: list[str]) -> PublicText:
         elif source.parts and not path.exists():
             for part in source.parts:
                 public.names.append(part)
+                public.origins.append(part)
                 public.add_anonymous(PublicSource(part).texts())
         else:
             _add_corpus(name, public)
@@ -97,6 +100,7 @@ def _add_file(path: Path, public: PublicText) -> None:
         public.add_anonymous([line.strip() for line in source.lines])
     refuse_known(str(path), path, source.lines)
     public.names.append(stem(path.name))
+    public.origins.append(f"{path.name} (sha256 {source.digest})")
 
 
 def _add_corpus(name: str, public: PublicText) -> None:

@@ -17,7 +17,10 @@ import torch
 
 from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
+from tacit.corpus.public_inputs import refuse_private_origin
 from tacit.corpus.source import UserCorpus, UserSource
+from tacit.federated.averaging import IterateAveraging
+from tacit.federated.schedule import RateSchedule
 from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
@@ -28,11 +31,13 @@ from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Settings, StepReport, pretrain
 from tacit.public.text import read_public_text
 from tacit.tasks.language.people import public_frequencies
+from tacit.tasks.language.starts import refuse_other_tokenizer, weights_file
 from tacit.tasks.task import Announce
 from tacit.tokenizers import build
+from tacit.tokenizers.base import path_of
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.public import PublicSource
-from tacit.tokenizers.tokenizer import Tokenizer
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 
 def user_update(experiment: Experiment) -> FedAvg | FedSGD:
@@ -40,7 +45,9 @@ def user_update(experiment: Experiment) -> FedAvg | FedSGD:
     settings = experiment.update
     negatives = settings.sampled_negatives
     common: dict[str, Any] = {
-        **settings.model_dump(include={"batch_size", "unroll", "learning_rate", "rows"}),
+        **settings.model_dump(
+            include={"batch_size", "unroll", "learning_rate", "rows", "tokens_per_round"}
+        ),
         "sampled_softmax": None if negatives is None else SampledSoftmax(negatives),
     }
     if settings.algorithm == "fedsgd":
@@ -61,6 +68,18 @@ def server_optimizer(experiment: Experiment) -> ServerOptimizer:
     return server
 
 
+def rate_schedule(experiment: Experiment) -> RateSchedule:
+    """The server's learning rate over the rounds; without a schedule it is constant."""
+    settings = experiment.server.schedule
+    return RateSchedule() if settings is None else RateSchedule(**settings.model_dump())
+
+
+def iterate_averaging(experiment: Experiment) -> IterateAveraging | None:
+    """Which rounds' models the released one is a mean of; None: it is that of the last round."""
+    settings = experiment.server.averaging
+    return None if settings is None else IterateAveraging(**settings.model_dump())
+
+
 def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     """The tokenizer, which is part of the release (design rule 9), and where it comes from.
 
@@ -69,18 +88,19 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     """
     choice = experiment.tokenizer
     source, accept_oracle = choice.source, choice.accept_oracle
-    if source.endswith("tokenizer.json") or Path(source, "tokenizer.json").is_file():
+    if source.endswith(FILE_NAME) or (path_of(source) / FILE_NAME).is_file():
         return load_tokenizer(source, accept_oracle)
     if source == "oracle":
-        tokenizer = build.oracle(users, choice.kind, choice.size)
+        tokenizer = build.oracle(users, choice.kind, choice.size, choice.normalisation)
     else:
-        tokenizer = PublicSource(source).tokenizer(choice.kind, choice.size)
+        named = PublicSource(source)
+        tokenizer = named.tokenizer(choice.kind, choice.size, choice.normalisation)
     return _refuse_void(LearntTokenizer(tokenizer), source, accept_oracle)
 
 
 def load_tokenizer(source: str, accept_oracle: bool) -> LearntTokenizer:
     """A tokenizer from a file or folder; one that voids every guarantee has to be accepted."""
-    return _refuse_void(LearntTokenizer.load(source), source, accept_oracle)
+    return _refuse_void(LearntTokenizer.load(path_of(source)), source, accept_oracle)
 
 
 def _refuse_void(learnt: LearntTokenizer, source: str, accept_oracle: bool) -> LearntTokenizer:
@@ -131,8 +151,8 @@ class StartingModel:
             if choice.pretrain is not None:
                 _pretrain(fresh, tokenizer, choice.pretrain, announce)
             return cls(fresh)
-        path = Path(choice.start)
-        path = path / "model.safetensors" if path.is_dir() else path
+        refuse_other_tokenizer(choice.start, tokenizer)
+        path = weights_file(choice.start)
         model = weights.load(path, vocab_size=size, own_factory=choice.own_factory)
         if model.config != fresh.config:
             raise ValueError(
@@ -146,6 +166,8 @@ class StartingModel:
                 " this run's ledger; go on from a run with --from RUN@ROUND, or start from public"
                 " weights"
             )
+        texts = ", ".join(weights.public_texts(path))
+        refuse_private_origin(f"model.start: {choice.start}", texts, corpus)
         return cls(model, origins, tuple(_start_costs(path, origins)))
 
 

@@ -12,6 +12,7 @@ from functools import partial
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
+from tacit.federated.averaging import without_mean
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
@@ -21,6 +22,7 @@ from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
+from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
@@ -49,7 +51,7 @@ def begin(
     experiment: Experiment, data: People, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run; whatever would void its guarantee is refused before any work."""
-    people = data
+    people, experiment = data, fill_in_start(experiment)
     corpus, asked = people.corpus, experiment.privacy.accountant
     learnt = assembly.tokenizer_of(experiment, people.users)
     tokenizer = learnt.tokenizer
@@ -80,7 +82,11 @@ def begin(
 
 
 def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun) -> Beginning:
-    """A run that goes on from another one's model after a round, and pays for it."""
+    """A run that goes on from another one's model after a round, and pays for it.
+
+    That is the model as it was released: with `server.averaging` the mean over rounds, and not the
+    iterate that the parent itself goes on from.  The branch's own mean begins anew.
+    """
     people = data
     corpus, last, inherited = people.corpus, parent.last, parent.inherited
     before, header = parent.experiment, inherited.ledger.header
@@ -102,7 +108,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun)
         asked_accountant=asked,
         prior_costs=header.prior_costs,
         public_inputs=(*header.public_inputs, *more),
-        optimizer=last.arrays if same_optimizer else None,
+        optimizer=without_mean(last.arrays) if same_optimizer else None,
     )
 
 
@@ -111,7 +117,7 @@ def resolve(
 ) -> Experiment:
     """The experiment as a run that was started with it holds it."""
     model = weights.load(last.model_file, own_factory=experiment.model.own_factory)
-    return _resolve(experiment, data, model, inherited)
+    return _resolve(fill_in_start(experiment), data, model, inherited)
 
 
 open_trainer = LanguageTrainer  # goes on at the last checkpoint
