@@ -25,8 +25,8 @@ from tacit.cli.options import (
     text,
 )
 from tacit.cli.output import emit, models_table, table
-from tacit.cli.progress import bar, tracked
 from tacit.runs.figures import written_figures
+from tacit.runs.progress import bar, tracked
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
