@@ -56,7 +56,7 @@ def test_update_and_bits_together_meet_the_target(run):
     epsilon = run.guarantee().epsilon["pld"]
     assert 0.99 * TARGET < epsilon <= TARGET
     assert {entry.estimator for entry in run.ledger.entries if entry.kind == "round"} == {
-        "fixed, adaptive"
+        "fixed-denominator, adaptive"
     }
 
 
