@@ -27,8 +27,8 @@ HALF_TEST = UserOptions(test_fraction=0.5)
 def corpora(tmp_path_factory):
     """A German and a Chinese corpus of forty users each."""
     folder, draw = tmp_path_factory.mktemp("corpora"), random.Random(1)
-    german = [(f"u{n}", [" ".join(draw.choices(GERMAN, k=60)) + "."]) for n in range(40)]
-    chinese = [(f"u{n}", draw.choices(CHINESE, k=40)) for n in range(40)]
+    german = [(f"u{n}", [" ".join(draw.choices(GERMAN, k=200)) + "."]) for n in range(40)]
+    chinese = [(f"u{n}", draw.choices(CHINESE, k=200)) for n in range(40)]
     return {
         name: ingest_records(users, folder / name, options=HALF_TEST, new_people=True)
         for name, users in (("german", german), ("chinese", chinese))

@@ -17,7 +17,7 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 WARN_ABOVE, REFUSE_ABOVE = 0.2, 0.5
 _LOOKED_AT = 10_000  # words and ends of test users' texts
-_LEAST = 500  # fewer say too little
+_LEAST = 2_000  # fewer tokens say too little to refuse a training for
 _COMMON_WORDS = 1_000  # of a language, to recognise it by
 
 
