@@ -209,8 +209,9 @@ def _audit_all(
 
 def _measure_all(models: Mapping[str, StoredModel]) -> dict[tuple[str, str], Metrics]:
     """Every predictor on the same text of test users, by its name and what it was trained on."""
-    from tacit.cli.evaluate import fit_baselines, measure
+    from tacit.cli.evaluate import measure
     from tacit.evaluation.held_out import held_out_texts
+    from tacit.runs.baselines import fit_baselines
 
     private = models[PRIVATE]
     users, tokenizer = private.corpus(None), private.tokenizer

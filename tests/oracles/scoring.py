@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 from tacit.models.base import LanguageModel
@@ -46,6 +47,22 @@ def scored(
         choices = [token for token in order(logits) if token == target or token != never]
         found.append((target, log_softmax(logits)[target], choices.index(target)))
     return found
+
+
+def scored_by_sorting(
+    probs_after: Callable[[int], np.ndarray],
+    contexts: Sequence[int],
+    targets: Sequence[int],
+    never: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability and rank of each target, by a softmax and a sort of all of a row's logits."""
+    log_probs, ranks = [], []
+    for context, target in zip(contexts, targets, strict=True):
+        logits = torch.from_numpy(probs_after(int(context))).log()
+        log_probs.append(torch.log_softmax(logits, 0)[int(target)].item())
+        choices = torch.argsort(logits, descending=True, stable=True).tolist()
+        ranks.append([c for c in choices if c == target or c != never].index(target))
+    return np.array(log_probs), np.array(ranks)
 
 
 def metrics(

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from tacit.models.base import LanguageModel, State
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
 # Positions [n] and their logits [n, vocab_size], in memory that the next chunk may use again.
 Chunk = tuple[IntArray, Tensor]
@@ -48,11 +49,16 @@ class Baseline(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens it knows: the width of its logits."""
+        """How many tokens it knows."""
         ...
 
-    def chunks(self, contexts: IntArray) -> Iterator[Chunk]:
-        """Logits after each of the tokens `contexts`, every position exactly once."""
+    def score_targets(
+        self, contexts: IntArray, targets: IntArray, never: int | None = None
+    ) -> tuple[FloatArray, IntArray]:
+        """The log-probability and the rank of each target after the token before it.
+
+        Ranks are those of this module's order of choices, without the token `never`.
+        """
         ...
 
 
@@ -64,7 +70,7 @@ class Scores:
     """Per target, in the order of the text: what it was, how probable, and its rank."""
 
     targets: IntArray
-    log_probs: npt.NDArray[np.float64]  # natural logarithms
+    log_probs: FloatArray  # natural logarithms
     ranks: IntArray  # 0: the predictor's first choice
     first: IntArray  # where each sequence's targets begin; one more entry than sequences
 
@@ -79,19 +85,15 @@ def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | Non
     """
     arrays = as_arrays(sequences, vocab_size_of(predictor))
     contexts, targets = pairs(arrays)
-    scores = Scores(
-        targets,
-        np.full(len(targets), np.nan),
-        np.full(len(targets), -1, dtype=np.int64),
-        _first_positions(arrays),
-    )
-    if isinstance(predictor, LanguageModel):
-        jobs = [partial(_fill, batch, scores, never) for batch in batches(predictor, arrays)]
-        with evaluating(predictor):
-            in_threads(jobs, torch.get_num_threads())
-    else:
-        _fill(predictor.chunks(contexts), scores, never)
-    assert (scores.ranks >= 0).all(), "the predictor left out targets"
+    first = _first_positions(arrays)
+    if not isinstance(predictor, LanguageModel):
+        return Scores(targets, *predictor.score_targets(contexts, targets, never), first)
+    log_probs, ranks = np.full(len(targets), np.nan), np.full(len(targets), -1, dtype=np.int64)
+    scores = Scores(targets, log_probs, ranks, first)
+    jobs = [partial(_fill, batch, scores, never) for batch in batches(predictor, arrays)]
+    with evaluating(predictor):
+        in_threads(jobs, torch.get_num_threads())
+    assert (scores.ranks >= 0).all(), "the model left out targets"
     return scores
 
 
@@ -230,7 +232,7 @@ def _fill(chunks: Iterator[Chunk], scores: Scores, never: int | None) -> None:
     with torch.no_grad():
         for positions, logits in chunks:
             rows = len(positions)
-            if not _is_repeated(logits) and len(scratch) < rows:
+            if len(scratch) < rows:
                 scratch = torch.empty_like(logits)
             targets = torch.from_numpy(scores.targets[positions])
             log_probs, ranks = _log_probs_and_ranks(logits, targets, scratch[:rows])
@@ -249,8 +251,6 @@ def _log_probs_and_ranks(
     A row with NaN predicts nothing: its log-probability is -inf and its rank is the last.
     `scratch`, of the shape and type of `logits`, saves an allocation as large as the logits.
     """
-    if _is_repeated(logits):
-        return _of_one_row(logits[0], targets)
     if scratch is None:
         scratch = torch.empty_like(logits)
     ranks = _counted_ranks(logits, targets, scratch)
@@ -261,8 +261,6 @@ def _log_probs_and_ranks(
 def top_k(logits: Tensor, k: int) -> Tensor:
     """Token ids of the k first choices of each row, in order."""
     k = min(k, logits.shape[1])
-    if _is_repeated(logits):
-        return top_k(logits[:1], k).expand(len(logits), -1)
     values, ids = torch.topk(logits, k, dim=1)
     # `topk` breaks ties as it likes.  Where one reaches over the edge, sort the row in full.
     cut = torch.nonzero((logits >= values[:, -1:]).sum(1) > k).squeeze(1)
@@ -296,18 +294,6 @@ def _is_before(token: int, logits: Tensor, targets: Tensor) -> Tensor:
     own = logits[:, token]
     target = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
     return ((own > target) | ((own == target) & (targets > token))).to(torch.int64)
-
-
-def _is_repeated(logits: Tensor) -> bool:
-    """Is it one row expanded to many, as a bigram gives for all targets after the same token?"""
-    return logits.shape[0] > 1 and logits.stride(0) == 0
-
-
-def _of_one_row(row: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """`_log_probs_and_ranks` for many targets of one row: one softmax and one sort."""
-    rank_of = torch.empty_like(row, dtype=torch.int64)
-    rank_of[torch.argsort(row, descending=True, stable=True)] = torch.arange(len(row))
-    return _without_nan(torch.log_softmax(row, 0)[targets], rank_of[targets], len(row))
 
 
 def _without_nan(log_probs: Tensor, ranks: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:

@@ -130,8 +130,7 @@ class People:
 
         A corpus that is made up has no folder.
         """
-        folder = self.corpus.path if isinstance(self.corpus, Corpus) else None
-        return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
+        return cache_folder(self.corpus, otherwise)
 
     @property
     def users(self) -> UserSource:
@@ -163,8 +162,14 @@ class People:
         return IID(users) if experiment.corpus.view == "iid" else users
 
 
+def cache_folder(corpus: UserCorpus, otherwise: Path) -> Path:
+    """Where token caches of a corpus go: beside it, or `otherwise` where that cannot be."""
+    folder = corpus.path if isinstance(corpus, Corpus) else None
+    return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
+
+
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
-    """How often each token is in a public text, plus one."""
+    """How often each token is in a public text, or in a list's words by their weights, plus one."""
     counts = np.ones(tokenizer.vocab_size)
     batch: list[str] = []
 
@@ -173,7 +178,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in PublicSource(source).texts():
+    for text in PublicSource(source).texts_or_words():
         batch.append(text)
         if len(batch) == 5000:
             count()
