@@ -98,6 +98,8 @@ class _UserUpdate(Section):
     rows: Literal["stream", "texts"] = "stream"
     shuffle: bool = False
     sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
+    # Of a user's tokens, so many in a row are read in a round, others each time; None: all.
+    tokens_per_round: Annotated[int, Field(ge=2, strict=True)] | None = None
 
 
 class _ClipSchedule(Section):

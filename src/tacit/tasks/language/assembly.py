@@ -45,7 +45,9 @@ def user_update(experiment: Experiment) -> FedAvg | FedSGD:
     settings = experiment.update
     negatives = settings.sampled_negatives
     common: dict[str, Any] = {
-        **settings.model_dump(include={"batch_size", "unroll", "learning_rate", "rows"}),
+        **settings.model_dump(
+            include={"batch_size", "unroll", "learning_rate", "rows", "tokens_per_round"}
+        ),
         "sampled_softmax": None if negatives is None else SampledSoftmax(negatives),
     }
     if settings.algorithm == "fedsgd":
