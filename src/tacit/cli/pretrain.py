@@ -17,9 +17,9 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, flag, real, text
 from tacit.cli.output import emit, new_directory, table
-from tacit.cli.progress import Show, bar
 from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
+from tacit.runs.progress import Show, bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics

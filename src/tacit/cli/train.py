@@ -31,9 +31,9 @@ from tacit.cli.options import (
     text,
 )
 from tacit.cli.output import Interrupted, emit, epsilon, models_table, table
-from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
 from tacit.runs.figures import written_figures
+from tacit.runs.progress import Display, TensorBoard
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
