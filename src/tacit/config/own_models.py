@@ -29,7 +29,8 @@ def model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
                 f"give {_called(name.func)} its arguments by name: partial({_called(name.func)},"
                 f" size=...), got {len(name.args)} without one"
             )
-        name, options = name.func, dict(name.keywords) | options
+        options = name.keywords | options
+        name = name.func
     return dict(settings) | {"name": _import_path(name), "options": options}
 
 
