@@ -23,7 +23,7 @@ What it costs.  1 / Z' is above 1 / Z on average, by about the variance of Z' / 
 Senecal 2008, section IV; by Jensen's inequality log Z' is below log Z); so the law matters.  Words
 that are not candidates do not move at all; those of N make up for them with larger updates, so that
 the norm of an update grows a little.  The training loss that is reported is the estimate.  Held-out
-metrics are never sampled.  docs/results/sampled-softmax.md has measurements.
+metrics are never sampled.  docs/results/speed.md has figures.
 
 Guarantee: none of the plan's guarantee rests on any of this.  Candidates are a function of the
 user's own tokens, the released weights, public constants and the user's own stream, never of other
