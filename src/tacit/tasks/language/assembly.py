@@ -45,7 +45,9 @@ def user_update(experiment: Experiment) -> FedAvg | FedSGD:
     settings = experiment.update
     negatives = settings.sampled_negatives
     common: dict[str, Any] = {
-        **settings.model_dump(include={"batch_size", "unroll", "learning_rate", "rows"}),
+        **settings.model_dump(
+            include={"batch_size", "unroll", "learning_rate", "rows", "tokens_per_round"}
+        ),
         "sampled_softmax": None if negatives is None else SampledSoftmax(negatives),
     }
     if settings.algorithm == "fedsgd":
@@ -89,9 +91,10 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     if source.endswith(FILE_NAME) or (path_of(source) / FILE_NAME).is_file():
         return load_tokenizer(source, accept_oracle)
     if source == "oracle":
-        tokenizer = build.oracle(users, choice.kind, choice.size)
+        tokenizer = build.oracle(users, choice.kind, choice.size, choice.normalisation)
     else:
-        tokenizer = PublicSource(source).tokenizer(choice.kind, choice.size)
+        named = PublicSource(source)
+        tokenizer = named.tokenizer(choice.kind, choice.size, choice.normalisation)
     return _refuse_void(LearntTokenizer(tokenizer), source, accept_oracle)
 
 
