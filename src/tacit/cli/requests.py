@@ -130,7 +130,7 @@ def requests(
         _of_variant(run / name, name, _started(with_one_noise(experiment, settings), start), resume)
         for name, experiment in loaded.experiments.items()
     ]
-    _check_cohorts(every)
+    refuse_early(every)
     return every
 
 
@@ -221,12 +221,12 @@ def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     )
 
 
-def _check_cohorts(every: Sequence[Request]) -> None:
-    """Refuse variants with larger cohorts than there are users, before the first is trained."""
+def refuse_early(every: Sequence[Request]) -> None:
+    """Refuse what no training could begin with, in any of them, before the first is trained."""
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
+    from tacit.tasks.language import first_checks
     from tacit.tasks.language.people import People
-    from tacit.tasks.language.plans import refuse_large_cohort
 
     corpora: dict[str, UserCorpus] = {}
     for request in every:
@@ -236,4 +236,5 @@ def _check_cohorts(every: Sequence[Request]) -> None:
         source = experiment.corpus.source
         if source not in corpora:
             corpora[source] = load_corpus(source)
-        refuse_large_cohort(experiment, len(People.of(experiment, corpora[source]).users))
+        people = People.of(experiment, corpora[source])
+        first_checks.refuse_early(experiment, people, request.run)
