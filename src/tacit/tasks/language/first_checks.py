@@ -15,6 +15,8 @@ from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.people import People
 from tacit.tasks.language.starts import fill_in_start
+from tacit.tokenizers.base import path_of
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 
 # Bytes that a process holds for each weight at the very least: the model, the local copy and its
 # gradient in float32; an update, its grid and the sum in 64 bits.
@@ -39,10 +41,11 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
 
 def sized_model(experiment: Experiment) -> LanguageModel:
     """An untrained model of the experiment's size; its dictionary may turn out to be smaller."""
-    choice = experiment.model
-    return registry.build(
-        choice.name, experiment.tokenizer.size, seed=choice.seed, **choice.options
-    )
+    choice, words = experiment.model, experiment.tokenizer
+    path = path_of(words.source)
+    is_made = path.name == FILE_NAME or (path / FILE_NAME).is_file()
+    size = Tokenizer.load(path).vocab_size if is_made else words.size
+    return registry.build(choice.name, size, seed=choice.seed, **choice.options)
 
 
 def checkpoint_bytes(experiment: Experiment, weights: int) -> int:
