@@ -71,6 +71,44 @@ def test_baselines_are_fitted_on_the_training_users_and_labelled(tacit, private_
     assert "without privacy, for comparison only" in printed
 
 
+def test_private_baselines_are_released_once_and_shown_again_for_free(tacit, tmp_path):
+    own = make_folder(tmp_path / "own")
+    train(experiment(own, seed=None, rounds=1), own / "run")
+    assert "private_baselines" not in tacit.json(own / "run", "--baselines")
+    released = tacit.json(own / "run", "--private-baselines", 3)
+    assert "baselines" not in released
+    private = released["private_baselines"]
+    assert private["epsilon"]["pld"] == pytest.approx(3, rel=0.01)
+    assert "User-level (3.000, 0.001)-differential privacy" in private["claim"]
+    assert "All 2 private ones together" in private["other_runs"]
+    again = tacit.json(own / "run", "--baselines")
+    assert again["private_baselines"] == private
+    assert len(list((own / "run" / "baselines").iterdir())) == 1  # nothing was released for it
+    assert "private_baselines" not in tacit.json(own / "run")
+    printed = tacit.says(own / "run", "--baselines")
+    assert "private bigram" in printed
+    assert "a release of their own about the same people" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--private-baselines", 0], "the epsilon of private baselines must be"),
+        (["--private-baselines", 2, "--corpus", "chitchat"], "leave out --corpus"),
+    ],
+)
+def test_private_baselines_that_cannot_be_are_refused(tacit, private_run, options, message):
+    assert message in tacit.refused(private_run, *options)
+    assert not (private_run / "baselines").exists()
+
+
+def test_a_model_that_loses_to_a_baseline_is_warned_of(tacit, private_run, monkeypatch):
+    model = tacit.json(private_run)["accuracy_top1"]
+    bigram = tacit.json(private_run, "--baselines")["baselines"]["bigram"]["accuracy_top1"]
+    printed = tacit.says(private_run, "--baselines")
+    assert ("is right less often" in printed) == (bigram > model)
+
+
 def test_a_folder_with_a_model_needs_a_corpus(tacit, private_run, tmp_path):
     folder = tmp_path / "pretrained"
     folder.mkdir()

@@ -27,7 +27,8 @@ from tacit.train import step, train
 from tacit_papers.bagdasaryan2022.heavy_hitters import HeavyHitters, learn_tokenizer
 from tests.runs.small import WORDS, experiment, make_folder, texts_of
 
-FILES = ("model.safetensors", "tokenizer.json", "README.md", "experiment.toml", "ledger.jsonl")
+FILES = ("model.safetensors", "tokenizer.json", "use.py", "README.md", "experiment.toml")
+FILES += ("ledger.jsonl",)
 
 
 @pytest.fixture
@@ -139,9 +140,13 @@ def test_the_card_s_python_runs(tacit, private_run, tmp_path):
     tacit.says(private_run, "--out", tmp_path / "bundle")
     card = (tmp_path / "bundle" / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 1
+    [command] = re.findall(r"`python (use\.py .*)`", card)
+    script, *words = command.split()
+    as_the_command = f"import runpy, sys; sys.argv = {[script, *words]}"
+    as_the_command += f"; runpy.run_path({script!r}, run_name='__main__')"
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
+        [sys.executable, "-c", "\n".join([*blocks, as_the_command])],
         cwd=tmp_path / "bundle",
         capture_output=True,
         text=True,
@@ -149,7 +154,11 @@ def test_the_card_s_python_runs(tacit, private_run, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Suggestion(word=" in done.stdout
-    assert "embedding" in done.stdout
+    suggested, *others = re.findall(r"Suggestion\(word='(.*?)', probability=([\d.]+)", done.stdout)
+    assert len(others) == 2
+    printed = [line.split() for line in done.stdout.splitlines()[-3:]]
+    assert printed == [[f"{float(share):.4f}", word] for word, share in (suggested, *others)]
+    assert Bundle.open(tmp_path / "bundle").faults() == []  # running it leaves nothing behind
 
 
 def test_an_earlier_round_still_has_the_claim_of_the_whole_run(tacit, private_run, tmp_path):

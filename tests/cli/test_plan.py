@@ -150,7 +150,7 @@ MISTAKES = [
     ("--population many --cohort 1 --rounds 5 --noise-multiplier 1", "'many' is not a whole"),
     ("--population -5 --cohort 1 --rounds 5 --noise-multiplier 1", "population must be at least 2"),
     ("--population 0 --cohort 1 --rounds 5 --noise-multiplier 1", "population must be at least 2"),
-    ("--cohort 5 --rounds 5 --noise-multiplier 1", "Missing option '--population'"),
+    ("--cohort 5 --rounds 5 --noise-multiplier 1", "give --population K"),
     ("--population 100 --cohort 500 --rounds 5 --noise-multiplier 1", "population of 100, got 500"),
     ("--population 100 --cohort 0 --rounds 5 --noise-multiplier 1", "cohort must be at least 1"),
     ("--population 100 --cohort 5 --rounds 0 --noise-multiplier 1", "rounds must be at least 1"),

@@ -78,7 +78,7 @@ class TestPrivacyIsNotLeftOutInSilence:
         words = (empty, "--run", tmp_path / "run", "--corpus", CORPUS)
         told = refused(*words)
         assert "empty says nothing about noise, without which nobody in" in told
-        assert "give --target-epsilon 8" in told
+        assert "give --epsilon 8" in told
         assert "say --no-privacy" in told
         assert not (tmp_path / "run").exists()
 

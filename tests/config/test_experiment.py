@@ -115,7 +115,10 @@ def experiments(draw) -> Experiment:
             ),
             update=maybe(learning_rate=positive, clip=st.sampled_from(["end", "greedy"])),
             server=maybe(
-                optimizer=st.sampled_from(["sgd", "momentum", "adam"]), stabiliser=positive
+                optimizer=st.sampled_from(["sgd", "momentum", "adam"]),
+                stabiliser=positive,
+                schedule=maybe(kind=st.sampled_from(["constant", "cosine", "linear"])),
+                averaging=maybe(kind=st.sampled_from(["tail", "ema"]), share=share, decay=share),
             ),
             privacy=maybe(delta=share, target_epsilon=positive, budget_epsilon=positive),
             evaluation=maybe(every=whole, smooth=whole),

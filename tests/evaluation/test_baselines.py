@@ -92,7 +92,7 @@ def test_sparse_scores_are_those_of_whole_distributions(never, seed):
 def test_texts_are_counted_alike_in_blocks_of_any_size(monkeypatch):
     texts = [[BOS, 3, 4, 3, EOS], [BOS, 4, 4, EOS], [], [BOS, 3, 4, EOS]]
     whole = Bigram.fit(texts, SIZE, bos=BOS)
-    monkeypatch.setattr("tacit.evaluation.baselines._TOKENS_AT_ONCE", 1)
+    monkeypatch.setattr("tacit.evaluation.pair_counts._TOKENS_AT_ONCE", 1)
     by_text = Bigram.fit(iter(texts), SIZE, bos=BOS)
     for name in ("successors", "discounted", "backed_off", "row_starts"):
         assert np.array_equal(getattr(whole, name), getattr(by_text, name)), name
@@ -132,3 +132,44 @@ def test_bos_outside_the_vocabulary_is_refused():
         Unigram.fit([[0, 1]], 3, bos=3)
     with pytest.raises(ValueError, match="vocab_size must be at least 2"):
         Unigram.fit([[0]], 1, bos=0)
+
+
+def noisy(tokens, pairs, *, token_noise=1.0, pair_noise=1.0):
+    """A bigram of noisy counts, the pairs given as (before, after, count)."""
+    before, after, counts = (np.array(column) for column in zip(*pairs, strict=True))
+    return Bigram.of_noisy_counts(
+        np.array(tokens),
+        before,
+        after,
+        counts.astype(float),
+        bos=BOS,
+        token_noise=token_noise,
+        pair_noise=pair_noise,
+    )
+
+
+def test_noisy_counts_give_shares_by_hand():
+    # 4 and 5 are lost in the noise: their mean is 0.5.  BOS began 10 texts.
+    bigram = noisy([10.0, 20.0, 5.0, 30.0, 1.5, -0.5], [(3, 1, 11.0), (3, 0, 9.0)])
+    total = 20 + 5 + 30 + 0.5 + 0.5
+    assert np.allclose(bigram.unigram.probs, np.array([0, 20, 5, 30, 0.5, 0.5]) / total, atol=1e-3)
+    after_3 = bigram.probs_after(3)
+    assert after_3[1] == pytest.approx(10 / 30 + 20 / 30 * 20 / total, rel=1e-3)
+    assert np.allclose(bigram.probs_after(2), bigram.unigram.probs)
+
+
+@given(
+    st.lists(st.floats(-100, 100), min_size=SIZE, max_size=SIZE),
+    st.dictionaries(
+        st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)),
+        st.floats(4.5, 1000),
+        min_size=1,
+    ),
+)
+def test_whatever_the_noise_did_probabilities_sum_to_one_and_none_but_bos_is_zero(tokens, pairs):
+    bigram = noisy(tokens, [(*pair, pairs[pair]) for pair in sorted(pairs)])
+    for before in range(SIZE):
+        probs = bigram.probs_after(before)
+        assert probs.sum() == pytest.approx(1)
+        assert probs[BOS] == 0
+        assert (np.delete(probs, BOS) > 0).all()

@@ -29,6 +29,7 @@ UPDATES = {
     "fedavg": SHUFFLED,
     "greedy": dataclasses.replace(SHUFFLED, clip_each_step=True),
     "fedsgd": FedSGD(learning_rate=0.5, unroll=4, batch_size=3),
+    "stretch": dataclasses.replace(SHUFFLED, tokens_per_round=9),
 }
 updates = pytest.mark.parametrize("update", list(UPDATES))
 ADAPTIVE = plan(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.federated.user_update import FedAvg, FedSGD
+from tacit.federated.user_update import FedAvg, FedSGD, stretch
 from tacit.kernels.local_sgd import AutogradSGD, local_sgd_for
 from tacit.kernels.rows import TokenRows, rows_of
 from tacit.mechanisms.clipping import FlatClip
@@ -290,3 +290,24 @@ def test_penalty_keeps_the_update_smaller():
 def test_bad_fields_are_named(kind, fields, message):
     with pytest.raises(ValueError, match=message):
         kind(**({"learning_rate": 1.0} | fields))
+
+
+def test_a_stretch_is_some_tokens_in_a_row_from_anywhere_in_the_text():
+    tokens = np.arange(40)
+    starts = []
+    for number in range(400):
+        some = stretch(tokens, 10, stream(f"user {number}"))
+        assert (np.diff(some) == 1).all()
+        assert len(some) == 10
+        starts.append(int(some[0]))
+    counts = np.bincount(starts, minlength=31)
+    assert len(counts) == 31  # from the first to the last that fits
+    expected = 400 / 31
+    assert ((counts - expected) ** 2 / expected).sum() < 60  # chi-squared, 30 degrees: p = 0.001
+
+
+def test_a_short_text_and_no_limit_draw_nothing():
+    one, other = stream("user"), stream("user")
+    assert stretch(USER, None, one) is USER
+    assert stretch(USER, len(USER), one) is USER
+    assert one.uniform(1) == other.uniform(1)

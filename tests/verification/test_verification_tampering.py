@@ -464,6 +464,15 @@ TAMPERINGS = {
         ("simulation is True",),
         "bundle",
     ),
+    "a bundle's script": Tampering(
+        "private", text("use.py", "import json", "import os"), ("use.py was changed",), "bundle"
+    ),
+    "a bundle's script, sealed": Tampering(
+        "private",
+        both(text("use.py", "import json", "import evil, json"), sealed_anew),
+        ("use.py is not the script that tacit writes",),
+        "bundle",
+    ),
     "a bundle's tokenizer, sealed": Tampering(
         "private", both(other_words, sealed_anew), ("tokenizer.json", "not a tokenizer"), "bundle"
     ),

@@ -21,18 +21,20 @@ from tacit.cli.options import (
     check_counts,
     count,
     flag,
+    real,
     refuse_unfit,
     text,
 )
 from tacit.cli.output import emit, models_table, table
-from tacit.cli.progress import bar, tracked
-from tacit.runs.figures import written_figures
+from tacit.runs.figures import better_baselines, describe_loss, written_figures
+from tacit.runs.progress import Show, bar, tracked
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus
     from tacit.evaluation.accuracy import Metrics
     from tacit.evaluation.scoring import Predictor
     from tacit.runs.baselines import Tell
+    from tacit.runs.private_baselines import PrivateBaselines
     from tacit.runs.stored_model import StoredModel
     from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -41,7 +43,7 @@ _TOKENS = 75_000
 WITHOUT_PRIVACY = (
     "fitted on the training users' text without privacy, for comparison only; not for release"
 )
-_LANGUAGE_ONLY = ("--round", "--tokens", "--baselines")
+_LANGUAGE_ONLY = ("--round", "--tokens", "--baselines", "--private-baselines")
 _PIECES = 50  # how often the bar moves
 
 
@@ -56,6 +58,9 @@ def evaluate(
     baselines: bool = flag(
         "--baselines", "Unigram and bigram models of the training users, without privacy."
     ),
+    private_baselines: float | None = real(
+        None, "EPSILON", "Release both with noise: costs the people this much."
+    ),
     part: str = text("test", "NAME", "Of an intent and slot model's own data: test or valid."),
     as_json: AsJson = False,
 ) -> None:
@@ -65,11 +70,15 @@ def evaluate(
     and slot model.  The texts are the same every time, and the same as during training: figures of
     two rounds or two runs on a corpus compare.
 
+    What --private-baselines releases stays with the run, and --baselines shows it again for free.
+
     Examples:
 
     `tacit evaluate runs/first`
 
     `tacit evaluate runs/first --round 40 --baselines`
+
+    `tacit evaluate runs/first --private-baselines 2`
 
     `tacit evaluate pretrained --corpus chitchat --json`
 
@@ -85,14 +94,20 @@ def evaluate(
     from tacit.runs.baselines import fit_baselines
     from tacit.runs.stored_model import StoredModel
 
+    if private_baselines is not None and corpus is not None:
+        raise ValueError("--private-baselines is for a run's own people: leave out --corpus")
     stored = StoredModel.open(run, round)
     users = stored.corpus(corpus)
     sequences = held_out_of(stored, users, tokens)
     predictors: dict[str, Predictor] = {"model": stored.model}
     if baselines:
         with bar("counting") as show:
-            tell: Tell = lambda step, done, of: show(step, done, of, "")  # noqa: E731
-            predictors |= fit_baselines(stored, users, is_own=corpus is None, progress=tell)
+            predictors |= fit_baselines(
+                stored, users, is_own=corpus is None, progress=_without_state(show)
+            )
+    private = _private_baselines(stored, private_baselines, baselines and corpus is None)
+    if private is not None:
+        predictors |= private.predictors
     rows = {
         name: measure(predictor, sequences, stored.tokenizer, f"the {name}").as_row()
         for name, predictor in predictors.items()
@@ -101,11 +116,37 @@ def evaluate(
         each["tokens"] = each.pop("targets")
     own = stored.run.experiment.corpus.source if stored.run else None
     about = {"run": str(stored.path), "round": stored.round, "corpus": corpus or own}
-    others = {name: row for name, row in rows.items() if name != "model"}
-    fitted = {"baselines": {"fitted": WITHOUT_PRIVACY, **others}} if others else {}
-    emit(
-        {**about, **rows["model"], **fitted}, as_json, lambda console: _print(console, about, rows)
-    )
+    result: dict[str, Any] = {**about, **rows["model"]}
+    if baselines:
+        result["baselines"] = {"fitted": WITHOUT_PRIVACY} | {
+            name: rows[name] for name in ("unigram", "bigram")
+        }
+    if private is not None:
+        result["private_baselines"] = private.guarantee.as_row() | {
+            name.removeprefix("private "): rows[name] for name in private.predictors
+        }
+    emit(result, as_json, lambda console: _print(console, about, rows, private))
+
+
+def _without_state(show: Show) -> Tell:
+    """A bar as functions outside of the command line move it."""
+    return lambda step, done, of: show(step, done, of, "")
+
+
+def _private_baselines(
+    stored: StoredModel, epsilon: float | None, is_shown: bool
+) -> PrivateBaselines | None:
+    """A new release at this epsilon, or the last one if there was one and it is to be shown."""
+    from tacit.runs.private_baselines import PrivateBaselines, release_baselines
+
+    if epsilon is not None:
+        with bar("counting") as show:
+            return release_baselines(stored, epsilon, progress=_without_state(show))
+    if not is_shown or stored.run is None:
+        return None
+    released = PrivateBaselines.read(stored.run.path)
+    is_same = released is not None and released.tokenizer == stored.tokenizer.fingerprint
+    return released if is_same else None
 
 
 def held_out_of(stored: StoredModel, users: UserCorpus, tokens: int | None) -> list[list[int]]:
@@ -145,7 +186,12 @@ def measure(
     return total
 
 
-def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, Any]]) -> None:
+def _print(
+    console: Console,
+    about: dict[str, Any],
+    rows: dict[str, dict[str, Any]],
+    private: PrivateBaselines | None,
+) -> None:
     """A line for the model and each baseline."""
     after = f" after round {about['round']}" if about["round"] is not None else ""
     model = rows["model"]
@@ -153,10 +199,21 @@ def _print(console: Console, about: dict[str, Any], rows: dict[str, dict[str, An
         f"{about['run']}{after}: {model['tokens']:,} tokens of test users of {about['corpus']},"
         f" {model['unknown_rate']:.1%} unknown"
     )
-    named = {name if name == "model" else f"{name} (not private)": rows[name] for name in rows}
+    unprotected = [name for name in ("unigram", "bigram") if name in rows]
+    named = {f"{name} (not private)" if name in unprotected else name: rows[name] for name in rows}
     console.print(models_table("language", "predictor", named, {}, title))
-    if len(rows) > 1:
+    if unprotected:
         console.print(f"Unigram and bigram: {WITHOUT_PRIVACY}.")
+    if private is not None:
+        guarantee = private.guarantee
+        console.print(f"Private unigram and bigram: {guarantee.claim}")
+        console.print(
+            "They are a release of their own about the same people, on top of what the model has"
+            f" cost them.  {guarantee.others}"
+        )
+    beaten_by = better_baselines(model, {name: rows[name] for name in rows if name != "model"})
+    if beaten_by:
+        console.print(f"Warning: {describe_loss('The model', model, beaten_by)}")
 
 
 def _evaluate_nlu(run: Path, data: str | None, part: str, as_json: bool) -> None:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tacit.cli.options import AsJson, Delta, count, flag, number, real, text, whole_number
+from tacit.cli.options import (
+    AsJson,
+    Delta,
+    Workers,
+    count,
+    flag,
+    number,
+    real,
+    text,
+    whole_number,
+)
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.projection import SmallExperiment
@@ -21,6 +31,7 @@ from tacit.privacy.projection import SmallExperiment
 if TYPE_CHECKING:
     from tacit.cli.plots import Panel
     from tacit.mechanisms.planning import Answer
+    from tacit.planner.proposal import Wish
 
 
 def _small_experiment(text: str) -> SmallExperiment:
@@ -42,12 +53,20 @@ def _small_experiment(text: str) -> SmallExperiment:
 
 
 def plan(
-    population: int = count(..., "K", "Users in all: a declared, public number."),
+    population: int | None = count(None, "K", "Users in all: a declared, public number."),
     cohort: int | None = count(None, "C", "Users per round, on average."),
     rounds: int | None = count(None, "T", "Rounds of training."),
     noise_multiplier: float | None = real(None, "Z", "Noise over the sensitivity (add/remove)."),
-    target_epsilon: float | None = real(None, "EPSILON", "Solve for whichever is left out."),
+    target_epsilon: float | None = real(
+        None, "EPSILON", "Solve for whichever is left out.", "--epsilon", "--target-epsilon"
+    ),
     delta: Delta = None,
+    corpus: str | None = text(None, "C", "Plan a training on this corpus, down to the last value."),
+    minutes: float | None = real(None, "M", "How long that may take.  [default: 30]"),
+    start: str | None = text(None, "DIR", "What it starts from.  [default: base]"),
+    explain: bool = flag("--explain", "Say why each value is as it is."),
+    out: Path | None = text(None, "FILE.toml", "Write that plan as an experiment to train."),
+    workers: Workers = None,
     accountant: str | None = text(
         None, "NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"
     ),
@@ -69,10 +88,13 @@ def plan(
 ) -> None:
     """Compute the epsilon of a training before it is run, or what it takes to meet an epsilon.
 
-    Leave one of --noise-multiplier, --rounds and --cohort out and give --target-epsilon to solve
-    for it.  Nothing is trained and no data is read.
+    With --corpus: the plan that `tacit train --corpus C` would follow, from the number of people,
+    epsilon, the time and this machine's speed.  Without: leave one of --noise-multiplier, --rounds
+    and --cohort out and give --epsilon to solve for it; no data is read.  Nothing is trained.
 
     Examples:
+
+    `tacit plan --corpus corpora/chats --epsilon 8 --minutes 30 --explain`
 
     `tacit plan --population 763430 --cohort 5000 --rounds 5000 --noise-multiplier 1 --delta 1e-9`
 
@@ -81,9 +103,22 @@ def plan(
     `tacit plan --population 1e8 --cohort 5000 --rounds 5000 --from-experiment
     cohort=100,sigma=0.003,clip=15`
     """
+    if corpus is not None:
+        _refuse_with_corpus(
+            cohort=cohort,
+            rounds=rounds,
+            noise_multiplier=noise_multiplier,
+            from_experiment=from_experiment,
+            plot=plot,
+        )
+        wish = wish_for(corpus, target_epsilon, minutes, delta, population, workers, start)
+        _plan_training(wish, explain=explain, out=out, as_json=as_json)
+        return
     from tacit.cli import plots
     from tacit.mechanisms.planning import Question, answers
 
+    if population is None:
+        raise ValueError("give --population K, the number of users, or --corpus C to plan for")
     question = Question(
         population=population,
         cohort=cohort,
@@ -107,14 +142,64 @@ def plan(
         plots.draw(plot, _epsilon_over_rounds(answered[0]))
 
 
+def wish_for(
+    corpus: str,
+    epsilon: float | None,
+    minutes: float | None,
+    delta: float | None,
+    population: int | None,
+    workers: int | None,
+    start: str | None,
+) -> Wish:
+    """What the options of `tacit plan` and `tacit train` ask for; what is None has its default."""
+    from tacit.engines.engine import available_cores
+    from tacit.planner.proposal import Wish
+
+    asked: dict[str, Any] = {
+        "epsilon": epsilon,
+        "minutes": minutes,
+        "delta": delta,
+        "population": population,
+        "start": start,
+        "workers": workers or available_cores(),
+    }
+    return Wish(corpus, **{name: value for name, value in asked.items() if value is not None})
+
+
+def _plan_training(wish: Wish, *, explain: bool, out: Path | None, as_json: bool) -> None:
+    """Show the plan for a wish, and write it as an experiment if asked to."""
+    from tacit.cli import proposal
+    from tacit.privacy import durable
+
+    if out is not None and out.exists():
+        raise ValueError(f"--out {str(out)!r} exists already: choose a file that does not")
+    made = proposal.make(wish)
+    if out is not None:
+        durable.write_whole(out, made.experiment.to_toml().encode())
+    emit(
+        proposal.as_row(made),
+        as_json,
+        lambda console: proposal.show(console, made, explain=explain),
+    )
+
+
+def _refuse_with_corpus(**options: object) -> None:
+    """A plan for a corpus chooses these itself."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is chosen by the plan for a --corpus; leave one out"
+            )
+
+
 def _epsilon_over_rounds(answer: Answer, points: int = 24) -> Panel:
     """Epsilon against rounds, on log axes, by every accountant that is sound for the plan."""
     import numpy as np
 
     from tacit.cli.plots import Panel
-    from tacit.cli.progress import tracked
     from tacit.privacy.accountants import sound_accountants
     from tacit.privacy.events import Composition
+    from tacit.runs.progress import tracked
 
     plan, event, delta = answer.plan, answer.plan.event(), answer.delta
     accountants, _ = sound_accountants(Composition.of([event]))

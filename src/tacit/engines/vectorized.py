@@ -172,8 +172,8 @@ class _User:
 
     def __init__(self, task: CohortTask, job: CohortJob, index: int, vocab_size: int) -> None:
         update = task.update
-        tokens = task.users.tokens(index)
         stream = job.stream(task.users.key(index))
+        tokens = task.read(index, stream)
         rows = rows_of(tokens, unroll=update.unroll, bos=task.bos, layout=update.rows)
         self.examples, self.steps, self.seen = rows.examples, 0, 0
         self.clip = clip_function(task, job, tokens)

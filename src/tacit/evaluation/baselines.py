@@ -25,9 +25,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tacit.evaluation.scoring import FloatArray, IntArray, Tokens, as_arrays, pairs
-
-_TOKENS_AT_ONCE = 4_000_000  # whose pairs are counted together
+from tacit.evaluation.pair_counts import PairCounts
+from tacit.evaluation.scoring import FloatArray, IntArray, Tokens
 
 
 @dataclass(frozen=True)
@@ -85,59 +84,6 @@ class Unigram:
 
 
 @dataclass(frozen=True)
-class PairCounts:
-    """How often each token is a target, and how often each pair of neighbours was seen.
-
-    Only pairs that were seen are stored, sorted by the first token and then by the second.  A pair
-    that ends in BOS is none: no target begins a text.
-    """
-
-    targets: IntArray  # [vocab_size]
-    before: IntArray
-    after: IntArray
-    counts: IntArray
-
-    @classmethod
-    def of(cls, sequences: Iterable[Tokens], vocab_size: int, *, bos: int) -> PairCounts:
-        """Count in several sequences, as many at once as memory is to be used for."""
-        if not 0 <= bos < vocab_size:
-            raise ValueError(f"bos must be a token below {vocab_size}, got {bos}")
-        if vocab_size < 2:
-            raise ValueError(f"vocab_size must be at least 2 (BOS and a target), got {vocab_size}")
-        keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-        for block in _blocks(sequences):
-            contexts, targets = pairs(as_arrays(block, vocab_size))
-            kept = targets != bos
-            new, times = np.unique(contexts[kept] * vocab_size + targets[kept], return_counts=True)
-            keys, counts = _merged(keys, counts, new, times)
-        before, after = np.divmod(keys, vocab_size)
-        totals = np.bincount(after, weights=counts, minlength=vocab_size).astype(np.int64)
-        return cls(totals, before, after, counts)
-
-
-def _blocks(sequences: Iterable[Tokens]) -> Iterable[list[Tokens]]:
-    """The sequences in lists of a few million tokens."""
-    block: list[Tokens] = []
-    size = 0
-    for sequence in sequences:
-        block.append(sequence)
-        size += len(sequence)
-        if size >= _TOKENS_AT_ONCE:
-            yield block
-            block, size = [], 0
-    yield block
-
-
-def _merged(
-    keys: IntArray, counts: IntArray, new: IntArray, times: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Two sorted lists of keys with their counts as one."""
-    union, index = np.unique(np.concatenate([keys, new]), return_inverse=True)
-    total = np.bincount(index, weights=np.concatenate([counts, times]), minlength=len(union))
-    return union, total.astype(np.int64)
-
-
-@dataclass(frozen=True)
 class Bigram:
     """Every token with its share among the successors of the one before it.
 
@@ -171,6 +117,38 @@ class Bigram:
         np.divide(discount * types, totals, out=backed_off, where=totals > 0)
         discounted = (counts - discount) / totals[before]
         return cls(unigram, _row_starts(types), pair_counts.after, discounted, backed_off)
+
+    @classmethod
+    def of_noisy_counts(
+        cls,
+        tokens: FloatArray,
+        before: IntArray,
+        after: IntArray,
+        pairs: FloatArray,
+        *,
+        bos: int,
+        token_noise: float,
+        pair_noise: float,
+    ) -> Bigram:
+        """From noisy counts of all tokens, and of those pairs that stand out of the noise.
+
+        Tokens that do not (below two standard deviations) get the mean of their counts, which has
+        far less noise than each.  A pair's count is lowered by one standard deviation, because
+        those that were kept are those with luck.  The entry of BOS in `tokens` is how often a text
+        began.  `token_noise` and `pair_noise` are the standard deviations.
+        """
+        is_lost = tokens < 2 * token_noise
+        is_lost[bos] = False
+        share = max(float(tokens[is_lost].mean()) if is_lost.any() else 0.0, 1e-3 * token_noise)
+        unigram = Unigram.of_counts(np.where(is_lost, share, tokens), bos, 1e-3 * token_noise)
+        is_target = after != bos
+        before, after = before[is_target], after[is_target]
+        lowered = np.maximum(pairs[is_target] - pair_noise, 0.0)
+        rows = np.bincount(before, weights=lowered, minlength=len(tokens))
+        # Where noise has made a token rarer than its pairs, something is left for all others.
+        totals = np.maximum(np.maximum(tokens, share), 1.1 * rows)
+        starts = _row_starts(np.bincount(before, minlength=len(tokens)))
+        return cls(unigram, starts, after, lowered / totals[before], 1 - rows / totals)
 
     def score_targets(
         self, contexts: IntArray, targets: IntArray, never: int | None = None

@@ -21,11 +21,12 @@ from tacit.tokenizers.tokenizer import Tokenizer
 class HeldOutTexts:
     """Texts as tokens, and for each token the word it belongs to, as `Tokenizer.word_ids` has it.
 
-    A text that was cut has no EOS.
+    A text that was cut has no EOS.  `users` are the indices of those who wrote the texts.
     """
 
     sequences: list[list[int]]
     owners: list[list[int]]
+    users: list[int]
 
 
 def held_out_texts(
@@ -37,7 +38,7 @@ def held_out_texts(
     corpus.  No user gives more than a tenth, or the first few long-winded ones would be all.  The
     last text of either is cut after the last word that fits.
     """
-    chosen = HeldOutTexts([], [])
+    chosen = HeldOutTexts([], [], [])
     left, share = max_tokens, max(1, max_tokens // 10)
     for user in np.random.default_rng(seed).permutation(len(users)).tolist():
         if left <= 0:
@@ -45,6 +46,7 @@ def held_out_texts(
         for tokens, owners, counted in _up_to(users.texts(user), tokenizer, min(share, left)):
             chosen.sequences.append(tokens)
             chosen.owners.append(owners)
+            chosen.users.append(user)
             left -= counted
     return chosen
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.corpus.source import UserSource
-from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult
+from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult, stretch
 from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
@@ -77,6 +77,10 @@ class CohortTask:
     update: FedAvg | FedSGD
     bos: int
     users: CohortUsers
+
+    def read(self, user: int, stream: Stream) -> Tokens:
+        """What the user trains on in a round; `stream` is the user's own stream of that round."""
+        return stretch(self.users.tokens(user), self.update.tokens_per_round, stream)
 
     def brought(self, user: int) -> UserResult | None:
         """The precomputed update of a user who does not train, as a canary client; else None.
@@ -185,13 +189,14 @@ def user_result(task: CohortTask, job: CohortJob, user: int, sgd: LocalSGD) -> U
     """One user's update, not yet clipped."""
     if (brought := task.brought(user)) is not None:
         return brought
-    tokens = task.users.tokens(user)
+    stream = job.stream(task.users.key(user))
+    tokens = task.read(user, stream)
     return task.update.run(
         sgd,
         job.weights,
         tokens,
         bos=task.bos,
-        stream=job.stream(task.users.key(user)),
+        stream=stream,
         clip=clip_function(task, job, tokens),
     )
 

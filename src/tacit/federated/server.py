@@ -33,9 +33,12 @@ class ServerOptimizer(Record, abc.ABC):
         """The state before the first round, for `size` weights."""
         return {}
 
-    def apply(self, weights: Weights, average: Average, state: State) -> tuple[Weights, State]:
+    def apply(
+        self, weights: Weights, average: Average, state: State, rate_share: float = 1.0
+    ) -> tuple[Weights, State]:
         """The next weights and state, from a round's released average.
 
+        `rate_share` is the share of the learning rate that the round has (`RateSchedule.share`).
         Computed in float64 and rounded once.  Raises `ValueError` for another size: NumPy would
         stretch an average of one value to any.
         """
@@ -45,7 +48,8 @@ class ServerOptimizer(Record, abc.ABC):
                 f" {len(average)}"
             )
         direction, state = self._direction(average, state)
-        return (weights + self.learning_rate * direction).astype(np.float32), state
+        rate = self.learning_rate * rate_share
+        return (weights + rate * direction).astype(np.float32), state
 
     @abc.abstractmethod
     def _direction(self, average: Average, state: State) -> tuple[Average, State]:

@@ -49,6 +49,7 @@ class FedAvg(Record):
     `update_penalty` is lambda in a local loss with lambda/2 |theta - theta^0|^2 added to it.
     With `shuffle` every epoch has an order of rows of its own, otherwise that of the text.
     With `sampled_softmax` the softmax of every step is over some of the words only.
+    `tokens_per_round` is how much of its text a user reads in one round; see `stretch`.
     """
 
     learning_rate: Positive
@@ -60,6 +61,7 @@ class FedAvg(Record):
     rows: Annotated[Layout, check_layout] = "stream"
     shuffle: bool = False
     sampled_softmax: SampledSoftmax | None = None
+    tokens_per_round: Annotated[int, at_least(2)] | None = None
 
     def run(
         self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
@@ -108,6 +110,7 @@ class FedSGD(Record):
     unroll: Annotated[int, at_least(1)] = 10
     rows: Annotated[Layout, check_layout] = "stream"
     sampled_softmax: SampledSoftmax | None = None
+    tokens_per_round: Annotated[int, at_least(2)] | None = None
 
     def run(
         self, sgd: LocalSGD, start: Weights, tokens: Tokens, *, bos: int, stream: Stream, clip: Clip
@@ -127,6 +130,19 @@ class FedSGD(Record):
         if self.batch_size is None or len(rows) <= self.batch_size:
             return rows
         return rows.take(stream.subset(len(rows), self.batch_size))
+
+
+def stretch(tokens: Tokens, length: int | None, stream: Stream) -> Tokens:
+    """`length` tokens in a row, from anywhere in the user's text; all of a shorter one.
+
+    A round costs as much privacy however much of its text a user reads.  So with little time it is
+    better to ask more users for less each: the noise on the average falls with their number.  The
+    stretch is another one each round, drawn from the user's own stream.
+    """
+    if length is None or len(tokens) <= length:
+        return tokens
+    first = int(stream.integers(len(tokens) - length + 1, 1)[0])
+    return tokens[first : first + length]
 
 
 def _steps(

@@ -69,7 +69,11 @@ def format_number(value: float) -> str:
 
 
 Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian
-RELEASED = {"scaling": "scaling factors of the layers"}  # what is released, by kind of entry
+# What is released, by kind of entry.
+RELEASED = {
+    "scaling": "scaling factors of the layers",
+    "counts": "counts of tokens and of pairs of them",
+}
 MANY_NOISES = 4  # from so many noise multipliers on, only the largest and the least are named
 
 

@@ -87,7 +87,10 @@ class _SampledPair:
         exponent = (2 * x - 1) / (2 * z * z)
         if exponent > _LARGE:
             return math.log(q) + exponent + math.log1p((1 - q) / q * math.exp(-exponent))
-        return math.log1p(q * math.expm1(exponent))
+        change = q * math.expm1(exponent)
+        if change <= -1:  # q is 1, where the ratio is e^exponent, and too small for 1 + change
+            return exponent
+        return math.log1p(change)
 
     def _where_ratio_is(self, losses: Array) -> Array:
         """The x at which `_log_ratio` equals each loss; -inf below its infimum log(1 - q)."""

@@ -39,7 +39,7 @@ class CardFacts:
 
 def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> str:
     """README.md of a bundle; `why_not` is why it is not for release, or None."""
-    template = _templates().get_template(f"card-{experiment.task}.md.j2")
+    template = templates().get_template(f"card-{experiment.task}.md.j2")
     return template.render(
         experiment=experiment,
         facts=facts,
@@ -50,15 +50,15 @@ def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> st
 
 
 @cache
-def _templates() -> jinja2.Environment:
-    """The templates of cards, in which a name that is not defined is an error."""
+def templates() -> jinja2.Environment:
+    """The templates of a bundle's files; a name that is not defined is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.runs", ""),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # Markdown, not HTML
+        autoescape=False,  # Markdown and Python, not HTML
     )
     filters = {"epsilon": format_epsilon, "delta": format_delta, "percent": percent}
     environment.filters |= filters

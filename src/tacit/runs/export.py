@@ -2,6 +2,7 @@
 
     model.safetensors   the weights after a leg; of an intent and slot model its vocabulary too
     tokenizer.json      of a language model
+    use.py              plain torch that loads and runs the model without tacit
     README.md           the model card
     experiment.toml     every value that decided about the run
     ledger.jsonl        every release that was made from people's text; its last line holds the
@@ -30,6 +31,7 @@ from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
 from tacit.runs.personalization import refuse_personal
 from tacit.runs.run import LanguageRun, NluRun, Run
+from tacit.runs.use_script import USE_FILE, use_script
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -111,8 +113,10 @@ def _contents(
     lines = Ledger(directory.ledger_file, ledger, facts.head)
     if len(lines.entries) != facts.head.entries:
         raise ValueError(f"the run {directory.path} has just gone on training; export it again")
+    model_file = directory.checkpoints.read(facts.leg).model_file
     contents = {
-        "model.safetensors": directory.checkpoints.read(facts.leg).model_file.read_bytes(),
+        "model.safetensors": model_file.read_bytes(),
+        USE_FILE: use_script(model_file).encode(),
         "experiment.toml": experiment.to_toml().encode(),
         "README.md": card(experiment, facts, why_not).encode(),
         **own_files,

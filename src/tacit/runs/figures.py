@@ -65,3 +65,27 @@ def written_figures(task: str, measured: Mapping[str, Any]) -> list[tuple[str, s
     """The name and the written value of each figure, from a row of metrics.jsonl or result.json."""
     row = {"tokens": measured.get("targets"), **measured}  # as metrics.jsonl calls them
     return [(figure.name, figure.show(row.get(figure.key))) for figure in FIGURES[task]]
+
+
+def better_baselines(
+    model: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """The baselines that a language model loses to: their names and their top-1 accuracies.
+
+    A model that was not measured, or was measured on no tokens, loses to none.
+    """
+    own = model.get("accuracy_top1")
+    if own is None:
+        return {}
+    accuracies = {name: row.get("accuracy_top1") for name, row in baselines.items()}
+    return {name: value for name, value in accuracies.items() if value is not None and value > own}
+
+
+def describe_loss(what: str, model: Mapping[str, Any], better: Mapping[str, float]) -> str:
+    """One sentence on what a model loses to, from `better_baselines`."""
+    *most, last = (f"{name} ({percent(accuracy)})" for name, accuracy in better.items())
+    named = f"{', '.join(most)} and {last}" if most else last
+    return (
+        f"{what} is right less often ({percent(model['accuracy_top1'])}) than these baselines:"
+        f" {named}. It should beat them before it is used."
+    )

@@ -23,6 +23,7 @@ from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
+from tacit.runs.figures import FIGURES
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language.plans import round_plans
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
@@ -37,7 +38,7 @@ from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run directory, finished or not.
 
@@ -84,6 +85,22 @@ class Run:
         run = cls.open(path)
         directory.finish(run.summary(ending) | {"key_kept": keep_key})
         return run
+
+    def __repr__(self) -> str:
+        """One line: where it is, how far it got, and its last figures.
+
+        No epsilon, which says nothing without the rest of `guarantee().claim`.
+        """
+        ending = "finished" if self.is_complete else "not finished"
+        done = f"{self.experiment.leg_name} {self.leg:,} of {self.experiment.legs:,}, {ending}"
+        rows = self.metrics()
+        measured = [
+            f"{figure.name} {figure.show(rows[-1].get(figure.key))}"
+            for figure in FIGURES[self.experiment.task]
+            if figure.compared and rows
+        ]
+        name = f"{type(self).__name__} {self.path}"
+        return f"<{name}: {'; '.join([done, *filter(None, [', '.join(measured)])])}>"
 
     def check(self) -> None:
         """Refuse files of the task that do not belong to the last checkpoint."""

@@ -9,9 +9,11 @@ the texts come from is the caller's to say; unsaid, it is "unknown", which voids
 from __future__ import annotations
 
 import json
+import math
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, get_args
 
 import tokenizers
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tacit.corpus.source import UserSource
 
 SPECIAL = (BOS, EOS, UNK)
+
+_OCCURRENCES = 1_000_000  # words in the texts that are made of a list of words
 
 _Parts = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
 
@@ -54,7 +58,13 @@ def word_level(
     return _assemble(_word_parts(index), normalisation, provenance)
 
 
-def dictionary(weights: Mapping[str, float], size: int, *, provenance: str = UNKNOWN) -> Tokenizer:
+def dictionary(
+    weights: Mapping[str, float],
+    size: int,
+    *,
+    normalisation: Normalisation = "papers",
+    provenance: str = UNKNOWN,
+) -> Tokenizer:
     """The dictionary of the heaviest words, and last the ASCII punctuation that lists leave out."""
     checks.whole("size", size)
     marks = [mark for mark in string.punctuation if mark not in weights]
@@ -62,7 +72,20 @@ def dictionary(weights: Mapping[str, float], size: int, *, provenance: str = UNK
     if size < least:
         raise ValueError(f"size must be at least {least} for a list of words, got {size}")
     words = most_frequent(weights, size - least + 1) + marks
-    return word_level(words, provenance=provenance)
+    return word_level(words, normalisation=normalisation, provenance=provenance)
+
+
+def texts_of(weights: Mapping[str, float], words_per_text: int) -> Iterator[str]:
+    """Texts in which each word is as often as its share of a million words, and at least once.
+
+    Words stand with a space before them, as inside a text, except for the first word of a text.
+    """
+    scale = _OCCURRENCES / math.fsum(weights.values())
+    repeated = (
+        word for word in most_frequent(weights) for _ in range(max(round(weights[word] * scale), 1))
+    )
+    while text := " ".join(islice(repeated, words_per_text)):
+        yield text
 
 
 def learn(
@@ -105,10 +128,12 @@ def learn(
     return _assemble(parts, normalisation, provenance)
 
 
-def oracle(source: UserSource, kind: Kind, size: int) -> Tokenizer:
+def oracle(
+    source: UserSource, kind: Kind, size: int, normalisation: Normalisation = "papers"
+) -> Tokenizer:
     """A tokenizer learnt from the users' own text, for comparison only: it voids the guarantee."""
     texts = (text for user in range(len(source)) for text in source.texts(user))
-    return learn(kind, texts, size, provenance=ORACLE)
+    return learn(kind, texts, size, normalisation=normalisation, provenance=ORACLE)
 
 
 def most_frequent(counts: Mapping[str, float], limit: int | None = None) -> list[str]:

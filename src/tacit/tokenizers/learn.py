@@ -93,12 +93,18 @@ class Users:
         return cls(opened, part, source, declared, population is None, delta)
 
 
-def public(source: str, kind: Kind = "bpe", size: int = 10_000) -> LearntTokenizer:
+def public(
+    source: str,
+    kind: Kind = "bpe",
+    size: int = 10_000,
+    normalisation: Normalisation = "papers",
+) -> LearntTokenizer:
     """A tokenizer from public text, by name or from a file that is not known to be people's."""
     text = PublicSource(source)
     if not text.parts and (path := Path(text.name)).is_file():
         refuse_known(source, path, text.lines)
-    return LearntTokenizer(text.tokenizer(kind, size), text.word_weights())
+    words = text.word_weights(normalisation)
+    return LearntTokenizer(text.tokenizer(kind, size, normalisation), words)
 
 
 def oracle(users: Users, kind: Kind = "bpe", size: int = 10_000) -> LearntTokenizer:

@@ -8,10 +8,10 @@ each post between BOS and EOS.  So the choice `papers` is ours, and as small as 
 
     lower-case, NFC, ’ becomes ', white space becomes single spaces with none at the ends.
 
-`none` leaves the text exactly as it is.  Under either, a word is a run of letters, digits, marks
-and underscores, with apostrophes inside ("don't"), and every other character that is not white
-space is a word of its own, together with the combining marks that follow it.  Therefore every
-character belongs to exactly one word or is white space.
+`cased` is the same but keeps the case, and `none` leaves the text exactly as it is.  Under any, a
+word is a run of letters, digits, marks and underscores, with apostrophes inside ("don't"), and
+every other character that is not white space is a word of its own, together with the combining
+marks that follow it.  Therefore every character belongs to exactly one word or is white space.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-Normalisation = Literal["papers", "none"]
+Normalisation = Literal["papers", "cased", "none"]
 
 # White space is spelled out, because the classes \s of Python, Rust and Oniguruma differ.
 WHITE_SPACE = (
@@ -51,13 +51,14 @@ def normalizer(normalisation: Normalisation) -> normalizers.Normalizer | None:
     Raises `ValueError` if there is no normalisation of that name.
     """
     if normalisation not in get_args(Normalisation):
-        names = " or ".join(map(repr, get_args(Normalisation)))
-        raise ValueError(f"normalisation must be {names}, got {normalisation!r}")
+        names = ", ".join(map(repr, get_args(Normalisation)))
+        raise ValueError(f"normalisation must be one of {names}, got {normalisation!r}")
     if normalisation == "none":
         return None
+    lower_case = [normalizers.Lowercase()] if normalisation == "papers" else []
     return normalizers.Sequence(
         [
-            normalizers.Lowercase(),
+            *lower_case,
             normalizers.NFC(),  # after lower-casing, which can leave what NFC would compose
             normalizers.Replace("’", "'"),
             normalizers.Replace(Regex(_UNEVEN_SPACE), " "),
@@ -95,7 +96,7 @@ def split_words(texts: Iterable[str], normalisation: Normalisation) -> Iterator[
     split, rule = word_split(), normalizer(normalisation)
     for text in strings(texts):
         if text.isascii():
-            yield _ASCII_WORDS.findall(text if rule is None else text.lower())
+            yield _ASCII_WORDS.findall(text.lower() if normalisation == "papers" else text)
         else:
             changed = text if rule is None else rule.normalize_str(text)
             yield [word for word, _ in split.pre_tokenize_str(changed)]

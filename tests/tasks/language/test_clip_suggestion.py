@@ -11,7 +11,8 @@ from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models import registry
 from tacit.models.base import from_vector_, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language.clip_suggestion import Norms, norms_of, pseudo_users
+from tacit.tasks.language.clip_suggestion import Norms, norms_of
+from tacit.tasks.language.public_updates import made_up_users
 
 VOCABULARY = 12
 
@@ -30,23 +31,9 @@ def run(update, users, *, rounds=0, cohort=2, seen=None):
     return norms_of(model(), update, ServerSGD(1.0), users, 0, [cohort] * rounds, announce)
 
 
-def test_users_have_exactly_so_many_tokens_and_are_spread_over_the_text():
-    given = [[0, number, 1] for number in range(100)]
-    users = pseudo_users(given, 5, 10)
-    assert [len(user) for user in users] == [5] * 10
-    assert users[0].tolist() == [0, 0, 1, 0, 1]
-    assert users[-1][1] == 98
-    assert len({user[1] for user in users}) == 10
-
-
-def test_too_little_text_is_refused():
-    with pytest.raises(ValueError, match="it makes 2 users of 4 tokens, and 3 are needed"):
-        pseudo_users([[0, 5, 1]] * 4, 4, 3)
-
-
 @pytest.mark.parametrize("greedy", [False, True])
 def test_norms_are_those_of_unclipped_updates(greedy):
-    users = pseudo_users(texts(), 24, 8)
+    users = made_up_users(texts(), list, 24, 8)
     update = FedAvg(learning_rate=0.5, batch_size=2, unroll=6, clip_each_step=greedy)
     [found] = run(update, users)
     start = model()
@@ -71,7 +58,7 @@ def test_norms_are_those_of_unclipped_updates(greedy):
 
 
 def test_layers_add_up_to_the_whole():
-    [found] = run(FedSGD(learning_rate=1.0, unroll=6), pseudo_users(texts(), 24, 5))
+    [found] = run(FedSGD(learning_rate=1.0, unroll=6), made_up_users(texts(), list, 24, 5))
     assert (found.by_layer**2).sum(1) == pytest.approx(found.overall**2)
     assert list(found.as_row()["layer_medians"]) == [
         name for name, _ in model().parameter_vectors()
@@ -79,7 +66,7 @@ def test_layers_add_up_to_the_whole():
 
 
 def test_the_second_measurement_is_after_rounds_of_averaging():
-    users = pseudo_users(texts(), 24, 10)
+    users = made_up_users(texts(), list, 24, 10)
     seen = []
     first, second = run(
         FedAvg(learning_rate=0.5, unroll=6),
@@ -108,7 +95,7 @@ def test_an_update_that_diverges_is_one_sentence():
             made,
             FedAvg(learning_rate=1e30, unroll=6),
             ServerSGD(1.0),
-            pseudo_users(texts(), 24, 4),
+            made_up_users(texts(), list, 24, 4),
             0,
             [],
             lambda *_: None,

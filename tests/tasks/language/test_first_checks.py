@@ -110,7 +110,7 @@ class TestNoNoise:
     def test_an_empty_experiment_is_refused(self, tmp_path):
         told = refused(Experiment(), tmp_path / "run")
         assert "says nothing about noise, without which nobody in chitchat is protected" in told
-        assert "--target-epsilon 8 (privacy.target_epsilon) or plan.noise_multiplier" in told
+        assert "--epsilon 8 (privacy.target_epsilon) or plan.noise_multiplier" in told
         assert "--no-privacy (plan.noise_multiplier = 0)" in told
 
     def test_none_is_refused(self, tmp_path):

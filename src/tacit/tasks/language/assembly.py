@@ -19,6 +19,8 @@ from tacit.config.experiment import Experiment, Pretraining
 from tacit.corpus.people import is_same_people
 from tacit.corpus.public_inputs import refuse_private_origin
 from tacit.corpus.source import UserCorpus, UserSource
+from tacit.federated.averaging import IterateAveraging
+from tacit.federated.schedule import RateSchedule
 from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
@@ -43,7 +45,9 @@ def user_update(experiment: Experiment) -> FedAvg | FedSGD:
     settings = experiment.update
     negatives = settings.sampled_negatives
     common: dict[str, Any] = {
-        **settings.model_dump(include={"batch_size", "unroll", "learning_rate", "rows"}),
+        **settings.model_dump(
+            include={"batch_size", "unroll", "learning_rate", "rows", "tokens_per_round"}
+        ),
         "sampled_softmax": None if negatives is None else SampledSoftmax(negatives),
     }
     if settings.algorithm == "fedsgd":
@@ -64,6 +68,18 @@ def server_optimizer(experiment: Experiment) -> ServerOptimizer:
     return server
 
 
+def rate_schedule(experiment: Experiment) -> RateSchedule:
+    """The server's learning rate over the rounds; without a schedule it is constant."""
+    settings = experiment.server.schedule
+    return RateSchedule() if settings is None else RateSchedule(**settings.model_dump())
+
+
+def iterate_averaging(experiment: Experiment) -> IterateAveraging | None:
+    """Which rounds' models the released one is a mean of; None: it is that of the last round."""
+    settings = experiment.server.averaging
+    return None if settings is None else IterateAveraging(**settings.model_dump())
+
+
 def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     """The tokenizer, which is part of the release (design rule 9), and where it comes from.
 
@@ -75,9 +91,10 @@ def tokenizer_of(experiment: Experiment, users: UserSource) -> LearntTokenizer:
     if source.endswith(FILE_NAME) or (path_of(source) / FILE_NAME).is_file():
         return load_tokenizer(source, accept_oracle)
     if source == "oracle":
-        tokenizer = build.oracle(users, choice.kind, choice.size)
+        tokenizer = build.oracle(users, choice.kind, choice.size, choice.normalisation)
     else:
-        tokenizer = PublicSource(source).tokenizer(choice.kind, choice.size)
+        named = PublicSource(source)
+        tokenizer = named.tokenizer(choice.kind, choice.size, choice.normalisation)
     return _refuse_void(LearntTokenizer(tokenizer), source, accept_oracle)
 
 

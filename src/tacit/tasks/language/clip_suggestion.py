@@ -1,10 +1,8 @@
 """A clip norm from public text alone: how large the updates of made-up users are.
 
-The clip norm S is a public constant, so it must not be computed from the people to be protected,
-and the corpus of the experiment is never opened here.  Public text is cut into users that do not
-exist, each with as many tokens as a real one may have, and these compute the experiment's own
-update without clipping.  Updates shrink as a model learns, so they are measured at the start and
-again after some rounds of plain averaging.
+The corpus of the experiment is never opened here (`public_updates` says why, and makes the users).
+Updates shrink as a model learns, so they are measured at the start and again after some rounds of
+plain averaging.
 
 McMahan et al. 2018, section 2: nearly all updates should be smaller than S, but a larger S needs
 more noise, so S is tuned.  The median of the norms, which `tacit model suggest-clip` proposes, is
@@ -13,7 +11,6 @@ the beginning that Abadi et al. 2016 name.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +23,11 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.federated.server import ServerOptimizer, normalised
 from tacit.federated.user_update import FedAvg, FedSGD
-from tacit.kernels.local_sgd import Weights, local_sgd_for
+from tacit.kernels.local_sgd import Weights
 from tacit.models.base import LanguageModel, layer_sizes, to_vector
-from tacit.privacy.randomness import RunKey
 from tacit.public.text import read_public_text
 from tacit.tasks.language import assembly
+from tacit.tasks.language.public_updates import MadeUpCohort, MadeUpUser, made_up_users
 from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.task import Announce
 from tacit.tokenizers.public import PublicSource
@@ -96,8 +93,9 @@ def measure_norms(
     start = assembly.StartingModel.of(experiment, tokenizer, nobody, announce)
     cohort = max(2, users // 3)
     announce("cutting public text into users", 0, 1)
-    texts = tokenizer.encode_batch([text for source in sources for text in _read_texts(source)])
-    people = pseudo_users(texts, experiment.corpus.max_tokens_per_user, users + rounds * cohort)
+    texts = [text for source in sources for text in _read_texts(source)]
+    count = users + rounds * cohort
+    people = made_up_users(texts, tokenizer.encode, experiment.corpus.max_tokens_per_user, count)
     update, server = assembly.user_update(experiment), assembly.server_optimizer(experiment)
     cohorts = [cohort] * rounds
     return norms_of(start.model, update, server, people, tokenizer.bos, cohorts, announce)
@@ -111,34 +109,11 @@ def _read_texts(source: str) -> list[str]:
     return public.train + public.held_out
 
 
-def pseudo_users(
-    texts: Sequence[Sequence[int]], tokens_per_user: int, count: int
-) -> list[NDArray[np.int64]]:
-    """`count` users of `tokens_per_user` tokens each, made of consecutive texts.
-
-    They are spread evenly over all the text, which has to be long enough for them.
-    """
-    made: list[NDArray[np.int64]] = []
-    current: list[int] = []
-    for text in texts:
-        current += text
-        if len(current) >= tokens_per_user:
-            made.append(np.array(current[:tokens_per_user], np.int64))
-            current = []
-    if len(made) < count:
-        raise ValueError(
-            f"the public text is too short: it makes {len(made)} users of {tokens_per_user:,}"
-            f" tokens, and {count} are needed; give more text or lower corpus.max_tokens_per_user"
-        )
-    chosen = np.linspace(0, len(made) - 1, count).round().astype(int)
-    return [made[index] for index in chosen]
-
-
 def norms_of(
     model: LanguageModel,
     update: FedAvg | FedSGD,
     server: ServerOptimizer,
-    users: Sequence[NDArray[np.int64]],
+    users: Sequence[MadeUpUser],
     bos: int,
     cohorts: Sequence[int],
     announce: Announce,
@@ -147,28 +122,18 @@ def norms_of(
 
     Users who are averaged over are not measured: the others are, both times.
     """
-    if isinstance(update, FedAvg):
-        update = dataclasses.replace(update, clip_each_step=False)
-    sgd = local_sgd_for(model)
     # Spread: neighbours in the text go to different parts.
     order = np.random.default_rng(0).permutation(len(users))
     *trained, tested = np.split(order, np.cumsum(cohorts, dtype=int))
     total, done = len(order) + len(tested) * bool(cohorts), 0
-    key = RunKey.from_seed(0)  # public text: there is no user to protect
+    computing = MadeUpCohort(model, update, users, bos)
 
     def updates(part: Iterable[int], round: int, start: Weights) -> Iterator[Weights]:
         nonlocal done
-        for user in part:
-            stream = key.stream(branch="clip", round=round, attempt=0, purpose=f"user {user}")
-            result = update.run(sgd, start, users[user], bos=bos, stream=stream, clip=lambda x: x)
-            if not np.isfinite(result.update).all():
-                raise ValueError(
-                    f"after {round} rounds a user's update without clipping is not finite: lower"
-                    " update.learning_rate"
-                )
+        for each in computing.updates(part, round, start):
             done += 1
             announce("users' updates on public text", done, total)
-            yield result.update
+            yield each
 
     weights = to_vector(model)
     results = [_norms(model, 0, updates(tested, 0, weights))]

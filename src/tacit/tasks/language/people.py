@@ -169,7 +169,7 @@ def cache_folder(corpus: UserCorpus, otherwise: Path) -> Path:
 
 
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
-    """How often each token is in a public text, plus one."""
+    """How often each token is in a public text, or in a list's words by their weights, plus one."""
     counts = np.ones(tokenizer.vocab_size)
     batch: list[str] = []
 
@@ -178,7 +178,7 @@ def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:
             np.add.at(counts, tokens[1:], 1)
         batch.clear()
 
-    for text in PublicSource(source).texts():
+    for text in PublicSource(source).texts_or_words():
         batch.append(text)
         if len(batch) == 5000:
             count()

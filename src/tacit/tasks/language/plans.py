@@ -76,7 +76,7 @@ def refuse_unsaid_noise(experiment: Experiment) -> None:
         if not is_said and plan.clipping != "none":
             raise ValueError(
                 f"{experiment.name} says nothing about noise, without which nobody in"
-                f" {experiment.source} is protected: give --target-epsilon 8"
+                f" {experiment.source} is protected: give --epsilon 8"
                 " (privacy.target_epsilon) or plan.noise_multiplier; to train without privacy, say"
                 " --no-privacy (plan.noise_multiplier = 0)"
             )

@@ -12,6 +12,7 @@ from functools import partial
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
+from tacit.federated.averaging import without_mean
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
 from tacit.privacy.claims import ALWAYS_EXCLUDED
@@ -82,7 +83,11 @@ def begin(
 
 
 def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun) -> Beginning:
-    """A run that goes on from another one's model after a round, and pays for it."""
+    """A run that goes on from another one's model after a round, and pays for it.
+
+    That is the model as it was released: with `server.averaging` the mean over rounds, and not the
+    iterate that the parent itself goes on from.  The branch's own mean begins anew.
+    """
     people = data
     corpus, last, inherited = people.corpus, parent.last, parent.inherited
     before, header = parent.experiment, inherited.ledger.header
@@ -104,7 +109,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun)
         asked_accountant=asked,
         prior_costs=header.prior_costs,
         public_inputs=(*header.public_inputs, *more),
-        optimizer=last.arrays if same_optimizer else None,
+        optimizer=without_mean(last.arrays) if same_optimizer else None,
     )
 
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment, TokenizerSwitch
 from tacit.evaluation.sampling import Sampling, sample_texts
+from tacit.federated.averaging import without_mean
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
 from tacit.privacy import durable
@@ -147,7 +148,8 @@ def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel)
 
     The server optimizer's moments begin anew, or are means like the parameters that they belong to,
     as the experiment says.  A mean of squares is not negative, so Adam's stay valid; a count of
-    steps stays what it is.
+    steps stays what it is.  Training goes on from the model as it was released; where that is a
+    mean over rounds, the mean begins anew.
     """
     experiment: Experiment = opened.experiment
     round = opened.last.leg
@@ -163,7 +165,7 @@ def switch_tokenizer(opened: Opened, tokenizer: Tokenizer, model: LanguageModel)
         size = parameter_count(model)
         moments = {
             name: remapped_vector(model, values, remapping) if values.shape == (size,) else values
-            for name, values in opened.last.arrays.items()
+            for name, values in without_mean(opened.last.arrays).items()
         }
     return _Switch(round, learnt, remapped, moments, event)
 

@@ -23,6 +23,8 @@ from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine, SerialEngine
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
+from tacit.federated import averaging
+from tacit.federated.averaging import IterateMean
 from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
@@ -57,8 +59,8 @@ SMOOTHED = (
 class LanguageTrainer:
     """All rounds in one tokenizer; a switch to another makes a new trainer.
 
-    What a round changes is here: weights, the server optimizer's state, clip norms.  Everything
-    else is made once from the last checkpoint.
+    What a round changes is here: weights, the server optimizer's state, clip norms, and the mean of
+    iterates if the released model is one.  Everything else is made once from the last checkpoint.
     """
 
     def __init__(self, opened: Opened) -> None:
@@ -71,10 +73,12 @@ class LanguageTrainer:
             vocab_size=tokenizer.vocab_size,
             own_factory=experiment.model.own_factory,
         )
-        optimizer = last.arrays
+        optimizer = averaging.without_mean(last.arrays)
+        weights, mean = averaging.from_arrays(last.arrays, to_vector(model))
         switch = switch_tokenizer(opened, tokenizer, model)
         if switch is not None:
             tokenizer, model, optimizer = switch.tokenizer, switch.model, switch.optimizer
+            weights, mean = to_vector(model), None
         users = _users(opened, people, tokenizer, model)
         if switch is not None:
             switch.record(opened.ledger, folder)
@@ -88,6 +92,8 @@ class LanguageTrainer:
             for plan in plans.round_plans(experiment, layer_sizes(model))
         ]
         self._server = assembly.server_optimizer(experiment)
+        self._schedule = assembly.rate_schedule(experiment)
+        self._averaging = assembly.iterate_averaging(experiment)
         self.engine = (opened.engine or _serial_engine)(model)
         self._evaluate = partial(
             evaluate,
@@ -99,7 +105,8 @@ class LanguageTrainer:
         self._tokenizer = tokenizer.fingerprint
         self._trained_on = model_files.trained_on(last.model_file)
         self.model = model
-        self.weights: NDArray[np.float32] = to_vector(model)
+        self.weights: NDArray[np.float32] = weights
+        self._mean = mean
         self._optimizer = optimizer
         clip_norms = tuple(float(norm) for norm in last.facts["clip_norms"])
         self.clip_state = ClipState(clip_norms, last.facts["clip_round"])
@@ -170,27 +177,46 @@ class LanguageTrainer:
                 "plan.noise must be a kind that needs nothing of earlier rounds: a run cannot keep"
                 " the state of its noise yet"
             )
-        moved, self._optimizer = self._server.apply(self.weights, release.average, self._optimizer)
+        rate_share = self._schedule.share(pending.leg, self._experiment.rounds)
+        moved, self._optimizer = self._server.apply(
+            self.weights, release.average, self._optimizer, rate_share
+        )
         self.weights = normalised(self.model, moved)
+        self._average(pending.leg)
         self._just_switched = False
         self.clip_state = release.clip_state
         later = self._experiment.phase_of(pending.leg + 1)
         if pending.leg + 1 < self._experiment.rounds and later != phase:
             self.clip_state = self._phases[later].plan.initial_clip_state()
 
+    def _average(self, leg: int) -> None:
+        """Let the mean, if the released model is one by now, include this round's iterate."""
+        how = self._averaging
+        if how is not None and leg >= how.begins(self._experiment.rounds):
+            before = self._mean or IterateMean(self.weights, 0)
+            self._mean = before.followed_by(self.weights, how)
+
+    def _released(self) -> LanguageModel:
+        """The model that is evaluated and kept: the mean of iterates, or the last one itself."""
+        if self._mean is None:
+            from_vector_(self.model, self.weights)
+        else:
+            normalised(self.model, self._mean.values)
+        return self.model
+
     def go_back(self) -> None:
         raise AssertionError("what comes out of a round follows from its proof")
 
     def state(self, leg: int) -> State:
-        from_vector_(self.model, self.weights)
         try:
-            model = model_files.to_bytes(self.model, trained_on=self._trained_on)
+            model = model_files.to_bytes(self._released(), trained_on=self._trained_on)
         except ValueError as error:
             raise ValueError(
                 f"the training diverged in round {leg}: {error}; lower a learning rate"
             ) from error
         facts = checkpoint_facts(self.clip_state, self._tokenizer)
-        return State(model, self._optimizer, facts)
+        kept = averaging.to_arrays(self.weights, self._mean) if self._mean else {}
+        return State(model, self._optimizer | kept, facts)
 
     def evaluate(
         self, leg: int, rows: Sequence[Row], epsilon: Callable[[], float | None], *, now: bool
@@ -207,9 +233,8 @@ class LanguageTrainer:
         )
         if is_done or not due:
             return None
-        from_vector_(self.model, self.weights)
         mark = {"switched": True} if switched else {}
-        row: Row = {"round": leg, **mark, **self._evaluate(self.model).as_row()}
+        row: Row = {"round": leg, **mark, **self._evaluate(self._released()).as_row()}
         recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
         for name in SMOOTHED:
             values = [past[name] for past in recent if past.get(name) is not None]

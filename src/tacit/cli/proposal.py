@@ -1,0 +1,108 @@
+"""How a plan that tacit made is shown, before anything is trained or instead of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from tacit.cli.output import table
+from tacit.privacy.claims import format_delta, format_epsilon
+
+if TYPE_CHECKING:
+    from tacit.planner.choice import Choice
+    from tacit.planner.proposal import Proposal, Wish
+
+
+def make(wish: Wish) -> Proposal:
+    """The proposal for a wish, with a line on standard error that says what is being looked at."""
+    from tacit.planner.proposal import propose
+
+    with Console(stderr=True).status("planning") as status:
+        return propose(wish, lambda what: status.update(f"planning: {what}"))
+
+
+def show(console: Console, proposal: Proposal, *, explain: bool = False) -> None:
+    """The plan as a table that a person can judge, what else could be had, and why it is so."""
+    console.print(table("the plan", "", rows=_rows(proposal)))
+    choices = {"as it is": proposal.choice, **proposal.others()}
+    headings = ("with", ">rounds", ">people a round", ">noise", ">expected top-1")
+    rows = [(name, *_cells(proposal, choice)) for name, choice in choices.items()]
+    console.print(table(*headings, rows=rows))
+    if explain:
+        why = [
+            (key, _value(proposal.experiment.model_dump(), key), reason)
+            for key, reason in proposal.reasons.items()
+        ]
+        console.print(table("setting", "value", "why", rows=why))
+
+
+def as_row(proposal: Proposal) -> dict[str, Any]:
+    """The plan under the names that scripts rely on."""
+    choice, facts = proposal.choice, proposal.facts
+    return {
+        "population": facts.population,
+        "epsilon": facts.epsilon,
+        "delta": facts.delta,
+        "rounds": choice.rounds,
+        "cohort": choice.cohort,
+        "noise_multiplier": choice.noise_multiplier,
+        "noise_over_clip_norm": choice.noise,
+        "seconds": proposal.seconds,
+        "start": proposal.start.as_row(),
+        "expected_accuracy_top1": proposal.expect().accuracy,
+        "experiment": proposal.experiment.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
+    wish, facts, choice, start = proposal.wish, proposal.facts, proposal.choice, proposal.start
+    counted = "counted" if wish.population is None else "declared"
+    update = proposal.experiment.update
+    yield "people", f"{facts.population:,} to train on ({counted}; the number is public)"
+    yield (
+        "claim",
+        f"epsilon {format_epsilon(facts.epsilon)} at most, at delta {format_delta(facts.delta)}",
+    )
+    yield (
+        "start",
+        f"{proposal.experiment.model.start}, {facts.parameters:,} parameters: right"
+        f" {start.accuracy_top1:.1%} of the time on your test people, perplexity"
+        f" {start.perplexity:.0f}, {start.unknown_rate:.1%} of the words unknown",
+    )
+    yield "rounds", f"{choice.rounds} of about {choice.cohort:,} people each"
+    yield "from a person", f"at most {update.tokens_per_round:,} tokens a round"
+    yield (
+        "noise",
+        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm",
+    )
+    yield (
+        "expected",
+        f"right {proposal.expect()} points of the time (docs/results/own-text.md)",
+    )
+    yield "time", f"about {_minutes(proposal.seconds)}, with {wish.workers} processes"
+
+
+def _cells(proposal: Proposal, choice: Choice) -> tuple[str, ...]:
+    expected = str(proposal.expect(choice))
+    return f"{choice.rounds}", f"{choice.cohort:,}", f"{choice.noise:.2f}", expected
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+
+
+def _value(tables: Any, key: str) -> str:
+    """A value of nested tables by its dotted key; of a table, its own values."""
+    for part in key.split("."):
+        tables = tables[part]
+    if isinstance(tables, dict):
+        return ", ".join(f"{name} {value}" for name, value in tables.items())
+    return "solved for" if tables is None else f"{tables}"
+
+
+def announce(proposal: Proposal) -> None:
+    """Show the plan on standard error, where progress goes, before it is trained."""
+    show(Console(file=sys.stderr, highlight=False, markup=False, emoji=False), proposal)

@@ -1,0 +1,247 @@
+"""A whole training from a corpus, an epsilon and a time: what `tacit train` does without a recipe.
+
+What is decided here rests on public facts: the declared number of people, epsilon and delta, the
+time, this machine's speed on made-up text, the base model, and how long the texts of *test* people
+are, who are not protected.  Settings that no fact decides were chosen once, by trials on corpora
+that are named in docs/results/own-text.md, and are the same for everybody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import load_corpus
+from tacit.corpus.source import UserCorpus
+from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.evaluation.held_out import held_out_texts
+from tacit.models import weights
+from tacit.models.base import LanguageModel, parameter_count
+from tacit.planner import outlook
+from tacit.planner.choice import BEARABLE_NOISE, ROUNDS, Choice, Facts, choose, with_more
+from tacit.planner.outlook import Outlook
+from tacit.planner.rehearsal import Rehearsal, rehearse
+from tacit.planner.speed import TrainingSpeed, measure_speed
+from tacit.privacy.guarantee import default_delta
+from tacit.privacy.records import Positive, Record, at_least
+from tacit.tasks.language.starts import fill_in_start, weights_file
+from tacit.tokenizers.tokenizer import Tokenizer
+
+CAP = 1600  # tokens of a user that are ever read
+PER_ROUND = 200  # of these, in one round
+RATE = 1.2  # of the server, with MOMENTUM
+MOMENTUM = 0.8
+_SPARE = 0.1  # of the time: tokenizing, checkpoints, a machine that is busy now and then
+_LOOKED_AT = 300  # test users whose texts' lengths are looked at
+_EVALUATIONS = 6
+
+
+@dataclass(frozen=True)
+class Wish(Record):
+    """What a person asks for."""
+
+    corpus: str
+    epsilon: Positive = 8.0
+    minutes: Positive = 30.0
+    delta: float | None = None  # None: K^-1.1
+    population: Annotated[int, at_least(2)] | None = None  # None: as many as the corpus has
+    workers: Annotated[int, at_least(1)] = 1
+    start: str = "base"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An experiment, and what is known about it before anything is trained."""
+
+    wish: Wish
+    experiment: Experiment
+    facts: Facts
+    choice: Choice
+    seconds: float  # that the training will take
+    start: Metrics  # of the model before training, on test people
+    rehearsal: Rehearsal
+    reasons: Mapping[str, str]  # why each value is as it is, by dotted key
+
+    def expect(self, choice: Choice | None = None) -> Outlook:
+        """The accuracy to expect on test people, of this plan or of another choice."""
+        return outlook.expect(self.rehearsal, self.choice if choice is None else choice)
+
+    def others(self) -> dict[str, Choice]:
+        """What more people, more time or a larger epsilon would give."""
+        changes: dict[str, dict[str, float]] = {
+            "people x 4": {"users": 4},
+            "time x 4": {"time": 4},
+            "epsilon x 2": {"epsilon": 2},
+            "epsilon / 2": {"epsilon": 0.5},
+        }
+        return {name: choose(with_more(self.facts, **more)) for name, more in changes.items()}
+
+
+def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Proposal:
+    """The plan for a wish; `tell` hears in a few words what is being looked at.
+
+    Raises:
+        ValueError: if there is no such corpus, or no plan that fits the time.
+    """
+    tell("reading the corpus")
+    corpus = load_corpus(wish.corpus)
+    if len(corpus.test) == 0:
+        raise ValueError(
+            f"the corpus {wish.corpus} has no test users to measure on; ingest it with a larger"
+            " --test-fraction"
+        )
+    population = wish.population or len(corpus.train)
+    delta = wish.delta or default_delta(population)
+    draft = _draft(wish, population, delta)
+    model = weights.load(weights_file(draft.model.start))
+    tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
+    tell("measuring the start on test people")
+    start = _measure_start(model, tokenizer, corpus)
+    tell("measuring this machine's speed on made-up text")
+    typical = _typical_tokens(corpus, tokenizer)
+    speed = _measure_speed(draft, model, typical, wish.workers)
+    tell("a rehearsal on test people")
+    rehearsal = rehearse(draft, model, tokenizer, corpus.test)
+    tell("accounting")
+    facts = _facts(wish, draft, speed, parameter_count(model))
+    choice = choose(facts)
+    experiment = _experiment(draft, choice)
+    seconds = choice.rounds * (
+        choice.cohort / facts.users_per_second + facts.seconds_per_round
+    ) + _evaluation_seconds(draft, speed)
+    reasons = _reasons(wish, facts, choice, typical)
+    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, reasons)
+
+
+def _draft(wish: Wish, population: int, delta: float) -> Experiment:
+    """The experiment before rounds, cohort and noise are chosen."""
+    tables: dict[str, Any] = {
+        "name": "planned",
+        "corpus": {"source": wish.corpus, "max_tokens_per_user": CAP},
+        "model": {"start": wish.start},
+        "update": {
+            "learning_rate": 1.0,
+            "batch_size": 5,
+            "unroll": 20,
+            "tokens_per_round": PER_ROUND,
+        },
+        "plan": {
+            "population": wish.population,
+            "cohort": min(100.0, population),
+            "clip_norm": 1.0,
+        },
+        "server": {
+            "optimizer": "momentum",
+            "learning_rate": RATE,
+            "momentum": MOMENTUM,
+            "schedule": {"kind": "cosine", "final_share": 0.05},
+        },
+        "privacy": {"target_epsilon": wish.epsilon, "delta": delta},
+        "evaluation": {"max_tokens": 40_000, "smooth": 1},
+    }
+    return fill_in_start(Experiment.from_data(tables, "the plan"))
+
+
+def _experiment(draft: Experiment, choice: Choice) -> Experiment:
+    """The draft with what was chosen."""
+    return draft.changed(
+        rounds=choice.rounds,
+        plan={"cohort": float(choice.cohort)},
+        server={"learning_rate": round(RATE * choice.rate_share, 4)},
+        evaluation={"every": math.ceil(choice.rounds / _EVALUATIONS)},
+    )
+
+
+def _measure_start(model: LanguageModel, tokenizer: Tokenizer, corpus: UserCorpus) -> Metrics:
+    texts = held_out_texts(corpus.test, tokenizer, 20_000)
+    return evaluate(model, texts.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+
+
+def _typical_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> int:
+    """How much a user reads in a round, on average: the mean over some test people."""
+    chosen = np.random.default_rng(0).permutation(len(corpus.test))[:_LOOKED_AT].tolist()
+    lengths = []
+    for user in chosen:
+        tokens = 0
+        for text in corpus.test.texts(user):
+            tokens += len(tokenizer.encode(text))
+            if tokens >= PER_ROUND:
+                break
+        lengths.append(min(tokens, PER_ROUND))
+    return max(2, round(float(np.mean(lengths))))
+
+
+def _measure_speed(
+    draft: Experiment, model: LanguageModel, tokens: int, workers: int
+) -> TrainingSpeed:
+    """The speed with users who read `tokens` in a round."""
+    typical = draft.changed(corpus={"max_tokens_per_user": tokens})
+    return measure_speed(typical, model, workers=workers, seconds=2.0)
+
+
+def _facts(wish: Wish, draft: Experiment, speed: TrainingSpeed, parameters: int) -> Facts:
+    seconds = (1 - _SPARE) * 60 * wish.minutes - _evaluation_seconds(draft, speed)
+    if seconds <= 0:
+        raise ValueError(
+            f"--minutes {wish.minutes:g} is too short: evaluating the model takes"
+            f" {_evaluation_seconds(draft, speed):.0f} seconds on this machine"
+        )
+    population = wish.population or len(load_corpus(wish.corpus).train)
+    assert draft.privacy.delta is not None
+    return Facts(
+        population=population,
+        epsilon=wish.epsilon,
+        delta=draft.privacy.delta,
+        parameters=parameters,
+        seconds=seconds,
+        users_per_second=speed.users_per_second,
+        seconds_per_round=speed.seconds_per_release,
+    )
+
+
+def _evaluation_seconds(draft: Experiment, speed: TrainingSpeed) -> float:
+    return (_EVALUATIONS + 1) * draft.evaluation.max_tokens / speed.evaluated_per_second
+
+
+def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str, str]:
+    """Why each value is as it is, for `--explain`."""
+    slower = (
+        ""
+        if choice.rate_share == 1
+        else f"; {choice.rate_share:.0%} of the full {RATE}, because the noise is above that"
+    )
+    return {
+        "model.start": "public weights know the language already; people add the difference",
+        "corpus.max_tokens_per_user": "what any one person is ever read of",
+        "update.tokens_per_round": (
+            "noise falls with the number of people a round, and costs the same however much each"
+            f" reads; a test person reads {typical} of these on average"
+        ),
+        "update.learning_rate": "trials: one to three local steps, each short of overshooting",
+        "plan.clip_norm": (
+            "trials: updates at this rate have norms of 1.2 to 4, so that nearly all are scaled"
+            " to 1, and none has more say than another"
+        ),
+        "rounds": (
+            f"the most, of {', '.join(map(str, ROUNDS))}, whose noise is at most"
+            f" {BEARABLE_NOISE:g} times the clip norm"
+        ),
+        "plan.cohort": (
+            f"{facts.users_per_second:,.0f} people a second for {facts.seconds / 60:.1f} minutes,"
+            f" over {choice.rounds} rounds; at most all {facts.population:,}"
+        ),
+        "plan.noise_multiplier": (
+            f"solved for: the least that keeps {choice.rounds} rounds within epsilon"
+            f" {wish.epsilon:g} at delta {facts.delta:.2g}"
+        ),
+        "server.learning_rate": (
+            f"trials: with momentum {MOMENTUM} the largest that does not swing{slower}"
+        ),
+        "server.schedule": "a rate that falls takes the noise of early rounds out again",
+        "privacy.delta": "K^-1.1, below 1/K, unless it is declared",
+    }

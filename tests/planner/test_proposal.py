@@ -1,0 +1,109 @@
+"""A plan from a corpus, an epsilon and a time, with a start that is small enough for tests."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import SyntheticCorpus, load_corpus
+from tacit.models import registry, weights
+from tacit.planner import proposal
+from tacit.planner.proposal import Wish, propose
+from tacit.planner.speed import TrainingSpeed
+from tacit.privacy import durable
+from tacit.tokenizers import build, provenance
+
+CORPUS = "synthetic:users=400,words=60"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """A folder as `tacit model pretrain` writes it."""
+    folder = tmp_path_factory.mktemp("start")
+    users = SyntheticCorpus().test
+    texts = (text for user in range(len(users)) for text in users.texts(user))
+    tokenizer = build.learn("word", texts, 200, provenance=provenance.public("words"))
+    tokenizer.save(folder / "tokenizer.json")
+    model = registry.build("lstm", tokenizer.vocab_size, embedding_size=4, cells=6)
+    durable.write_whole(folder / "model.safetensors", weights.to_bytes(model))
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def _fixed_speed(monkeypatch):
+    def measured(experiment, model, *, workers, seconds):
+        return TrainingSpeed(50.0 * workers, 0.1, 20_000.0)
+
+    monkeypatch.setattr(proposal, "measure_speed", measured)
+
+
+def test_a_plan_is_an_experiment_that_can_be_written_and_read(start):
+    made = propose(Wish(CORPUS, epsilon=4.0, minutes=5.0, start=start))
+    experiment = made.experiment
+    assert Experiment.from_toml(experiment.to_toml(), "the plan") == experiment
+    assert experiment.privacy.target_epsilon == 4.0
+    assert experiment.rounds == made.choice.rounds
+    assert experiment.plan.cohort == made.choice.cohort
+    assert experiment.model.start == start
+    assert experiment.tokenizer.source == start
+    assert experiment.model.options["cells"] == 6
+
+
+def test_it_takes_the_time_that_was_asked_for_and_no_more(start):
+    made = propose(Wish(CORPUS, epsilon=8.0, minutes=1.0, start=start))
+    assert made.seconds <= 60
+    assert propose(Wish(CORPUS, minutes=1.0, workers=2, start=start)).facts.users_per_second == 100
+
+
+def test_a_declared_population_is_the_one_that_is_accounted_for(start):
+    counted = propose(Wish(CORPUS, start=start))
+    declared = propose(Wish(CORPUS, population=100_000, start=start))
+    assert counted.facts.population == len(load_corpus(CORPUS).train)
+    assert declared.facts.population == 100_000
+    assert declared.experiment.plan.population == 100_000
+    assert declared.facts.delta == pytest.approx(100_000**-1.1)
+
+
+class Guarded:
+    """Users who are there, and whose text is not to be read."""
+
+    def __init__(self, users):
+        self._count = len(users)
+
+    def __len__(self):
+        return self._count
+
+    def texts(self, user):
+        raise AssertionError("a training user's text was read")
+
+
+def test_no_decision_rests_on_the_text_of_people_who_are_protected(start, monkeypatch):
+    corpus = load_corpus(CORPUS)
+    guarded = SimpleNamespace(train=Guarded(corpus.train), test=corpus.test)
+    monkeypatch.setattr(proposal, "load_corpus", lambda name: guarded)
+    assert propose(Wish(CORPUS, start=start)).choice.rounds >= 8
+    with pytest.raises(AssertionError, match="was read"):
+        guarded.train.texts(0)
+
+
+def test_a_time_that_is_too_short_is_refused_before_work(start):
+    with pytest.raises(ValueError, match=r"--minutes 0\.1 is too short"):
+        propose(Wish(CORPUS, minutes=0.1, start=start))
+
+
+def test_every_reason_is_about_a_value_that_the_experiment_has(start):
+    made = propose(Wish(CORPUS, start=start))
+    for key in made.reasons:
+        tables = made.experiment.model_dump()
+        for part in key.split("."):
+            tables = tables[part]
+
+
+def test_more_users_mean_less_noise(start):
+    others = propose(Wish(CORPUS, start=start)).others()
+    assert set(others) == {
+        "people x 4",
+        "time x 4",
+        "epsilon x 2",
+        "epsilon / 2",
+    }
