@@ -72,7 +72,7 @@ def interrupted(folder):
 def test_the_table_ends_with_what_the_model_has_to_beat(first):
     result = Run.open(first.path).directory.result()
     assert list(result["baselines"]) == ["start", "unigram", "bigram"]
-    for name in ("the model it started from", "a unigram of the test users"):
+    for name in ("the starting model", "the test users' unigram"):
         assert f"top-1 of {name}" in first.out
     best = max(row["accuracy_top1"] for row in result["baselines"].values())
     assert ("is right less often" in flat(first.out)) == (best > result["accuracy_top1"])

@@ -136,13 +136,13 @@ def test_baselines_are_told_and_a_model_that_loses_to_one_is_warned_of(facts_of,
     result, worst = directory.result(), {"accuracy_top1": 0.0, "perplexity": 1e9}
     directory.finish(result | {"baselines": {"start": worst, "unigram": worst}})
     facts = facts_of(folder / "run")
-    assert [row["name"] for row in facts["baselines"]][1] == "a unigram of the test users"
+    assert [row["name"] for row in facts["baselines"]][1] == "the test users' unigram"
     assert "loses-to-baseline" not in names(facts)
     directory.finish(result | {"baselines": {"unigram": {"accuracy_top1": 0.99}}})
     facts = facts_of(folder / "run")
     assert severity(facts, "loses-to-baseline") == "note"
-    assert "a unigram of the test users (99.00%)" in json.dumps(facts["warnings"])
-    assert "a unigram of the test users" in render(facts)
+    assert "the test users' unigram (99.00%)" in json.dumps(facts["warnings"])
+    assert "the test users&#39; unigram" in render(facts)
 
 
 def test_the_other_runs_on_the_corpus_are_counted(facts_of, tmp_path):

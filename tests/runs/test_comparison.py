@@ -64,9 +64,9 @@ def test_the_card_shows_them_and_says_what_the_model_loses_to(run, tmp_path):
     change_result(run, bigram={"accuracy_top1": 0.99, "perplexity": 2.0})
     export_run(run.path, tmp_path / "bundle")
     card = (tmp_path / "bundle" / "README.md").read_text()
-    assert "| a bigram of the test users | 99.00% | 2.0 |" in card
+    assert "| the test users' bigram | 99.00% | 2.0 |" in card
     assert "**This model is right less often" in card
-    assert "a bigram of the test users (99.00%)" in card
+    assert "the test users' bigram (99.00%)" in card
     assert "fitted on the training users" not in card
 
 
@@ -84,8 +84,8 @@ def test_what_is_better_and_how_it_is_said():
     assert better_baselines({}, baselines) == {}
     assert better_baselines(model, {"start": {"accuracy_top1": None}}) == {}
     assert describe_loss("The model", model, {"unigram": 0.25, "start": 0.3}) == (
-        "The model is right less often (20.00%) than these baselines: a unigram of the test users"
-        " (25.00%) and the model it started from (30.00%). It should beat them before it is used."
+        "The model is right less often (20.00%) than these baselines: the test users' unigram"
+        " (25.00%) and the starting model (30.00%). It should beat them before it is used."
     )
 
 

@@ -68,9 +68,9 @@ def written_figures(task: str, measured: Mapping[str, Any]) -> list[tuple[str, s
 
 
 BASELINES = {
-    "start": "the model it started from",
-    "unigram": "a unigram of the test users",
-    "bigram": "a bigram of the test users",
+    "start": "the starting model",
+    "unigram": "the test users' unigram",
+    "bigram": "the test users' bigram",
     "private_unigram": "the private unigram",
     "private_bigram": "the private bigram",
 }
