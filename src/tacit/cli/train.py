@@ -358,6 +358,6 @@ def _sentences(result: Result) -> str:
     ending = result["ending"]
     stopped = "" if ending == "complete" else f"Stopped early: {ending}."
     better = better_baselines(_measured(result), result.get("baselines") or {})
-    loses = describe_loss("The model", _measured(result), better) if better else ""
+    loses = f"{describe_loss('The model', _measured(result), better)}\n" if better else ""
     kept = "The run key was kept: delete it before release." if result["key_kept"] else ""
-    return "  ".join(filter(None, (stopped, loses, result["claim"], result["other_runs"], kept)))
+    return loses + "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))
