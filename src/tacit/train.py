@@ -22,6 +22,7 @@ from tacit.engines.launch import Launch
 from tacit.engines.teams import serve_rank_0
 from tacit.privacy.budget import BudgetExceeded
 from tacit.runs import start
+from tacit.runs.progress import watched
 from tacit.runs.run import Run
 from tacit.runs.session import Observer, Session
 from tacit.tasks import AnyExperiment
@@ -41,6 +42,7 @@ def train(
     observer: Observer | None = None,
     announce: Announce | None = None,
     keep_key: bool = False,
+    progress: bool | None = None,
 ) -> Run:
     """Train to the end, and return the run.
 
@@ -50,6 +52,10 @@ def train(
 
     `workers` is how many processes compute a cohort; the result is the same for any number.  Under
     torchrun all of its processes do: rank 0 trains, and on the others this call does not return.
+
+    `progress` shows how far it is on standard error: a bar on a terminal, elsewhere a line every
+    few seconds, in which nothing is private.  By default it does at a terminal and in a notebook,
+    unless there is an `observer` or an `announce` of your own.
     """
     launch = Launch.of_this_process()
     if launch.rank > 0:
@@ -60,17 +66,19 @@ def train(
         engine = partial(engine_for, workers=workers)
     if resume and (ending := start.ending_without_result(experiment, run)):
         return Run.finish(run, ending, keep_key=False)
-    if resume:
-        session = start.resume(experiment, run, engine, announce)
-    elif branch_from is not None:
-        session = start.branch(experiment, run, *branch_from, engine, announce)
-    else:
-        session = start.create(experiment or Experiment(), run, engine, announce)
-    session.observer = observer
-    try:
-        ending = loop(session)
-    finally:
-        session.close()
+    folder = branch_from[0] if branch_from else run
+    with watched(progress, experiment, folder, observer, announce) as (show, tell):
+        if resume:
+            session = start.resume(experiment, run, engine, tell)
+        elif branch_from is not None:
+            session = start.branch(experiment, run, *branch_from, engine, tell)
+        else:
+            session = start.create(experiment or Experiment(), run, engine, tell)
+        session.observer = show
+        try:
+            ending = loop(session)
+        finally:
+            session.close()
     return Run.finish(run, ending, keep_key=keep_key)
 
 

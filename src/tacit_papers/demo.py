@@ -21,7 +21,7 @@ from rich.console import Console
 
 from tacit.cli.options import Seed, flag, text
 from tacit.cli.output import Interrupted, emit, table
-from tacit.cli.progress import bar, tracked
+from tacit.runs.progress import bar, tracked
 
 if TYPE_CHECKING:
     from tacit.audit.results import PublicAudit

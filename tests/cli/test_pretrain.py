@@ -157,7 +157,7 @@ def test_a_tokenizer_learnt_from_people_s_text_is_an_oracle_also_here(capsys, tm
         ("--tokenizer words", "--tokenizer must be one of word, bpe, wordpiece, char"),
         ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
         ("--lr fast", "'fast' is not a number"),
-        ("--optimizer adamw", "optimizer must be one of adam, sgd"),
+        ("--optimizer lion", "optimizer must be one of adamw, adam, sgd"),
         ("--epochs 0", "epochs must be a finite number above 0"),
         ("--minutes -1", "minutes must be a finite number above 0"),
         ("--batch 0", "batch must be at least 1, got 0"),

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from tacit.cli.options import AsJson, ModelArgument, count, flag, real, refuse_unfit, text
 from tacit.cli.output import emit, note, table
-from tacit.cli.progress import bar
 from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
     from tacit.audit.language import AuditFindings, AuditSettings

@@ -18,9 +18,9 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import emit, note, table
-from tacit.cli.progress import tracked
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.records import one_of
+from tacit.runs.progress import tracked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

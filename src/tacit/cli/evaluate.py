@@ -26,8 +26,8 @@ from tacit.cli.options import (
     text,
 )
 from tacit.cli.output import emit, models_table, table
-from tacit.cli.progress import Show, bar, tracked
 from tacit.runs.figures import better_baselines, describe_loss, written_figures
+from tacit.runs.progress import Show, bar, tracked
 
 if TYPE_CHECKING:
     from tacit.corpus.source import UserCorpus

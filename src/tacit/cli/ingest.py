@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, count, flag, text
 from tacit.cli.output import emit
-from tacit.cli.progress import Show, bar
+from tacit.runs.progress import Show, bar
 
 
 def ingest(

@@ -56,8 +56,8 @@ def ledger(
 def _plot(release: Run | Bundle, path: Path) -> None:
     """Draw epsilon as releases were charged, from 0 on, and the budget as a level."""
     from tacit.cli import plots
-    from tacit.cli.progress import bar
     from tacit.report.claim import epsilon_over_releases
+    from tacit.runs.progress import bar
 
     book = release.ledger
     with bar("epsilon over releases"):

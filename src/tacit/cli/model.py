@@ -19,8 +19,8 @@ from rich.console import Console
 from tacit.cli import pretrain
 from tacit.cli.options import AsJson, ModelArgument, Round, Settings, argument, count, real, text
 from tacit.cli.output import check_new_directory, emit, table
-from tacit.cli.progress import bar
 from tacit.runs.figures import percent, perplexity
+from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
     from tacit.config.experiment import Experiment

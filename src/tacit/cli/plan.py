@@ -197,9 +197,9 @@ def _epsilon_over_rounds(answer: Answer, points: int = 24) -> Panel:
     import numpy as np
 
     from tacit.cli.plots import Panel
-    from tacit.cli.progress import tracked
     from tacit.privacy.accountants import sound_accountants
     from tacit.privacy.events import Composition
+    from tacit.runs.progress import tracked
 
     plan, event, delta = answer.plan, answer.plan.event(), answer.delta
     accountants, _ = sound_accountants(Composition.of([event]))

@@ -27,10 +27,10 @@ def make(wish: Wish) -> Proposal:
 def show(console: Console, proposal: Proposal, *, explain: bool = False) -> None:
     """The plan as a table that a person can judge, what else could be had, and why it is so."""
     console.print(table("the plan", "", rows=_rows(proposal)))
-    others = [(name, *_cells(choice)) for name, choice in proposal.others().items()]
-    now = ("as it is", *_cells(proposal.choice))
-    headings = ("with", ">rounds", ">people a round", ">noise multiplier", ">noise")
-    console.print(table(*headings, rows=[now, *others]))
+    choices = {"as it is": proposal.choice, **proposal.others()}
+    headings = ("with", ">rounds", ">people a round", ">noise", ">expected top-1")
+    rows = [(name, *_cells(proposal, choice)) for name, choice in choices.items()]
+    console.print(table(*headings, rows=rows))
     if explain:
         why = [
             (key, _value(proposal.experiment.model_dump(), key), reason)
@@ -52,6 +52,7 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "noise_over_clip_norm": choice.noise,
         "seconds": proposal.seconds,
         "start": proposal.start.as_row(),
+        "expected_accuracy_top1": proposal.expect().accuracy,
         "experiment": proposal.experiment.model_dump(mode="json", exclude_none=True),
     }
 
@@ -77,16 +78,16 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
         "noise",
         f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm",
     )
+    yield (
+        "expected",
+        f"right {proposal.expect()} points of the time (docs/results/own-text.md)",
+    )
     yield "time", f"about {_minutes(proposal.seconds)}, with {wish.workers} processes"
 
 
-def _cells(choice: Choice) -> tuple[str, ...]:
-    return (
-        f"{choice.rounds}",
-        f"{choice.cohort:,}",
-        f"{choice.noise_multiplier:.3g}",
-        f"{choice.noise:.2f}",
-    )
+def _cells(proposal: Proposal, choice: Choice) -> tuple[str, ...]:
+    expected = str(proposal.expect(choice))
+    return f"{choice.rounds}", f"{choice.cohort:,}", f"{choice.noise:.2f}", expected
 
 
 def _minutes(seconds: float) -> str:

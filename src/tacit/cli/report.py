@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, RunArgument, count, flag, real, text
 from tacit.cli.output import emit
-from tacit.cli.progress import bar
+from tacit.runs.progress import bar
 
 
 def report(

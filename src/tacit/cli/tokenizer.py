@@ -35,9 +35,9 @@ from tacit.cli.options import (
 )
 from tacit.cli.output import emit
 from tacit.cli.output import epsilon as written_epsilon
-from tacit.cli.progress import bar
 from tacit.privacy import checks
 from tacit.privacy.claims import format_delta
+from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
     from tacit.evaluation.sampling import Sampling

@@ -6,6 +6,7 @@ all draws come from one generator in the order in which a model makes its parame
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import Limits, ModelConfig
+from tacit.models.base import LanguageModel, Limits, ModelConfig, State
 
 
 def seeded(seed: int | Generator) -> Generator:
@@ -121,3 +122,35 @@ class TiedEmbedding(nn.Module):
         if self.unit_norm:
             with torch.no_grad():
                 normalise_rows_(self.weight)
+
+
+class TiedModel(LanguageModel):
+    """A language model whose output scores words by their tied vectors."""
+
+    embedding: TiedEmbedding
+
+    @abc.abstractmethod
+    def outputs(
+        self,
+        tokens: Tensor,
+        state: State = None,
+        context: Tensor | None = None,
+        *,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, State]:
+        """The vectors that score the words after each position, and the state after the last.
+
+        With `dropout`, that share of what goes into the layers and of what comes out of them is
+        left out at random: for plain training, which has no other guard against overfitting.
+        """
+
+    def forward(
+        self, tokens: Tensor, state: State = None, context: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """<output_t, e_w> for every position t and word w, and the state at the end."""
+        outputs, after = self.outputs(tokens, state, context)
+        return self.embedding.score(outputs), after
+
+    def normalise_(self) -> None:
+        """Project every word vector back to unit norm, if the model restricts them to it."""
+        self.embedding.normalise_()

@@ -20,8 +20,16 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, State, check_inputs
-from tacit.models.layers import Affine, TiedConfig, TiedEmbedding, constant, glorot, seeded
+from tacit.models.base import State, check_inputs
+from tacit.models.layers import (
+    Affine,
+    TiedConfig,
+    TiedEmbedding,
+    TiedModel,
+    constant,
+    glorot,
+    seeded,
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class GatedLayer(nn.Module, abc.ABC):
         """
 
 
-class RecurrentModel(LanguageModel):
+class RecurrentModel(TiedModel):
     """A language model of gated layers.
 
     Its state is the layers' states one after the other, each tensor [batch, cells].
@@ -101,23 +109,27 @@ class RecurrentModel(LanguageModel):
         """True: a text may come in pieces, each with the state that the one before it left."""
         return True
 
-    def forward(
-        self, tokens: Tensor, state: State = None, context: Tensor | None = None
+    def outputs(
+        self,
+        tokens: Tensor,
+        state: State = None,
+        context: Tensor | None = None,
+        *,
+        dropout: float = 0.0,
     ) -> tuple[Tensor, State]:
-        """logits_t = embedding (P h_t + b_P) for every t, and the layers' states at the end."""
+        """P h_t + b_P for every t, and the layers' states at the end."""
         check_inputs(tokens, context, self.config.context_size)
         vectors = self._with_context(self.embedding(tokens.t()), context)
+        if dropout:
+            vectors = functional.dropout(vectors, dropout)
         before = self._split(state, vectors)
         after: tuple[Tensor, ...] = ()
         for layer, layer_before in zip(self.layers, before, strict=True):
             vectors, layer_after = layer(vectors, layer_before)
             after += layer_after
-        outputs = self.projection(vectors).transpose(0, 1)
-        return self.embedding.score(outputs), after
-
-    def normalise_(self) -> None:
-        """Project every word vector back to unit norm, if the model restricts them to it."""
-        self.embedding.normalise_()
+        if dropout:
+            vectors = functional.dropout(vectors, dropout)
+        return self.projection(vectors).transpose(0, 1), after
 
     def _with_context(self, vectors: Tensor, context: Tensor | None) -> Tensor:
         """The context appended to the vector of every step."""

@@ -16,8 +16,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, Limits, State, check_inputs
-from tacit.models.layers import Affine, TiedConfig, TiedEmbedding, seeded
+from tacit.models.base import Limits, State, check_inputs
+from tacit.models.layers import Affine, TiedConfig, TiedEmbedding, TiedModel, seeded
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class TransformerBlock(nn.Module):
         return functional.dropout(values, self.dropout, self.training) if self.dropout else values
 
 
-class Transformer(LanguageModel):
+class Transformer(TiedModel):
     """Carries no state: a text is given whole."""
 
     config: TransformerConfig
@@ -103,9 +103,15 @@ class Transformer(LanguageModel):
         )
         self.output_norm = nn.LayerNorm(size, dtype=torch.float32)
 
-    def forward(
-        self, tokens: Tensor, state: State = None, context: Tensor | None = None
+    def outputs(
+        self,
+        tokens: Tensor,
+        state: State = None,
+        context: Tensor | None = None,
+        *,
+        dropout: float = 0.0,
     ) -> tuple[Tensor, State]:
+        """The normalised stream after the last block, and no state."""
         check_inputs(tokens, context, self.config.context_size)
         if state is not None:
             raise ValueError("a Transformer carries no state: give it the whole text at once")
@@ -114,13 +120,13 @@ class Transformer(LanguageModel):
         stream = vectors + sinusoids(tokens.shape[1], vectors)
         if self.context is not None and context is not None:
             stream = stream + self.context(context.to(stream.dtype)).unsqueeze(1)
+        if dropout:
+            stream = functional.dropout(stream, dropout)
         for block in self.blocks:
             stream = block(stream)
-        return self.embedding.score(self.output_norm(stream)), None
-
-    def normalise_(self) -> None:
-        """Project every word vector back to unit norm, if the model restricts them to it."""
-        self.embedding.normalise_()
+        if dropout:
+            stream = functional.dropout(stream, dropout)
+        return self.output_norm(stream), None
 
 
 def sinusoids(steps: int, like: Tensor) -> Tensor:

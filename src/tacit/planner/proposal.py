@@ -22,7 +22,10 @@ from tacit.evaluation.accuracy import Metrics, evaluate
 from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
+from tacit.planner import outlook
 from tacit.planner.choice import BEARABLE_NOISE, ROUNDS, Choice, Facts, choose, with_more
+from tacit.planner.outlook import Outlook
+from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.planner.speed import TrainingSpeed, measure_speed
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.records import Positive, Record, at_least
@@ -61,7 +64,12 @@ class Proposal:
     choice: Choice
     seconds: float  # that the training will take
     start: Metrics  # of the model before training, on test people
+    rehearsal: Rehearsal
     reasons: Mapping[str, str]  # why each value is as it is, by dotted key
+
+    def expect(self, choice: Choice | None = None) -> Outlook:
+        """The accuracy to expect on test people, of this plan or of another choice."""
+        return outlook.expect(self.rehearsal, self.choice if choice is None else choice)
 
     def others(self) -> dict[str, Choice]:
         """What more people, more time or a larger epsilon would give."""
@@ -97,6 +105,8 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tell("measuring this machine's speed on made-up text")
     typical = _typical_tokens(corpus, tokenizer)
     speed = _measure_speed(draft, model, typical, wish.workers)
+    tell("a rehearsal on test people")
+    rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
     facts = _facts(wish, draft, speed, parameter_count(model))
     choice = choose(facts)
@@ -105,7 +115,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
         choice.cohort / facts.users_per_second + facts.seconds_per_round
     ) + _evaluation_seconds(draft, speed)
     reasons = _reasons(wish, facts, choice, typical)
-    return Proposal(wish, experiment, facts, choice, seconds, start, reasons)
+    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, reasons)
 
 
 def _draft(wish: Wish, population: int, delta: float) -> Experiment:
@@ -132,7 +142,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
             "schedule": {"kind": "cosine", "final_share": 0.05},
         },
         "privacy": {"target_epsilon": wish.epsilon, "delta": delta},
-        "evaluation": {"max_tokens": 40_000},
+        "evaluation": {"max_tokens": 40_000, "smooth": 1},
     }
     return fill_in_start(Experiment.from_data(tables, "the plan"))
 

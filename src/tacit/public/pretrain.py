@@ -27,13 +27,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from tacit.models.base import LanguageModel, State, detached
+from tacit.models.base import LanguageModel, State, check_share, detached
 from tacit.models.base import loss as summed_loss
+from tacit.models.layers import TiedModel
 from tacit.privacy.records import Count, Positive, Record, at_least, one_of
+from tacit.public.sampled_words import WordSampler
 
 LONGEST = 1000  # tokens; what is longer is cut, so that one book does not end up alone in a batch
 _FINAL_SHARE = 0.05  # of the learning rate, at the end of the cosine
+_DECAY = 0.01  # of AdamW, times the learning rate
 _POOL = 64  # batches among which texts are sorted by length
 
 Text = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -58,6 +62,26 @@ class Settings(Record):
     epochs: Positive = 1.0
     minutes: Positive | None = None
     seed: Count = 0
+
+
+@dataclass(frozen=True)
+class LanguageSettings(Settings):
+    """How `tacit model pretrain` trains: several times as many tokens a second.
+
+    `sampled_words` are the words that a step scores besides its own (`tacit.public.sampled_words`);
+    None, or half of the vocabulary, scores all of them.  `dropout` is as in `TiedModel.outputs`.
+    `bfloat16` multiplies in half the precision: faster where the processor knows it.
+    The defaults suit the 1.35M LSTM on ten million words.
+    """
+
+    optimizer: Annotated[str, one_of("adamw", "adam", "sgd")] = "adamw"
+    learning_rate: Positive = 4e-3
+    warmup_steps: Count = 200
+    batch: Annotated[int, at_least(1)] = 96
+    unroll: Annotated[int, at_least(1)] = 40
+    dropout: Annotated[float, check_share] = 0.1
+    sampled_words: Annotated[int, at_least(1)] | None = 1200
+    bfloat16: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,29 +119,107 @@ def pretrain(
     targets = sum(int((piece[1:] != bos).sum()) for piece in pieces)
     if not targets:
         raise ValueError("there is nothing to train on: the texts have no tokens to predict")
-    parameters = [values for _, values in model.parameter_vectors()]
-    kind = torch.optim.SGD if settings.optimizer == "sgd" else torch.optim.Adam
+    mean_loss = _loss_of(model, pieces, settings)
+    half = isinstance(settings, LanguageSettings) and settings.bfloat16
     state: State = None
     model.train()
 
     def loss(window: _Window) -> tuple[Tensor, int]:
         nonlocal state
         state = None if window.begins or not model.carries_state else window.carry(state)
-        logits, state = model(window.inputs, state)
-        total, count = summed_loss(logits, window.targets, window.mask)
-        return total / count.clamp(min=1), int(count)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            mean, state = mean_loss(window, state)
+        return mean, int(window.mask.sum())
 
     epochs = range(math.ceil(settings.epochs))
     return run_steps(
         (window for n in epochs for window in _epoch(pieces, settings, bos, n)),
         loss,
-        kind(parameters, lr=settings.learning_rate),
+        _optimizer(model, settings),
         settings,
         math.ceil(settings.epochs * targets),
         after_step=model.normalise_,
         progress=progress,
         clock=clock,
     )
+
+
+def _loss_of(
+    model: LanguageModel, pieces: Sequence[npt.NDArray[np.int64]], settings: Settings
+) -> Callable[[_Window, State], tuple[Tensor, State]]:
+    """What maps a window and the state before it to the mean loss and the state after it."""
+
+    def exact(window: _Window, state: State) -> tuple[Tensor, State]:
+        logits, state = model(window.inputs, state)
+        total, count = summed_loss(logits, window.targets, window.mask)
+        return total / count.clamp(min=1), state
+
+    if not isinstance(settings, LanguageSettings):
+        return exact
+    dropout, words = settings.dropout, settings.sampled_words
+    if words is not None and 2 * words >= model.config.vocab_size:
+        words = None
+    if not dropout and words is None:
+        return exact
+    if not isinstance(model, TiedModel):
+        raise ValueError("dropout and sampled_words are for the models of tacit; leave them out")
+    tied, sampler = model, None
+    if words is not None:
+        targets = np.concatenate([piece[1:] for piece in pieces])
+        sampler = WordSampler(np.bincount(targets, minlength=model.config.vocab_size), words)
+
+    def fast(window: _Window, state: State) -> tuple[Tensor, State]:
+        outputs, state = tied.outputs(window.inputs, state, dropout=dropout)
+        kept, targets = outputs[window.mask], window.targets[window.mask]
+        if not len(targets):  # nothing but padding
+            return outputs.sum() * 0.0, state
+        if sampler is not None:
+            return sampler.loss(kept, targets, tied.embedding), state
+        return functional.cross_entropy(tied.embedding.score(kept), targets), state
+
+    return fast
+
+
+def begin_with_frequencies_(model: LanguageModel, texts: Sequence[Text], bos: int) -> None:
+    """Set the output bias to the log frequency of each word in the texts; without one, nothing.
+
+    A model need not learn then, step by step, that "the" is more frequent than "thorax".
+    """
+    bias = model.embedding.output_bias if isinstance(model, TiedModel) else None
+    if bias is None:
+        return
+    counts = np.ones(model.config.vocab_size)
+    for text in texts:
+        np.add.at(counts, np.asarray(text[1:], dtype=np.int64), 1.0)
+    counts[bos] = 1.0
+    with torch.no_grad():
+        bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+
+def _optimizer(model: LanguageModel, settings: Settings) -> torch.optim.Optimizer:
+    """The optimizer that is asked for; its rate is set before every step.
+
+    AdamW lets the weights of products decay and leaves word vectors and biases alone: rare words
+    would fade between two steps that they are in.
+    """
+    parameters = dict(model.parameter_vectors())
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters.values())
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters.values())
+    decays = {
+        name
+        for name, values in parameters.items()
+        if values.dim() > 1 and not name.startswith("embedding.")
+    }
+    groups = [
+        {
+            "params": [parameters[name] for name in parameters if (name in decays) == chosen],
+            "weight_decay": decay,
+        }
+        for chosen, decay in ((True, _DECAY), (False, 0.0))
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]], betas=(0.9, 0.99))
 
 
 def run_steps(

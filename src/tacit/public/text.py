@@ -6,7 +6,7 @@
     a corpus         a directory or a built-in corpus, which brings its own split
 
 Authors are divided by the same hash as the users of a corpus, so adding one moves no other.  Texts
-without authors are divided by their order: the last tenth of them is held out.
+without authors are divided by their order: the last of them are held out.
 
 By naming a file here one declares that it is public.  A corpus of people's text can be trained on
 too, for comparison; what is learnt from it is then no public thing, and `corpora` remembers it.
@@ -54,40 +54,46 @@ class PublicText:
             self.train += kept
             self.authors += 1
 
-    def add_anonymous(self, texts: list[str]) -> None:
-        """Add texts without authors, of which the last tenth is held out."""
-        cut = len(texts) - round(HELD_OUT * len(texts))
+    def add_anonymous(self, texts: list[str], share: float = HELD_OUT) -> None:
+        """Add texts without authors, of which the last share is held out."""
+        cut = len(texts) - round(share * len(texts))
         self.train += texts[:cut]
         self.held_out += texts[cut:]
 
 
-def read_public_text(inputs: list[str]) -> PublicText:
-    """Read named texts, files and corpora; `ValueError` without text to train or measure on."""
+def read_public_text(inputs: list[str], share: float = HELD_OUT) -> PublicText:
+    """Read named texts, files and corpora, and hold out a share of the authors of each.
+
+    Raises:
+        ValueError: without text to train on or to measure on.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"the share to hold out must be above 0 and below 1, got {share:g}")
     if not inputs:
         raise ValueError("no text: name a file, a corpus directory or a built-in corpus")
     public = PublicText()
     for name in inputs:
         path, source = Path(name), PublicSource(name)
         if path.is_file():
-            _add_file(path, public)
+            _add_file(path, public, share)
         elif source.parts and not path.exists():
             for part in source.parts:
                 public.names.append(part)
                 public.origins.append(part)
-                public.add_anonymous(PublicSource(part).texts())
+                public.add_anonymous(PublicSource(part).texts(), share)
         else:
             _add_corpus(name, public)
     for purpose, texts in (("train on", public.train), ("hold out", public.held_out)):
         if not texts:
             raise ValueError(
                 f"{', '.join(public.names)}: there is no text to {purpose}; of"
-                f" {public.authors + public.held_out_authors} authors about one in ten is held out,"
-                " so give more of them"
+                f" {public.authors + public.held_out_authors} authors about {share:.0%} are held"
+                " out, so give more of them"
             )
     return public
 
 
-def _add_file(path: Path, public: PublicText) -> None:
+def _add_file(path: Path, public: PublicText, share: float) -> None:
     """Add a file, unless it is text of people whose text was ever ingested here.
 
     Its name in the list is that of the file without what says how it is written.
@@ -95,9 +101,9 @@ def _add_file(path: Path, public: PublicText) -> None:
     source = PublicSource(path)
     if source.has_authors:
         for user, texts in source.authors:
-            public.add_author(texts, held_out=is_test(user_key(user), HELD_OUT))
+            public.add_author(texts, held_out=is_test(user_key(user), share))
     else:
-        public.add_anonymous([line.strip() for line in source.lines])
+        public.add_anonymous([line.strip() for line in source.lines], share)
     refuse_known(str(path), path, source.lines)
     public.names.append(stem(path.name))
     public.origins.append(f"{path.name} (sha256 {source.digest})")

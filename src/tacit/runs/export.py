@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 from tacit.config.sections import Complete
 from tacit.models import weights
-from tacit.models.base import parameter_count
 from tacit.privacy import durable
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -135,7 +134,7 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     baselines: dict[str, dict[str, Any]] = {}
     if isinstance(run, LanguageRun):
         refuse_personal(run.path, weights.trained_on(checkpoint.model_file))
-        parameters = parameter_count(run.model(checkpoint.leg))
+        parameters = sum(each.numel() for each in run.model(checkpoint.leg).parameters())
         if checkpoint.facts["tokenizer"] == run.tokenizer.fingerprint:
             baselines = published_baselines(run)
         if checkpoint.leg == run.first_leg:

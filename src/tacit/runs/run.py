@@ -25,6 +25,7 @@ from tacit.models.base import LanguageModel, layer_sizes
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
+from tacit.runs.figures import FIGURES
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language.plans import round_plans
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
@@ -41,7 +42,7 @@ from tacit.tokenizers.tokenizer import Kind, Tokenizer
 _COMPARED = ("targets", "accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run directory, finished or not.
 
@@ -89,6 +90,22 @@ class Run:
         compared = {"baselines": run.measure_baselines()}
         directory.finish(run.summary(ending) | compared | {"key_kept": keep_key})
         return run
+
+    def __repr__(self) -> str:
+        """One line: where it is, how far it got, and its last figures.
+
+        No epsilon, which says nothing without the rest of `guarantee().claim`.
+        """
+        ending = "finished" if self.is_complete else "not finished"
+        done = f"{self.experiment.leg_name} {self.leg:,} of {self.experiment.legs:,}, {ending}"
+        rows = self.metrics()
+        measured = [
+            f"{figure.name} {figure.show(rows[-1].get(figure.key))}"
+            for figure in FIGURES[self.experiment.task]
+            if figure.compared and rows
+        ]
+        name = f"{type(self).__name__} {self.path}"
+        return f"<{name}: {'; '.join([done, *filter(None, [', '.join(measured)])])}>"
 
     def check(self) -> None:
         """Refuse files of the task that do not belong to the last checkpoint."""
@@ -175,8 +192,13 @@ class LanguageRun(Run):
         """The model after a round, by default the last one."""
         checkpoint = self.directory.checkpoints.read(round)
         size = self.tokenizer_at(checkpoint.leg).vocab_size
-        own = self.experiment.model.own_factory
-        return weights.load(checkpoint.model_file, vocab_size=size, own_factory=own)
+        choice = self.experiment.model
+        return weights.load(
+            checkpoint.model_file,
+            vocab_size=size,
+            own_factory=choice.own_factory,
+            trained=choice.trained,
+        )
 
     def plans(self) -> tuple[RoundPlan, ...]:
         """The plan of each phase."""

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, check_counts, number, whole_number
 from tacit.cli.output import emit
-from tacit.cli.progress import bar
 from tacit.privacy.projection import Projection
+from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
     from tacit.runs.run import LanguageRun

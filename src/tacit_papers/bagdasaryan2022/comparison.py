@@ -19,7 +19,7 @@ from tacit.runs.stored_model import MODEL_FILE, StoredModel
 from tacit.tokenizers.history import LearntTokenizer
 from tacit_papers.bagdasaryan2022.rows import TokenizerRow, row_of, row_of_tokenizer, words_of
 
-Show = Callable[[str, float, float | None, str], None]  # of `tacit.cli.progress.bar`
+Show = Callable[[str, float, float | None, str], None]  # of `tacit.runs.progress.bar`
 
 
 @dataclass(frozen=True)

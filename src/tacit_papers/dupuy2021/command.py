@@ -15,8 +15,8 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, whole_number
 from tacit.cli.output import emit, table
-from tacit.cli.progress import bar
 from tacit.privacy.claims import format_epsilon
+from tacit.runs.progress import bar
 from tacit_papers.markdown import markdown_table
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from rich.console import Console
 from tacit.cli.options import AsJson, argument, check_counts, count, flag, real, text
 from tacit.cli.output import emit, new_directory, table
 from tacit.cli.pretrain import record_training
-from tacit.cli.progress import Show, bar
 from tacit.runs.figures import percent, perplexity
+from tacit.runs.progress import Show, bar
 
 if TYPE_CHECKING:
     from tacit.public.text import PublicText

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, Quiet
 from tacit.cli.output import Interrupted, emit, table
-from tacit.cli.progress import Display
+from tacit.runs.progress import Display
 
 EXAMPLES = """
 Examples:

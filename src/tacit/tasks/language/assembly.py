@@ -25,7 +25,7 @@ from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, train_only
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Settings, StepReport, pretrain
@@ -112,6 +112,12 @@ def _refuse_void(learnt: LearntTokenizer, source: str, accept_oracle: bool) -> L
     return learnt
 
 
+def untrained_model(experiment: Experiment, tokenizer: Tokenizer) -> LanguageModel:
+    """The experiment's model with random weights, whatever it starts from."""
+    choice = experiment.model
+    return registry.build(choice.name, tokenizer.vocab_size, seed=choice.seed, **choice.options)
+
+
 @dataclass(frozen=True)
 class StartingModel:
     """A model before its first round, and whose text is in it already."""
@@ -139,7 +145,7 @@ class StartingModel:
         """
         choice = experiment.model
         size = tokenizer.vocab_size
-        fresh = registry.build(choice.name, size, seed=choice.seed, **choice.options)
+        fresh = untrained_model(experiment, tokenizer)
         if choice.start and (choice.pretrain or choice.public_output_bias):
             raise ValueError(
                 "model.start has weights already: leave out pretrain and public_output_bias"
@@ -150,7 +156,7 @@ class StartingModel:
                 _set_public_output_bias(fresh, tokenizer, named)
             if choice.pretrain is not None:
                 _pretrain(fresh, tokenizer, choice.pretrain, announce)
-            return cls(fresh)
+            return cls(train_only(fresh, choice.trained))
         refuse_other_tokenizer(choice.start, tokenizer)
         path = weights_file(choice.start)
         model = weights.load(path, vocab_size=size, own_factory=choice.own_factory)
@@ -168,7 +174,7 @@ class StartingModel:
             )
         texts = ", ".join(weights.public_texts(path))
         refuse_private_origin(f"model.start: {choice.start}", texts, corpus)
-        return cls(model, origins, tuple(_start_costs(path, origins)))
+        return cls(train_only(model, choice.trained), origins, tuple(_start_costs(path, origins)))
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:

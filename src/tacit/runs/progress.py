@@ -25,11 +25,13 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from tacit.cli.output import epsilon
+from tacit.privacy.claims import format_epsilon
 from tacit.runs.figures import percent, perplexity
 
 if TYPE_CHECKING:
-    from tacit.runs.session import TrainingProgress
+    from tacit.runs.session import Observer, TrainingProgress
+    from tacit.tasks import AnyExperiment
+    from tacit.tasks.task import Announce
 
 Item = TypeVar("Item")
 
@@ -222,6 +224,56 @@ class Display:
         self._next_line = now.leg + (max(1, math.ceil(SECONDS / each)) if each > 0 else 1)
 
 
+@contextmanager
+def watched(
+    progress: bool | None,
+    experiment: AnyExperiment | None,
+    folder: str | Path,
+    observer: Observer | None,
+    announce: Announce | None,
+) -> Iterator[tuple[Observer | None, Announce | None]]:
+    """The observer and announcer of a training, after those that show it if `progress` is True.
+
+    With None it is shown to somebody who is looking on, at a terminal or in a notebook, unless the
+    caller has an observer or announcer of its own.  `folder` is where a run's experiment is if the
+    caller did not give one.
+    """
+    if progress is None:
+        progress = observer is None and announce is None and _somebody_looks_on()
+    if not progress:
+        yield observer, announce
+        return
+    with Display(leg=_leg_name(experiment, Path(folder))) as display:
+        yield _both(display.observe, observer), _both(display.tell, announce)
+
+
+def _both(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:
+    """A function that calls both with the same arguments."""
+
+    def call(*arguments: Any) -> None:
+        first(*arguments)
+        if second is not None:
+            second(*arguments)
+
+    return call
+
+
+def _somebody_looks_on() -> bool:
+    """Whether standard error is a terminal, or what is shown below the cell of a notebook."""
+    console = _stderr(quiet=False)
+    return console.is_jupyter or _is_terminal(console)
+
+
+def _leg_name(experiment: AnyExperiment | None, folder: Path) -> str:
+    """What the training counts in; the default experiment's if there is none to ask."""
+    from tacit.runs.directory import RunDirectory
+
+    directory = RunDirectory(folder)
+    if experiment is None and directory.experiment_file.is_file():
+        experiment = directory.experiment()
+    return "round" if experiment is None else experiment.leg_name
+
+
 class TensorBoard:
     """Writes the held-out metrics of a training into DIR/tensorboard, and nothing private."""
 
@@ -261,9 +313,10 @@ def _figures(row: dict[str, Any]) -> str:
             f"semantic error rate {percent(row['semantic_error_rate'])}, intent accuracy"
             f" {percent(row['intent_accuracy'])}"
         )
+    spent = "infinity" if row["epsilon"] is None else format_epsilon(row["epsilon"])
     return (
         f"top-1 {percent(row['accuracy_top1_smoothed'])},"
-        f" perplexity {perplexity(row['perplexity'])}, epsilon {epsilon(row['epsilon'])}"
+        f" perplexity {perplexity(row['perplexity'])}, epsilon {spent}"
     )
 
 

@@ -8,8 +8,12 @@ import re
 
 import pytest
 
-from tacit.cli.progress import Display, _LegPace, bar
+from tacit.runs.progress import Display, _LegPace, bar
+from tacit.runs.run import Run
 from tacit.runs.session import TrainingProgress
+from tacit.runs.start import create
+from tacit.train import step, train
+from tests.runs.small import experiment
 
 
 class Terminal(io.StringIO):
@@ -124,3 +128,59 @@ def test_any_work_tells_a_log_how_far_it_is(monkeypatch):
         "measuring: 60%, 30 texts, about 0:00:20 left",
         "measuring: 80%, 40 texts, about 0:00:10 left",
     ]
+
+
+def trained(source, run, err, **options):
+    with contextlib.redirect_stderr(err):
+        return train(experiment(source, rounds=2), run, **options)
+
+
+def test_python_shows_progress_where_somebody_looks_on(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    silent, asked, terminal, told = io.StringIO(), io.StringIO(), Terminal(), []
+    trained(folder, tmp_path / "silent", silent)
+    assert silent.getvalue() == ""
+    trained(folder, tmp_path / "asked", asked, progress=True, observer=told.append)
+    assert "round 2 of 2: top-1 " in asked.getvalue()
+    assert told[-1].leg == 2  # an observer of one's own is told as well
+    trained(folder, tmp_path / "terminal", terminal)
+    assert "training" in terminal.getvalue()
+
+
+def test_python_shows_nothing_on_a_terminal_if_told_so_or_watched_otherwise(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TERM", "xterm")
+    for name, options in {
+        "off": {"progress": False},
+        "observed": {"observer": lambda now: None},
+        "announced": {"announce": lambda what, done, of: None},
+    }.items():
+        terminal = Terminal()
+        trained(folder, tmp_path / name, terminal, **options)
+        assert terminal.getvalue() == "", name
+
+
+def test_a_resumed_run_is_counted_in_its_own_legs(folder, tmp_path):
+    run, err = tmp_path / "run", io.StringIO()
+    session = create(experiment(folder, rounds=2), run)
+    step(session)
+    session.close()
+    with contextlib.redirect_stderr(err):
+        train(None, run, resume=True, progress=True)
+    assert "round 2 of 2" in err.getvalue()
+    with pytest.raises(ValueError, match="there is no run"):
+        train(None, tmp_path / "nothing", resume=True, progress=True)
+
+
+def test_a_run_is_one_short_line(folder, tmp_path):
+    run = tmp_path / "run"
+    session = create(experiment(folder, rounds=2), run)
+    step(session)
+    session.close()
+    assert repr(Run.open(run)).startswith(f"<LanguageRun {run}: round 1 of 2, not finished")
+    finished = train(None, run, resume=True)
+    pattern = rf"<LanguageRun {re.escape(str(run))}: round 2 of 2, finished; top-1 accuracy"
+    assert re.fullmatch(pattern + r" [\d.]+%, perplexity [\d.,]+>", repr(finished))
+    assert str(finished) == repr(finished)

@@ -1,0 +1,125 @@
+"""A few rounds with test people, before anybody who is protected is asked for anything.
+
+How much a model can learn from a corpus depends on how far that text is from what it knows, and
+the corpus itself is the only thing that says so.  Test people are not protected, and every claim
+says that.  So some of them train the start for a few rounds without noise, others are measured on,
+and what that gains stands for the text.  The weights are thrown away, and no setting is chosen by
+it: it only tells a person what to expect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.source import Subset, UserSource
+from tacit.evaluation.accuracy import Metrics, evaluate
+from tacit.evaluation.held_out import held_out_texts
+from tacit.federated.cohort import CohortJob, CohortTask, sum_over
+from tacit.federated.server import normalised
+from tacit.kernels.local_sgd import local_sgd_for
+from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
+from tacit.privacy.randomness import RunKey
+from tacit.tasks.language import assembly, plans
+from tacit.tokenizers.tokenizer import Tokenizer
+
+ROUNDS = 6
+COHORT = 48
+_MEASURED = 15_000  # tokens of the others
+_KEY = RunKey.from_seed(0)  # of streams that hide nothing
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The start on test people, and after a few rounds with other test people."""
+
+    before: Metrics
+    after: Metrics
+
+    @property
+    def gain(self) -> float:
+        """By how much the loss fell, in nats a token."""
+        return self.before.loss - self.after.loss
+
+
+def rehearse(
+    experiment: Experiment, model: LanguageModel, tokenizer: Tokenizer, test: UserSource
+) -> Rehearsal:
+    """Six rounds of the experiment's update and server, without noise, on half of the test people.
+
+    The model is left as it is.  With fewer test people than a cohort, all of their half take part
+    in every round.
+    """
+    order = np.random.default_rng(1).permutation(len(test)).tolist()
+    half = max(1, len(order) // 2)
+    measured = held_out_texts(Subset(test, order[half:] or order), tokenizer, _MEASURED)
+
+    def measure() -> Metrics:
+        return evaluate(model, measured.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+
+    learners = _Learners.of(test, order[: min(half, ROUNDS * COHORT)], tokenizer, experiment)
+    start, before = to_vector(model), measure()
+    try:
+        _train(experiment, model, learners, tokenizer.bos)
+        return Rehearsal(before, measure())
+    finally:
+        from_vector_(model, start)
+
+
+@dataclass(frozen=True)
+class _Learners:
+    """Test people who train, each as tokens."""
+
+    texts: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def of(
+        cls, test: UserSource, users: list[int], tokenizer: Tokenizer, experiment: Experiment
+    ) -> _Learners:
+        cap = experiment.corpus.max_tokens_per_user
+        return cls(tuple(_tokens(test.texts(user), tokenizer, cap) for user in users))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def tokens(self, index: int) -> NDArray[np.int64]:
+        return self.texts[index]
+
+    def key(self, index: int) -> str:
+        return f"{index:032x}"
+
+
+def _tokens(texts: list[str], tokenizer: Tokenizer, cap: int) -> NDArray[np.int64]:
+    """A user's tokens, of which no more texts are read than the cap needs."""
+    tokens: list[int] = []
+    for text in texts:
+        tokens += tokenizer.encode(text)
+        if len(tokens) >= cap:
+            break
+    return np.array(tokens[:cap], np.int64)
+
+
+def _train(experiment: Experiment, model: LanguageModel, learners: _Learners, bos: int) -> None:
+    """Rounds without noise, each with the next learners; the model ends up trained."""
+    cohort = min(COHORT, len(learners))
+    unprotected = experiment.changed(
+        rounds=ROUNDS,
+        plan={"population": max(2, cohort), "cohort": float(cohort), "noise_multiplier": 0.0},
+        privacy={"target_epsilon": None, "delta": 0.1 / max(2, cohort)},
+    )
+    [plan] = plans.round_plans(unprotected, layer_sizes(model))
+    task = CohortTask(plan, assembly.user_update(experiment), bos, learners)
+    server, sgd = assembly.server_optimizer(experiment), local_sgd_for(model)
+    weights, clip = to_vector(model), plan.initial_clip_state()
+    state = server.initial(len(weights))
+    for round in range(ROUNDS):
+        job = CohortJob(weights, clip, _KEY, "rehearsal", round)
+        users = [(round * cohort + index) % len(learners) for index in range(cohort)]
+        total = sum_over(task, job, users, sgd).total
+        release = plan.release(total, clip, lambda purpose: _KEY.hiding_stream(bytes(32), purpose))
+        moved, state = server.apply(weights, release.average, state)
+        weights = normalised(model, moved)
+    from_vector_(model, weights)

@@ -1,0 +1,78 @@
+"""The law of expected accuracy, and the rehearsal that it starts from."""
+
+import dataclasses
+
+import pytest
+
+from tacit.corpus.builtin import load_corpus
+from tacit.evaluation.accuracy import Metrics
+from tacit.models import weights
+from tacit.models.base import to_vector
+from tacit.planner import rehearsal as module
+from tacit.planner.choice import BEARABLE_NOISE, Choice
+from tacit.planner.outlook import expect
+from tacit.planner.proposal import Wish, _draft
+from tacit.planner.rehearsal import Rehearsal, rehearse
+from tacit.tokenizers.tokenizer import Tokenizer
+from tests.planner.test_proposal import CORPUS, start  # noqa: F401  (a fixture)
+
+CHOICE = Choice(rounds=32, cohort=1000, noise_multiplier=1.0, noise=0.5)
+
+
+def metrics(accuracy, loss, targets=1000):
+    return Metrics(targets=targets, top1=round(accuracy * targets), log_prob=-loss * targets)
+
+
+LEARNT = Rehearsal(metrics(0.15, 5.0), metrics(0.18, 4.5))
+
+
+def test_more_rounds_and_less_noise_are_better():
+    longer = dataclasses.replace(CHOICE, rounds=64)
+    noisier = dataclasses.replace(CHOICE, noise=3 * BEARABLE_NOISE)
+    assert expect(LEARNT, longer).accuracy > expect(LEARNT, CHOICE).accuracy
+    assert expect(LEARNT, noisier).accuracy < expect(LEARNT, CHOICE).accuracy
+
+
+def test_where_nothing_was_learnt_nothing_is_promised():
+    worse = Rehearsal(metrics(0.15, 5.0), metrics(0.14, 5.5))
+    assert expect(worse, CHOICE).accuracy == 0.15
+    hopeless = dataclasses.replace(CHOICE, rounds=8, noise=1000.0)
+    assert expect(LEARNT, hopeless).accuracy == 0.15
+
+
+@pytest.fixture
+def small(start):  # noqa: F811
+    experiment = _draft(Wish(CORPUS, start=start), 100, 1e-3)
+    experiment = experiment.changed(update={"learning_rate": 0.2}, server={"learning_rate": 0.5})
+    model = weights.load(f"{start}/model.safetensors")
+    return experiment, model, Tokenizer.load(start)
+
+
+def test_a_rehearsal_learns_and_leaves_the_model_as_it_was(small):
+    experiment, model, tokenizer = small
+    before = to_vector(model)
+    result = rehearse(experiment, model, tokenizer, load_corpus(CORPUS).test)
+    assert (to_vector(model) == before).all()
+    assert result.gain > 0.05
+    assert result.before.targets == result.after.targets > 100
+
+
+def test_those_who_train_are_not_measured_on(small, monkeypatch):
+    experiment, model, tokenizer = small
+    trained, measured = [], []
+    learners, held_out = module._Learners.of, module.held_out_texts
+
+    def watched_learners(test, users, *rest):
+        trained.extend(users)
+        return learners(test, users, *rest)
+
+    def watched_texts(users, *rest):
+        measured.extend(users._indices.tolist())
+        return held_out(users, *rest)
+
+    monkeypatch.setattr(module._Learners, "of", watched_learners)
+    monkeypatch.setattr(module, "held_out_texts", watched_texts)
+    rehearse(experiment, model, tokenizer, load_corpus(CORPUS).test)
+    assert trained
+    assert measured
+    assert not set(trained) & set(measured)
