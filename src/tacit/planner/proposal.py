@@ -34,6 +34,7 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 CAP = 1600  # tokens of a user that are ever read
 PER_ROUND = 200  # of these, in one round
+NEGATIVES = 1000  # words that a user did not write, in each softmax
 RATE = 1.2  # of the server, with MOMENTUM
 MOMENTUM = 0.8
 _SPARE = 0.1  # of the time: tokenizing, checkpoints, a machine that is busy now and then
@@ -129,6 +130,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
             "batch_size": 5,
             "unroll": 20,
             "tokens_per_round": PER_ROUND,
+            "sampled_negatives": NEGATIVES,
         },
         "plan": {
             "population": wish.population,
@@ -223,6 +225,10 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str
             f" reads; a test person reads {typical} of these on average"
         ),
         "update.learning_rate": "trials: one to three local steps, each short of overshooting",
+        "update.sampled_negatives": (
+            "twice as fast as a softmax over all words, and as good: the words that are left out"
+            " are made up for"
+        ),
         "plan.clip_norm": (
             "trials: updates at this rate have norms of 1.2 to 4, so that nearly all are scaled"
             " to 1, and none has more say than another"
