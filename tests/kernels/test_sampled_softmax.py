@@ -21,16 +21,18 @@ from tacit.kernels.sampled_softmax import (
     CandidateSGD,
     SampledSoftmax,
     _inclusion_probabilities,
+    _law,
     _log_uniform,
     _systematic_sample,
 )
 from tacit.mechanisms.clipping import FlatClip
-from tacit.models.base import to_vector
+from tacit.models.base import to_vector, train_only
 from tacit.models.registry import NAMES, build
 from tacit.tasks.language.assembly import user_update
 from tests.federated.tiny import BOS, VOCABULARY, ListedUsers, job, plan, small, stream, task, texts
 
 WORDS = 60
+LAW = _log_uniform(WORDS)
 USER = texts(3, seed=3)  # of whose words there are at most 30
 SAMPLED = SampledSoftmax(negatives=10, multiple_of=8)
 FEDAVG = FedAvg(learning_rate=0.5, batch_size=2, unroll=4, sampled_softmax=SAMPLED)
@@ -67,57 +69,108 @@ class Fixed:
         return np.full(n, self.value)
 
 
+def with_biases(model):
+    """The model with an output bias that is not zero."""
+    with torch.no_grad():
+        model.embedding.output_bias.normal_(generator=torch.Generator().manual_seed(1))
+    return model
+
+
 # The estimator against autograd.
 
 
+def law(model):
+    """The law that candidates are drawn by, in another way than the package computes it."""
+    log_uniform = np.diff(np.log(np.arange(1, WORDS + 2))) / np.log(WORDS + 1)
+    if not model.config.output_bias:
+        return log_uniform
+    return (
+        log_uniform + torch.softmax(model.embedding.output_bias.double(), 0).numpy(force=True)
+    ) / 2
+
+
 def oracle(model, update, key="user"):
-    """The update in float64: the whole model's scores, of which the candidates are kept."""
+    """The update in float64: the whole model's scores, of which the candidates are kept.
+
+    Each word moves by its share of Z' without the correction; what it has moved is divided by its
+    probability at the end, or before a clip.
+    """
     model, draws = copy.deepcopy(model).double(), stream(key)
-    parameters = list(model.parameters())
-    start = [p.detach().clone() for p in parameters]
+    named = model.parameter_vectors()
+    start = [p.detach().clone() for _, p in named]
     everything = rows(update=update)
     if isinstance(update, FedSGD):
         batches = [update.batch(everything, draws)]
-        found = update.sampled_softmax.candidates(batches[0], WORDS, draws)
+        drawn = update.sampled_softmax.candidates(batches[0], law(model), draws)
     else:
-        found = update.sampled_softmax.candidates(everything, WORDS, draws)
+        drawn = update.sampled_softmax.candidates(everything, law(model), draws)
         batches = update.batches(everything, draws)
-    words = torch.from_numpy(found.words)
-    place = {int(word): n for n, word in enumerate(words)}
-    correction = torch.from_numpy(found.correction).double()
+    words = torch.from_numpy(drawn.words)
+    index = {int(word): n for n, word in enumerate(words)}
+    correction = torch.from_numpy(drawn.correction).double()
+    pi = torch.ones(WORDS, dtype=torch.float64)
+    pi[words] = torch.exp(-correction)
+
+    def by_word(name, values):
+        """The factor pi of each value: 1 in what does not belong to a word."""
+        return pi.view(-1, *[1] * (values.dim() - 1)) if name.startswith("embedding.") else 1.0
+
+    def estimate():
+        return [
+            (p.detach() - begun) / by_word(name, p)
+            for (name, p), begun in zip(named, start, strict=True)
+        ]
+
     for batch in batches:
         scores = model(batch.inputs)[0][batch.mask][:, words] + correction
-        targets = torch.tensor([place[int(word)] for word in batch.targets[batch.mask]])
-        gradients = torch.autograd.grad(functional.cross_entropy(scores, targets), parameters)
+        targets = torch.tensor([index[int(word)] for word in batch.targets[batch.mask]])
+        loss = functional.cross_entropy(scores, targets)
+        gradients = torch.autograd.grad(loss, [p for _, p in named])
         with torch.no_grad():
-            for p, begun, gradient in zip(parameters, start, gradients, strict=True):
+            for (name, p), begun, gradient in zip(named, start, gradients, strict=True):
                 pull = getattr(update, "update_penalty", 0.0) * (p - begun)
-                p.sub_(update.learning_rate * (gradient + pull))
+                p.sub_(update.learning_rate * (gradient * by_word(name, p) + pull))
             table = model.embedding.weight
-            if model.config.unit_norm and isinstance(update, FedAvg):
+            is_free = model.config.unit_norm and table.requires_grad
+            if is_free and isinstance(update, FedAvg):
                 table[words] /= table[words].norm(dim=1, keepdim=True)
             if getattr(update, "clip_each_step", False):
-                moved = torch.cat(
-                    [(p - b).flatten() for p, b in zip(parameters, start, strict=True)]
-                )
-                moved *= min(1.0, 0.3 / float(moved.norm()))
-                parts = torch.split(moved, [p.numel() for p in parameters])
-                for p, begun, part in zip(parameters, start, parts, strict=True):
-                    p.copy_(begun + part.view_as(p))
-    differences = [
-        (p.detach() - begun).flatten() for p, begun in zip(parameters, start, strict=True)
-    ]
-    return torch.cat(differences).numpy()
+                moved = estimate()
+                norm = float(torch.cat([part.flatten() for part in moved]).norm())
+                for (name, p), begun, part in zip(named, start, moved, strict=True):
+                    p.copy_(begun + part * min(1.0, 0.3 / norm) * by_word(name, p))
+    return torch.cat([part.flatten() for part in estimate()]).numpy()
 
 
 @pytest.mark.parametrize("make", [AutogradSGD, local_sgd_for], ids=["autograd", "fastest"])
 @pytest.mark.parametrize("update", UPDATES)
 def test_update_is_the_estimators_gradient_descent(make, update):
     model = small("lstm", WORDS, unit_norm=update != "penalty")
-    found = run(UPDATES[update], make(model), to_vector(model))
+    result = run(UPDATES[update], make(model), to_vector(model))
     expected = oracle(model, UPDATES[update])
-    assert np.abs(found.update - expected).max() < 1e-5
+    assert np.abs(result.update - expected).max() < 1e-5
     assert np.abs(expected).max() > 1e-2
+
+
+@pytest.mark.parametrize("make", [AutogradSGD, local_sgd_for], ids=["autograd", "fastest"])
+@pytest.mark.parametrize(
+    "trained",
+    [
+        ("layers", "projection"),
+        ("embedding.output_bias",),
+        ("embedding.output_bias", "projection.bias"),
+        ("embedding.weight", "layers.0.input_kernel", "projection.weight"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("update", ["epochs", "penalty", "greedy", "fedsgd"])
+def test_part_of_a_model_is_updated_as_it_is_in_the_estimators_descent(make, trained, update):
+    model = train_only(with_biases(small("lstm", WORDS, output_bias=True)), trained)
+    result = run(UPDATES[update], make(model), to_vector(model))
+    expected = oracle(model, UPDATES[update])
+    assert result.update.shape == expected.shape
+    assert np.abs(result.update - expected).max() < 1e-5
+    assert np.abs(expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("output_bias", [False, True])
@@ -126,8 +179,7 @@ def test_every_built_in_model_is_served(name, output_bias):
     """A trained output bias keeps its correction apart; one that there is not stays away."""
     model = small(name, WORDS, output_bias=output_bias)
     if output_bias:
-        with torch.no_grad():
-            model.embedding.output_bias.normal_(generator=torch.Generator().manual_seed(1))
+        with_biases(model)
     found = run(UPDATES["epochs"], local_sgd_for(model), to_vector(model))
     assert np.abs(found.update - oracle(model, UPDATES["epochs"])).max() < 1e-5
 
@@ -160,7 +212,7 @@ def test_enough_negatives_are_the_exact_update_bit_for_bit(negatives):
 def test_words_that_are_no_candidates_do_not_move():
     model = small("gru", WORDS)
     start = to_vector(model)
-    found = SAMPLED.candidates(rows(), WORDS, stream("user"))
+    found = SAMPLED.candidates(rows(), LAW, stream("user"))
     update = run(FEDAVG, local_sgd_for(model), start).update
     moved = np.abs(update[: WORDS * 6].reshape(WORDS, 6)).max(1) > 0
     assert np.array_equal(np.flatnonzero(moved), found.words)
@@ -178,7 +230,7 @@ def test_normaliser_is_right_on_average_over_the_draw():
     grid = 4000
     found, uncorrected = [], []
     for point in range(grid):
-        candidates = SAMPLED.candidates(rows(), WORDS, Fixed((point + 0.5) / grid))
+        candidates = SAMPLED.candidates(rows(), LAW, Fixed((point + 0.5) / grid))
         chosen = scores[candidates.words]
         found.append(np.exp(chosen + candidates.correction).sum())
         uncorrected.append(np.exp(chosen).sum())
@@ -209,6 +261,51 @@ def test_sample_has_its_size_and_probabilities_follow_the_law(law, share, u):
     assert set(np.flatnonzero(pi == 1)) <= set(chosen)
 
 
+def test_half_of_the_law_is_what_the_released_biases_say():
+    """A frequent word with a late id is then all but certain to be among the candidates."""
+    model = small("lstm", WORDS, output_bias=True)
+    with torch.no_grad():
+        model.embedding.output_bias[WORDS - 1] = 9.0
+    sgd, start = local_sgd_for(model), to_vector(model)
+    assert np.allclose(_law(sgd, start), law(model))
+    assert _law(sgd, start).sum() == pytest.approx(1)
+    frozen = local_sgd_for(train_only(model, ["layers"]))
+    assert np.array_equal(_law(frozen, to_vector(model)), _law(sgd, start))
+    drawn = SAMPLED.candidates(rows(), _law(sgd, start), stream("user"))
+    assert drawn.words[-1] == WORDS - 1
+    assert drawn.correction[-1] == 0
+    assert LAW[-1] < 0.03 * LAW[0]
+
+
+def test_estimate_of_many_steps_is_right_on_average():
+    """The mean update over the one uniform draw is that of the whole softmax, after many steps.
+
+    Were the words of the sample moved by their corrected gradients, it would be far off.
+    """
+    model = small("lstm", WORDS, output_bias=True, unit_norm=False)
+    sgd, start = local_sgd_for(model), to_vector(model)
+    tokens, rate, grid, even = rows(), 0.5, 40, np.full(WORDS, 1 / WORDS)
+
+    def moved(steps):
+        steps.load(start)
+        for _ in range(10):
+            steps.step(tokens, rate)
+        return steps.update()
+
+    exact, estimates, naive = moved(sgd), [], []
+    for point in range(grid):
+        drawn = SAMPLED.candidates(tokens, even, Fixed((point + 0.5) / grid))
+        estimates.append(moved(CandidateSGD(sgd, drawn)))
+        steps = CandidateSGD(sgd, drawn)
+        steps._pi = np.ones_like(drawn.correction)
+        naive.append(moved(steps))
+    size = np.linalg.norm(exact)
+    error = np.linalg.norm(np.mean(estimates, axis=0) - exact) / size
+    naive_error = np.linalg.norm(np.mean(naive, axis=0) - exact) / size
+    assert error < 0.1
+    assert naive_error > 1.5 * error
+
+
 def test_law_is_log_uniform():
     law = _log_uniform(10_000)
     assert law.sum() == pytest.approx(1)
@@ -219,7 +316,7 @@ def test_law_is_log_uniform():
 @pytest.mark.parametrize("tokens", [USER, texts(1, seed=1), np.array([5, 7])], ids=len)
 def test_own_words_are_all_there_and_not_corrected(tokens):
     own = set(tokens.tolist())
-    found = SAMPLED.candidates(rows(tokens), WORDS, stream())
+    found = SAMPLED.candidates(rows(tokens), LAW, stream())
     corrected = dict(zip(found.words.tolist(), found.correction.tolist(), strict=True))
     assert own <= set(corrected)
     assert all(corrected[word] == 0 for word in own)
@@ -233,7 +330,7 @@ def test_own_words_are_all_there_and_not_corrected(tokens):
 
 
 def test_candidates_follow_the_users_own_stream():
-    once, again, other = (SAMPLED.candidates(rows(), WORDS, stream(key)) for key in "aab")
+    once, again, other = (SAMPLED.candidates(rows(), LAW, stream(key)) for key in "aab")
     assert np.array_equal(once.words, again.words)
     assert not np.array_equal(once.words, other.words)
 

@@ -78,6 +78,9 @@ class _Model(Section):
     # Begin with log frequencies in public text: that of the tokenizer, or the one named here.
     public_output_bias: bool | str = False
     pretrain: Pretraining | None = None
+    # Names of parameters, or how they begin, such as "layers": all others stay as they start, and
+    # get no noise.  Empty: everything is trained.
+    trained: tuple[str, ...] = ()
 
     @property
     def own_factory(self) -> str | None:

@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.models.base import LanguageModel, check_share, from_vector_, to_vector
+from tacit.models.base import LanguageModel, check_share, from_vector_, frozen_kept, to_vector
 from tacit.privacy.records import Positive, Record
 
 Weights = NDArray[np.float32]
@@ -136,7 +136,8 @@ def normalised(model: LanguageModel, weights: Weights) -> Weights:
     The model is used to compute it and ends up with these weights.
     """
     from_vector_(model, weights)
-    model.normalise_()
+    with frozen_kept(model):
+        model.normalise_()
     return to_vector(model)
 
 

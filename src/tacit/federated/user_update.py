@@ -70,8 +70,7 @@ class FedAvg(Record):
         rows = rows_of(tokens, unroll=self.unroll, bos=bos, layout=self.rows)
         examples, steps, seen, loss_sum = rows.examples, 0, 0, 0.0
         room = np.empty(start.shape) if self.clip_each_step else None
-        local = _steps(self.sampled_softmax, sgd, rows, stream)
-        local.load(start)
+        local = _steps(self.sampled_softmax, sgd, start, rows, stream)
         batches = self.batches(rows, stream)
         for loss, count in local.steps(batches, self.learning_rate, penalty=self.update_penalty):
             steps, seen, loss_sum = steps + 1, seen + count, loss_sum + loss
@@ -120,8 +119,7 @@ class FedSGD(Record):
         if not len(rows):
             return UserResult(np.zeros_like(start), 0, 0.0, 0)
         batch = self.batch(rows, stream)
-        local = _steps(self.sampled_softmax, sgd, batch, stream)
-        local.load(start)
+        local = _steps(self.sampled_softmax, sgd, start, batch, stream)
         loss = local.step(batch, self.learning_rate, project=False)
         return UserResult(local.update(), rows.examples, loss / batch.examples, 1)
 
@@ -146,10 +144,13 @@ def stretch(tokens: Tokens, length: int | None, stream: Stream) -> Tokens:
 
 
 def _steps(
-    sampled: SampledSoftmax | None, sgd: LocalSGD, rows: TokenRows, stream: Stream
+    sampled: SampledSoftmax | None, sgd: LocalSGD, start: Weights, rows: TokenRows, stream: Stream
 ) -> LocalSteps:
-    """Where the local steps happen: the whole model, or its candidates under a sampled softmax."""
-    return sgd if sampled is None or not len(rows) else sampled.of(sgd, rows, stream)
+    """Local steps from `start`: of the whole model, or of the candidates of a sampled softmax."""
+    if sampled is not None and len(rows):
+        return sampled.of(sgd, start, rows, stream)
+    sgd.load(start)
+    return sgd
 
 
 def greedy_clip(

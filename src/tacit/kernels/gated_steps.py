@@ -22,10 +22,22 @@ from tacit.models.recurrent import CIFG, GRU, LSTM, RecurrentConfig, RecurrentMo
 _SMALLEST_NORM, _LARGEST_NORM = 1e-15, 1e15
 
 
-class Parameters:
-    """A recurrent model's parameters, by name and in its order, as views of one flat vector."""
+# A recurrent model's parts, in the order in which they lie in its vector.
+PARTS = ("embedding", "output_bias", "kernel", "bias", "projection", "projection_bias")
 
-    def __init__(self, config: RecurrentConfig, gates: int) -> None:
+
+class Parameters:
+    """A recurrent model's parameters, by name and in its order, as views of one flat vector.
+
+    Steps change the parts that are `trained` and keep every bit of the others.  `word_rates`, if
+    there are any, multiply the step of each word's vector and bias.
+    """
+
+    word_rates: Tensor | None = None
+
+    def __init__(
+        self, config: RecurrentConfig, gates: int, trained: frozenset[str] = frozenset(PARTS)
+    ) -> None:
         V, E, C = config.vocab_size, config.embedding_size, config.cells
         shapes: dict[str, list[int]] = {"embedding": [V, E]}
         if config.output_bias:
@@ -34,6 +46,7 @@ class Parameters:
         shapes |= {"kernel": [gates * C, E + C], "bias": [gates * C]}
         shapes |= {"projection": [E, C], "projection_bias": [E]}
         sizes = [math.prod(shape) for shape in shapes.values()]
+        self.trained = trained
         self.flat = torch.zeros(sum(sizes))
         self.anchor = torch.zeros(sum(sizes))
         self.parts = {
@@ -48,9 +61,13 @@ class Parameters:
         self.output_bias = self.parts.get("output_bias")
 
     def pull_back(self, pull: float) -> None:
-        """theta <- theta - pull (theta - anchor)."""
-        if pull:
-            self.flat.lerp_(self.anchor, pull)
+        """theta <- theta - pull (theta - anchor), where theta is trained."""
+        if not pull:
+            return
+        anchors = torch.split(self.anchor, [part.numel() for part in self.parts.values()])
+        for (name, part), anchor in zip(self.parts.items(), anchors, strict=True):
+            if name in self.trained:
+                part.lerp_(anchor.view_as(part), pull)
 
     def normalise_(self) -> None:
         """`normalise_rows_` of the embedding, in float32 where that is as good."""
@@ -119,17 +136,24 @@ class GatedStep:
         else:
             self.d_hidden.zero_().index_copy_(0, positions, d_hidden)
         self.run_back()
-        self.d_inputs = torch.mm(self.d_sums, self.input_kernel)
+        if "embedding" in self.p.trained:
+            self.d_inputs = torch.mm(self.d_sums, self.input_kernel)
 
     def run_back(self) -> None:
         """Run all steps backward."""
         raise NotImplementedError
 
     def descend(self, inputs: Tensor, learning_rate: float) -> None:
-        """Change the layer's parameters and the vectors of the words that entered."""
-        self.p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-learning_rate)
-        self.p.bias.sub_(self.d_sums.sum(0), alpha=learning_rate)
-        self.descend_kernels(learning_rate)
+        """Change what is trained of the layer and of the vectors of the words that entered."""
+        p = self.p
+        if "embedding" in p.trained:
+            if p.word_rates is not None:
+                self.d_inputs *= p.word_rates[inputs].unsqueeze(1)
+            p.embedding.index_add_(0, inputs, self.d_inputs, alpha=-learning_rate)
+        if "bias" in p.trained:
+            p.bias.sub_(self.d_sums.sum(0), alpha=learning_rate)
+        if "kernel" in p.trained:
+            self.descend_kernels(learning_rate)
 
     def descend_kernels(self, learning_rate: float) -> None:
         """Change the kernels, which met what entered each step."""

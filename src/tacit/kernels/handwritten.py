@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -30,11 +30,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.kernels.gated_steps import LAYERS, Parameters
-from tacit.kernels.local_sgd import resized_model
+from tacit.kernels.gated_steps import LAYERS, PARTS, Parameters
+from tacit.kernels.local_sgd import resized_model, set_ranges
 from tacit.kernels.rows import Batch, TokenRows
 from tacit.kernels.torch_step import LARGEST_SOFTMAX, TorchStep
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, trained_ranges, whole_vector
 from tacit.models.recurrent import CIFG, GRU, LSTM, LSTMConfig, RecurrentConfig, RecurrentModel
 from tacit.privacy import native
 
@@ -77,19 +77,23 @@ class _KernelStep:
         self.name = f"c++ {kernel.digest}"  # says what the bits of a step may depend on
         self._library, self._parameters = kernel.functions, parameters
         self._sizes = (_KINDS[model], config.vocab_size, config.embedding_size, config.cells)
+        self._trained = sum(
+            1 << bit for bit, part in enumerate(PARTS) if part in parameters.trained
+        )
         self._output_bias = int(config.output_bias)
         self._workspace = torch.empty(0)
 
     def step(self, batch: Batch, learning_rate: float, pull: float, project: bool) -> float:
         """The same step as `TorchStep.step`, on the same memory."""
         p = self._parameters
-        shape = (ctypes.c_int64 * 9)(
+        shape = (ctypes.c_int64 * 10)(
             *self._sizes,
             self._output_bias,
             batch.rows,
             batch.steps,
             len(batch.targets),
             LARGEST_SOFTMAX,
+            self._trained,
         )
         needed = self._library.tacit_workspace(shape)
         if self._workspace.numel() < needed:
@@ -101,6 +105,7 @@ class _KernelStep:
             batch.inputs.data_ptr(),
             batch.targets.data_ptr(),
             None if batch.positions is None else batch.positions.data_ptr(),
+            None if p.word_rates is None else p.word_rates.data_ptr(),
             learning_rate,
             pull,
             int(project),
@@ -119,7 +124,7 @@ def built_kernel() -> native.Library | None:
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
     library.tacit_workspace.argtypes = [pointer]
     library.tacit_workspace.restype = number
-    library.tacit_step.argtypes = [pointer] * 6 + [real, real, number, pointer]
+    library.tacit_step.argtypes = [pointer] * 7 + [real, real, number, pointer]
     library.tacit_step.restype = ctypes.c_double
     return built if _agrees(built) else None
 
@@ -149,29 +154,39 @@ class HandwrittenSGD:
 
     @staticmethod
     def serves(model: LanguageModel) -> bool:
-        """Is it a recurrent model of one layer without context, in float32 on the CPU?"""
+        """Is it a recurrent model of one layer without context, in float32 on the CPU?
+
+        Of its parts each is trained or frozen as a whole: all gates' kernels, say, or none.
+        """
         if type(model) not in LAYERS:
             return False
         config = cast(RecurrentConfig, model.config)
-        vectors = model.parameter_vectors()
+        named = list(model.named_parameters())
+        states = {(_part_of(name), values.requires_grad) for name, values in named}
         return (
             config.layers == 1
             and config.context_size == 0
-            and len(vectors) == len(list(model.parameters()))  # none is frozen
-            and all(v.dtype == torch.float32 and v.device.type == "cpu" for _, v in vectors)
+            and len(states) == len({part for part, _ in states})
+            and all(v.dtype == torch.float32 and v.device.type == "cpu" for _, v in named)
         )
 
-    def __init__(self, model: LanguageModel, form: Form = "") -> None:
+    def __init__(self, model: LanguageModel, form: Form = "", *, frozen_too: bool = False) -> None:
         if not self.serves(model):
             raise ValueError(
                 f"model must be an LSTM, CIFG or GRU of one layer and context_size 0, in float32 on"
-                f" the CPU with no parameter frozen, got {type(model).__name__}: {model.config}"
+                f" the CPU with no part half frozen, got {type(model).__name__}: {model.config}"
             )
         self.config, self._form = cast(RecurrentConfig, model.config), form
         self._resized: dict[int, HandwrittenSGD] = {}
         recurrent = cast(RecurrentModel, model)
-        self._parameters = Parameters(self.config, len(recurrent.layer.gates))
+        self._model, self.trained = recurrent, trained_ranges(model)
+        parts = frozenset(_part_of(name) for name, _ in model.parameter_vectors())
+        self._parameters = Parameters(self.config, len(recurrent.layer.gates), parts)
         self._flat: NDArray[np.float32] = self._parameters.flat.numpy()
+        self._flat[:] = whole_vector(model)
+        everything = (slice(0, len(self._flat)),)
+        self._ranges = everything if frozen_too else self.trained
+        self._is_all, self._size = self._ranges == everything, _length(self._ranges)
         self._step = _step_in(form, self._parameters, self.config, type(recurrent))
         self.name = self._step.name  # equal names on equal machines give equal bits
         self._loaded, self._anchored = self.weights(), False
@@ -187,30 +202,39 @@ class HandwrittenSGD:
 
     def set_weights(self, weights: NDArray[Any]) -> None:
         """Go on from these weights; the penalty's anchor stays."""
-        if weights.shape != self._flat.shape:
+        if weights.shape != (self._size,):
             raise ValueError(
-                f"weights must be one flat vector of {len(self._flat)} values, got {weights.shape}"
+                f"weights must be one flat vector of {self._size} values, got {weights.shape}"
             )
-        self._flat[:] = weights
+        set_ranges(self._flat, self._ranges, weights)
 
-    def set_part(self, first: int, values: NDArray[Any]) -> None:
-        """Replace the weights from index `first` on; the others stay as they are."""
-        self._flat[first : first + len(values)] = values
+    def set_word_rates(self, rates: NDArray[np.float32]) -> None:
+        """Multiply the step of each word's vector and bias by its rate."""
+        self._parameters.word_rates = torch.from_numpy(rates)
+
+    def whole(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """All weights with these among them, as a view of the memory that steps work on."""
+        if self._is_all:
+            return weights
+        self.set_weights(weights)
+        return self._flat
 
     def resized(self, vocab_size: int) -> HandwrittenSGD:
         """For a model with another number of words, and with an output bias."""
         if vocab_size not in self._resized:
-            model = resized_model(self.config, vocab_size)
-            self._resized[vocab_size] = HandwrittenSGD(model, self._form)
+            model = resized_model(self._model, vocab_size)
+            self._resized[vocab_size] = HandwrittenSGD(model, self._form, frozen_too=True)
         return self._resized[vocab_size]
 
     def weights(self) -> NDArray[np.float32]:
         """A copy of the weights as they are now."""
-        return self._flat.copy()
+        if self._is_all:
+            return self._flat.copy()
+        return np.concatenate([self._flat[each] for each in self._ranges])
 
     def update(self) -> NDArray[np.float32]:
         """The weights as they are now less those that were loaded."""
-        return self._flat - self._loaded
+        return (self._flat if self._is_all else self.weights()) - self._loaded
 
     def step(
         self,
@@ -223,9 +247,9 @@ class HandwrittenSGD:
         """One step on the mean loss of what counts in these rows; returns the summed loss."""
         batch = rows if isinstance(rows, Batch) else Batch.of(rows, self.config.vocab_size)
         pull = learning_rate * penalty
-        project = project and self.config.unit_norm
+        project = project and self.config.unit_norm and "embedding" in self._parameters.trained
         if pull and not self._anchored:  # most users need no anchor: a copy less for them
-            self._parameters.anchor.numpy()[:] = self._loaded
+            set_ranges(self._parameters.anchor.numpy(), self._ranges, self._loaded)
             self._anchored = True
         with self._mode():
             if len(batch.targets):
@@ -244,6 +268,18 @@ class HandwrittenSGD:
         while ready := [Batch.of(r, self.config.vocab_size) for r in islice(waiting, _READY)]:
             for batch in ready:
                 yield self.step(batch, learning_rate, penalty=penalty), len(batch.targets)
+
+
+def _part_of(name: str) -> str:
+    """The part of `Parameters` that a recurrent model's parameter belongs to, by its name."""
+    if name.startswith("layers."):
+        return name.rpartition("_")[2]  # of all gates together
+    owner, _, kind = name.partition(".")
+    return owner if kind == "weight" else {"bias": "projection_bias"}.get(kind, kind)
+
+
+def _length(ranges: Sequence[slice]) -> int:
+    return sum(each.stop - each.start for each in ranges)
 
 
 def _step_in(

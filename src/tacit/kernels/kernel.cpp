@@ -122,38 +122,65 @@ struct Step : Layer {
         for (long i = 0; i < count; ++i) to[i] += alpha * values[i];
     }
 
+    // A part's pull towards its anchor, which is laid out as theta is.
+    void pull_part(Part part, float* values, long count, const float* anchor, float pull) {
+        if (trains(part)) pull_back(values, anchor + (values - embedding), count, pull);
+    }
+
+    void pull_layer(const float* anchor, float pull) {
+        pull_part(KERNEL, kernel, bias - kernel, anchor, pull);
+        pull_part(BIAS, bias, projection - bias, anchor, pull);
+        pull_part(PROJECTION, projection, projection_bias - projection, anchor, pull);
+        pull_part(PROJECTION_BIAS, projection_bias, E, anchor, pull);
+    }
+
+    void pull_words(long row, long rows, const float* anchor, float pull) {
+        pull_part(WORDS, embedding + row * E, rows * E, anchor, pull);
+        if (output_bias) pull_part(WORD_BIASES, output_bias + row, rows, anchor, pull);
+    }
+
+    void descend_kernel(long g, const float* d, float eta) {
+        float* rows = kernel + g * C * (E + C);
+        // Turned, so that the terms of a row are neighbours rather than pages apart.
+        const long ld = stride(N);
+        transpose([&](long i) { return d + i * ld_gates; }, N, C, d_gate, ld);
+        if (kind == GRU && g == 2) {
+            add_product(C, E, N, d_gate, ld, 1, entering, ld_entering, rows, E + C, -eta);
+            add_product(C, C, N, d_gate, ld, 1, reset_hidden, ld_hidden, rows + E, E + C, -eta);
+        } else {
+            add_product(C, E + C, N, d_gate, ld, 1, entering, ld_entering, rows, E + C, -eta);
+        }
+    }
+
     void descend_layer(float eta) {
         for (long g = 0; g < gates; ++g) {
-            float* rows = kernel + g * C * (E + C);
             const float* d = sums + g * Cp;
-            // Turned, so that the terms of a row are neighbours rather than pages apart.
-            const long ld = stride(N);
-            transpose([&](long i) { return d + i * ld_gates; }, N, C, d_gate, ld);
-            if (kind == GRU && g == 2) {
-                add_product(C, E, N, d_gate, ld, 1, entering, ld_entering, rows, E + C, -eta);
-                add_product(C, C, N, d_gate, ld, 1, reset_hidden, ld_hidden, rows + E, E + C, -eta);
-            } else {
-                add_product(C, E + C, N, d_gate, ld, 1, entering, ld_entering, rows, E + C, -eta);
-            }
+            if (trains(KERNEL)) descend_kernel(g, d, eta);
+            if (!trains(BIAS)) continue;
             float* total = carried;  // its use is over
             for (long c = 0; c < C; ++c) total[c] = 0.0f;
             for (long i = 0; i < N; ++i) add(total, d + i * ld_gates, C, 1.0f);
             add(bias + g * C, total, C, -eta);
         }
-        add_product(E, C, n, d_outputs, 1, Ep, hidden, ld_hidden, projection, C, -eta);
+        if (trains(PROJECTION))
+            add_product(E, C, n, d_outputs, 1, Ep, hidden, ld_hidden, projection, C, -eta);
+        if (!trains(PROJECTION_BIAS)) return;
         float* total = d_turned;  // the same
         for (long e = 0; e < E; ++e) total[e] = 0.0f;
         for (long i = 0; i < n; ++i) add(total, d_outputs + i * Ep, E, 1.0f);
         add(projection_bias, total, E, -eta);
     }
 
-    void descend_words(const int64_t* inputs, float eta) {
-        for (long i = 0; i < N; ++i) add(embedding + inputs[i] * E, d_inputs + i * Ep, E, -eta);
+    void descend_words(const int64_t* inputs, const float* rates, float eta) {
+        if (!trains(WORDS)) return;
+        for (long i = 0; i < N; ++i)
+            add(embedding + inputs[i] * E, d_inputs + i * Ep, E,
+                rates ? -eta * rates[inputs[i]] : -eta);
     }
 
     // The tile's rows less eta times what the softmax gives them.
-    void descend_tile(long row, long rows, const int64_t* targets, float eta, float pull,
-                      const float* anchor) {
+    void descend_tile(long row, long rows, const int64_t* targets, const float* rates, float eta,
+                      float pull, const float* anchor) {
         const float *words = embedding + row * E, *biases = biases_at(row);
         if (!keeps) {  // P comes again from the rows as they were
             std::memcpy(old_words, words, rows * E * sizeof(float));
@@ -162,8 +189,7 @@ struct Step : Layer {
                 std::memcpy(old_biases, biases, rows * sizeof(float));
                 biases = old_biases;
             }
-            pull_back(embedding + row * E, anchor + row * E, rows * E, pull);
-            if (biases) pull_back(output_bias + row, anchor + V * E + row, rows, pull);
+            pull_words(row, rows, anchor, pull);
         }
         for (long first = 0; first < n; first += CHUNK) {
             const long count = smaller(CHUNK, n - first), width = padded(count);
@@ -175,10 +201,14 @@ struct Step : Layer {
                 const long target = targets[first + i] - row;
                 if (target >= 0 && target < rows) tile[target * width + i] -= Z[first + i];
             }
+            if (rates)
+                for (long r = 0; r < rows; ++r)
+                    for (long i = 0; i < width; ++i) tile[r * width + i] *= rates[row + r];
             Ahead next_words{embedding + (row + TILE) * E}, next_tile{tile + TILE * width};
-            product(rows, E, count, tile, width, 1, scaled + first * Ep, Ep,
-                    AddAhead{{embedding + row * E, E, -eta}, &next_words, &next_tile});
-            if (output_bias)
+            if (trains(WORDS))
+                product(rows, E, count, tile, width, 1, scaled + first * Ep, Ep,
+                        AddAhead{{embedding + row * E, E, -eta}, &next_words, &next_tile});
+            if (output_bias && trains(WORD_BIASES))
                 for (long r = 0; r < rows; ++r) {
                     Lanes sum = {};
                     for (long i = 0; i < width; i += LANES)
@@ -229,22 +259,22 @@ struct Step : Layer {
         return square == 0.0 ? 1.0f : float(1.0 / std::sqrt(square));
     }
 
-    void descend(const int64_t* inputs, const int64_t* targets, float eta, float pull,
-                 const float* anchor, bool project_words) {
-        const long words = V * E + (output_bias ? V : 0), rest = projection_bias + E - kernel;
-        pull_back(kernel, anchor + words, rest, pull);
+    void descend(const int64_t* inputs, const int64_t* targets, const float* rates, float eta,
+                 float pull, const float* anchor, bool project_words) {
+        pull_layer(anchor, pull);
         descend_layer(eta);
+        if (!trains(WORDS | WORD_BIASES)) return;
         // Words that occur change first where that is possible, so that one pass does the rest.
         if (keeps) {
-            pull_back(embedding, anchor, words, pull);
-            descend_words(inputs, eta);
+            pull_words(0, V, anchor, pull);
+            descend_words(inputs, rates, eta);
         }
         for (long row = 0; row < V; row += TILE) {
-            descend_tile(row, smaller(TILE, V - row), targets, eta, pull, anchor);
+            descend_tile(row, smaller(TILE, V - row), targets, rates, eta, pull, anchor);
             if (keeps && project_words) normalise(row, smaller(TILE, V - row));
         }
         if (!keeps) {
-            descend_words(inputs, eta);
+            descend_words(inputs, rates, eta);
             if (project_words) normalise(0, V);
         }
     }
@@ -277,10 +307,12 @@ extern "C" int64_t tacit_workspace(const TacitShape* shape) {
 
 // theta <- theta - eta (gradient of the mean loss) - pull (theta - anchor); returns the loss's sum.
 // Inputs are [steps, rows]; targets are those that count, at `places` of the inputs, or everywhere
-// if that is null.  Tokens and places were checked by the caller.
+// if that is null.  Tokens and places were checked by the caller.  Only trained parts change.
+// `rates`, unless null, multiply the step of each word's vector and bias.
 extern "C" double tacit_step(const TacitShape* shape, float* theta, const float* anchor,
                              const int64_t* inputs, const int64_t* targets, const int64_t* places,
-                             float eta, float pull, int64_t project, float* workspace) {
+                             const float* rates, float eta, float pull, int64_t project,
+                             float* workspace) {
     FlushDenormals guard;
     Arena arena{workspace, 0};
     Step step(*shape, theta, arena);
@@ -288,6 +320,6 @@ extern "C" double tacit_step(const TacitShape* shape, float* theta, const float*
     step.forward(inputs);
     const double loss = step.score(targets, places);
     step.backward(places);
-    step.descend(inputs, targets, eta, pull, anchor, project != 0);
+    step.descend(inputs, targets, rates, eta, pull, anchor, project != 0);
     return loss;
 }

@@ -7,6 +7,7 @@
 extern "C" struct TacitShape {
     int64_t kind, vocab_size, embedding_size, cells, output_bias, rows, steps, examples;
     int64_t largest_softmax;  // exponentials that are kept; more are computed twice
+    int64_t trained;          // the parts that change, as a sum of `Part`s
 };
 
 namespace {
@@ -15,6 +16,15 @@ constexpr long TILE = 96;    // rows of the embedding at a time
 constexpr long CHUNK = 320;  // positions at a time
 
 enum Kind { LSTM, CIFG, GRU };
+
+enum Part {
+    WORDS = 1,
+    WORD_BIASES = 2,
+    KERNEL = 4,
+    BIAS = 8,
+    PROJECTION = 16,
+    PROJECTION_BIAS = 32
+};
 
 // Hands out parts of the caller's memory; without any it only counts.
 struct Arena {
@@ -30,7 +40,7 @@ struct Arena {
 struct Buffers {
     // Sizes, and their paddings to whole vectors.
     Kind kind;
-    long V, E, C, B, T, N, n, gates, Ep, Cp, ld_entering, ld_gates, ld_hidden;
+    long V, E, C, B, T, N, n, gates, Ep, Cp, ld_entering, ld_gates, ld_hidden, trained;
     bool keeps, shifted = false, any_shifted = false;
     // Parameters.
     float *embedding, *output_bias, *kernel, *bias, *projection, *projection_bias;
@@ -43,7 +53,7 @@ struct Buffers {
     Buffers(const TacitShape& s, float* theta, Arena& arena) {
         kind = Kind(s.kind);
         V = s.vocab_size, E = s.embedding_size, C = s.cells, n = s.examples;
-        B = s.rows, T = s.steps, N = B * T;
+        B = s.rows, T = s.steps, N = B * T, trained = s.trained;
         gates = kind == LSTM ? 4 : 3, Ep = padded(E), Cp = padded(C);
         ld_entering = stride(E + Cp), ld_gates = stride(gates * Cp), ld_hidden = stride(Cp);
         keeps = int64_t(V) * padded(n) <= s.largest_softmax;
@@ -91,6 +101,7 @@ struct Buffers {
         made.data = arena.take(made.count() * terms * PANEL);
         return made;
     }
+    bool trains(long parts) const { return (trained & parts) != 0; }
     long chunk_width() const { return padded(smaller(n, CHUNK)); }
 
     // The kernel's row of gate value j, in the padded order of the gates; null in the padding.

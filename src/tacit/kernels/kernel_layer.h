@@ -82,6 +82,7 @@ struct Layer : Buffers {
 
     // On the way back the gates' values give way to the derivatives by their sums.
     void backward(const int64_t* places) {
+        if (!trains(WORDS | KERNEL | BIAS)) return;
         std::memset(d_scored, 0, n * ld_hidden * sizeof(float));
         product(n, d_outputs, Ep, unproject, Add{d_scored, ld_hidden});
         if (places) std::memset(d_hidden, 0, N * ld_hidden * sizeof(float));
@@ -94,6 +95,7 @@ struct Layer : Buffers {
                 product(B, sums_at(t + 1), ld_gates, to_hidden, Add{at(d_hidden, t), ld_hidden});
             kind == GRU ? backward_gru(t) : backward_cells(t);
         }
+        if (!trains(WORDS)) return;
         std::memset(d_inputs, 0, N * Ep * sizeof(float));
         product(N, sums, ld_gates, to_input, Add{d_inputs, Ep});
     }

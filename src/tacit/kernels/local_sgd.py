@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -22,16 +22,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.kernels.rows import TokenRows
-from tacit.models.base import LanguageModel, ModelConfig, layer_sizes
+from tacit.models.base import (
+    LanguageModel,
+    ModelConfig,
+    frozen_kept,
+    trained_ranges,
+    whole_vector,
+)
 from tacit.models.base import loss as summed_loss
 from tacit.models.layers import TiedConfig
 from tacit.models.registry import build
 
 Weights = NDArray[np.float32]
 
+_PER_WORD = ("embedding.weight", "embedding.output_bias")  # the parameters of a `TiedEmbedding`
+
 
 class LocalSteps(Protocol):
-    """Weights theta as one flat vector, in the order of `parameter_vectors`."""
+    """The trained weights theta as one flat vector, in the order of `parameter_vectors`."""
 
     def load(self, weights: Weights) -> None:
         """Begin at theta = theta^0 = `weights`; whatever was before is forgotten.
@@ -74,46 +82,57 @@ class LocalSGD(LocalSteps, Protocol):
     def config(self) -> ModelConfig:
         """The configuration of the model."""
 
-    def set_part(self, first: int, values: Weights) -> None:
-        """Replace the values of theta from index `first` on by `values`."""
+    @property
+    def trained(self) -> tuple[slice, ...]:
+        """Where theta is in the vector of all weights, the frozen ones among them."""
 
-    def resized(self, vocab_size: int) -> LocalSGD:
-        """The same kind of steps for `resized_model`; the same object for the same size."""
+    def whole(self, weights: Weights) -> Weights:
+        """All weights, with these as theta: to be read before anything else is done here."""
+
+    def resized(self, vocab_size: int) -> WordSteps:
+        """Steps of `resized_model`, in which the same is frozen; the same object for a size."""
+
+
+class WordSteps(LocalSteps, Protocol):
+    """Local steps whose theta is all weights of a model; what is frozen in it does not move."""
+
+    def set_word_rates(self, rates: Weights) -> None:
+        """From now on, multiply the step of each word's vector and bias by its rate."""
 
 
 class AutogradSGD:
     """Any model, on any device, by automatic differentiation.
 
     It works on a copy of the model, whose parameters become views of one flat tensor, so that
-    loading and reading all of them is one copy.
+    loading and reading all of them is one copy.  With `frozen_too` theta has the frozen ones, too.
 
     Guarantee: what `step` computes depends on what was loaded and stepped on since `load`, and on
     nothing before it.  Buffers that the model changes are put back, and dropout is drawn from a
     seed made of the loaded weights and the batch, whatever the global generator has been used for.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, *, frozen_too: bool = False) -> None:
         self._model, self.config = copy.deepcopy(model).train(), model.config
+        self.trained = trained_ranges(model)
         named = self._model.parameter_vectors()
-        self._parameters = [values for _, values in named]
-        kinds = {(values.dtype, values.device) for values in self._parameters}
+        self._names, self._parameters = zip(*named, strict=True)
+        in_theta = list(self._model.parameters()) if frozen_too else self._parameters
+        kinds = {(values.dtype, values.device) for values in in_theta}
         if len(kinds) != 1:
             raise ValueError(
                 "all parameters of a model must have one type and be on one device, got"
                 f" {', '.join(sorted(f'{dtype} on {device}' for dtype, device in kinds))}"
             )
         [(dtype, self._device)] = kinds
-        sizes = layer_sizes(self._model)
+        sizes = [values.numel() for values in in_theta]
         self._theta = torch.empty(sum(sizes), dtype=dtype, device=self._device)
         self._start = torch.empty_like(self._theta)
-        self._blocks: list[Tensor] = []
-        for parameter, block in zip(
-            self._parameters, torch.split(self._theta, list(sizes)), strict=True
-        ):
+        for parameter, block in zip(in_theta, torch.split(self._theta, sizes), strict=True):
             view = block.view(parameter.shape)
             view.copy_(parameter.detach())
             parameter.data = view
-            self._blocks.append(view)
+        self._blocks = [values.data for values in self._parameters]
+        self._word_rates: Tensor | None = None
         self._start.copy_(self._theta)
         self._loaded = self.weights()
         self._buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
@@ -144,7 +163,8 @@ class AutogradSGD:
             if gradients is not None:
                 torch._foreach_add_(self._blocks, gradients, alpha=-learning_rate)
             if project:
-                self._model.normalise_()
+                with frozen_kept(self._model):
+                    self._model.normalise_()
         return total
 
     def steps(
@@ -171,15 +191,21 @@ class AutogradSGD:
             )
         self._theta.copy_(_as_tensor(weights))
 
-    def set_part(self, first: int, values: Weights) -> None:
-        """Replace the values of theta from index `first` on, and nothing else."""
-        self._theta[first : first + len(values)] = _as_tensor(values)
+    def whole(self, weights: Weights) -> Weights:
+        """All weights, with these as the trained ones."""
+        whole = whole_vector(self._model)
+        set_ranges(whole, self.trained, weights)
+        return whole
+
+    def set_word_rates(self, rates: Weights) -> None:
+        """Multiply the steps of the table of words and of its biases by these."""
+        self._word_rates = _as_tensor(rates).to(self._device, self._theta.dtype)
 
     def resized(self, vocab_size: int) -> AutogradSGD:
         """Local steps of the same model with another number of words, made once per number."""
         if vocab_size not in self._resized:
-            model = resized_model(self.config, vocab_size).to(self._device, self._theta.dtype)
-            self._resized[vocab_size] = AutogradSGD(model)
+            model = resized_model(self._model, vocab_size).to(self._device, self._theta.dtype)
+            self._resized[vocab_size] = AutogradSGD(model, frozen_too=True)
         return self._resized[vocab_size]
 
     def _gradients(self, rows: TokenRows) -> tuple[float, list[Tensor]]:
@@ -193,17 +219,29 @@ class AutogradSGD:
             gradients = torch.autograd.grad(
                 total / count, self._parameters, materialize_grads=True, allow_unused=True
             )
+        if self._word_rates is not None:
+            for name, gradient in zip(self._names, gradients, strict=True):
+                if name in _PER_WORD:
+                    gradient.mul_(self._word_rates.view(-1, *[1] * (gradient.dim() - 1)))
         return float(total.detach()), list(gradients)
 
 
-def resized_model(config: ModelConfig, vocab_size: int) -> LanguageModel:
-    """A model of the same shape with another number of words, and with an output bias."""
+def resized_model(model: LanguageModel, vocab_size: int) -> LanguageModel:
+    """A model of the same shape with another number of words, and with an output bias.
+
+    What is frozen in the model is frozen there; an output bias that it does not have is, too.
+    """
+    config = model.config
     if not isinstance(config, TiedConfig):
         raise ValueError(
             f"a model of kind {config.kind!r} has no table of words that is known here, which"
             " sampled softmax needs; use one of the built-in models, or no sampling"
         )
-    return build(replace(config, vocab_size=vocab_size, output_bias=True))
+    resized = build(replace(config, vocab_size=vocab_size, output_bias=True))
+    trained = {name for name, _ in model.parameter_vectors()}
+    for name, parameter in resized.named_parameters():
+        parameter.requires_grad_(name in trained)
+    return resized
 
 
 def local_sgd_for(model: LanguageModel) -> LocalSGD:
@@ -211,6 +249,14 @@ def local_sgd_for(model: LanguageModel) -> LocalSGD:
     from tacit.kernels.handwritten import HandwrittenSGD  # builds on this file
 
     return HandwrittenSGD(model) if HandwrittenSGD.serves(model) else AutogradSGD(model)
+
+
+def set_ranges(whole: Weights, ranges: Sequence[slice], values: NDArray[Any]) -> None:
+    """Write the values to these ranges, one after the other."""
+    start = 0
+    for each in ranges:
+        end = start + each.stop - each.start
+        whole[each], start = values[start:end], end
 
 
 def _as_tensor(weights: NDArray[Any]) -> Tensor:

@@ -12,16 +12,21 @@ are there with probability 1.  E Z' = Z whatever pi is (Horvitz and Thompson 195
 the variance only.  It is proportional to a public law as far as that stays within 1, and the sample
 is systematic: of a fixed size, and spread evenly over frequent and rare words.
 
-What it costs.  The gradient, an average over the candidates with weights exp(s_v + c_v) / Z', is a
-quotient of two estimates and therefore biased, by O(1 / |N|) (Bengio and Senecal 2008, section IV);
-by Jensen's inequality log Z' is below log Z on average.  A sample serves all local steps of a user
-in a round, as in Jean et al. 2015, section 3.2, so that later steps meet words which the earlier
-ones have already lowered.  Words that are not candidates do not move at all; in expectation the
-sampled ones make up for them, with larger steps, so that the norm of an update grows.  The training
-loss that is reported is the estimate.  Held-out metrics are never sampled.
+A sample serves all local steps of a user in a round, as in Jean et al. 2015, section 3.2.  The
+gradient of Z' would move a word of N by 1 / pi_v times what the whole softmax does, and the next
+step, which has the same words, would find them lowered that much too far.  So every word moves as
+it would in the whole softmax, by the derivative exp(s_v) / Z' of its own score, and the estimate
+comes at the end: the update of a word of N is what it has moved, d_v, over pi_v.  Again by Horvitz
+and Thompson, the words' updates are then right on average as far as Z' is Z.
+
+What it costs.  1 / Z' is above 1 / Z on average, by about the variance of Z' / Z (Bengio and
+Senecal 2008, section IV; by Jensen's inequality log Z' is below log Z); so the law matters.  Words
+that are not candidates do not move at all; those of N make up for them with larger updates, so that
+the norm of an update grows a little.  The training loss that is reported is the estimate.  Held-out
+metrics are never sampled.  docs/results/speed.md has figures.
 
 Guarantee: none of the plan's guarantee rests on any of this.  Candidates are a function of the
-user's own tokens, the vocabulary's size, public constants and the user's own stream, never of other
+user's own tokens, the released weights, public constants and the user's own stream, never of other
 users' words (design rule 8); what comes out is clipped, weighed and noised as any other update.
 """
 
@@ -58,9 +63,10 @@ class Candidates:
 class SampledSoftmax(Record):
     """A softmax over the user's own words and at least `negatives` others.
 
-    They follow the log-uniform law over token ids, pi_v ~ log((v + 2) / (v + 1)), which is Zipf's
-    with its sum in closed form.  It fits vocabularies in which ids go by public frequency, as those
-    of words do here; in another it is as right and more noisy.
+    Where the model has an output bias b, half of the law is exp(b_v) / sum_w exp(b_w), the words'
+    frequencies as the released model has them.  The rest of it, or all, is log-uniform over token
+    ids, q_v ~ log((v + 2) / (v + 1)): Zipf's law with its sum in closed form.  That fits
+    vocabularies in which ids go by public frequency; in another it is as right and more noisy.
 
     There are as many more negatives as make the number of candidates a multiple of `multiple_of`:
     every number of words needs buffers of its own, which are kept.
@@ -69,15 +75,23 @@ class SampledSoftmax(Record):
     negatives: Annotated[int, at_least(1)]
     multiple_of: Annotated[int, at_least(1)] = 256
 
-    def of(self, sgd: LocalSGD, rows: TokenRows, stream: Stream) -> LocalSteps:
-        """Local steps on these rows over candidates; the exact ones if that would be all words."""
-        vocab_size = sgd.config.vocab_size
-        rows.check_tokens(vocab_size)
-        candidates = self.candidates(rows, vocab_size, stream)
-        return sgd if candidates is None else CandidateSGD(sgd, candidates)
+    def of(self, sgd: LocalSGD, start: Weights, rows: TokenRows, stream: Stream) -> LocalSteps:
+        """Local steps on these rows over candidates, loaded with the released weights `start`.
 
-    def candidates(self, rows: TokenRows, vocab_size: int, stream: Stream) -> Candidates | None:
+        They are the exact ones if the candidates would be all words.
+        """
+        rows.check_tokens(sgd.config.vocab_size)
+        law = _law(sgd, start)
+        candidates = self.candidates(rows, law, stream)
+        steps = sgd if candidates is None else CandidateSGD(sgd, candidates)
+        steps.load(start)
+        return steps
+
+    def candidates(
+        self, rows: TokenRows, law: NDArray[np.float64], stream: Stream
+    ) -> Candidates | None:
         """The user's words and a sample of the others; None if there are not enough others."""
+        vocab_size = len(law)
         is_own = np.zeros(vocab_size, np.bool_)
         is_own[rows.inputs.numpy()] = True
         is_own[rows.targets.numpy()] = True
@@ -86,7 +100,7 @@ class SampledSoftmax(Record):
         if words >= vocab_size:
             return None
         others = np.flatnonzero(~is_own)
-        pi = _inclusion_probabilities(_log_uniform(vocab_size)[others], words - own)
+        pi = _inclusion_probabilities(law[others], words - own)
         chosen = _systematic_sample(pi, stream)
         correction = np.zeros(vocab_size)
         correction[others[chosen]] = -np.log(pi[chosen])
@@ -99,97 +113,118 @@ class CandidateSGD:
     """Local steps of a model whose words are the candidates only, in a vector of the whole model.
 
     Their rows of the embedding are gathered into a model of few words, with an output bias that
-    holds the correction.  If the whole model has no such bias, it is put back after every step.
+    has the correction added.  If the whole model has no such bias, that one is frozen.
     """
 
     def __init__(self, sgd: LocalSGD, candidates: Candidates) -> None:
         config: Any = sgd.config
-        self._words, self._correction = candidates.words, candidates.correction
+        self._sgd, self._words = sgd, candidates.words
+        self._correction = candidates.correction
+        self._pi = np.exp(-candidates.correction)
         self._few = sgd.resized(len(self._words))
-        self._vectors = (config.vocab_size, config.embedding_size)
+        self._table = (config.vocab_size, config.embedding_size)
         self._has_bias: bool = config.output_bias
         # Padding may be any word; as all that is masked, it has no effect.
         self._index = np.zeros(config.vocab_size, np.int64)
         self._index[self._words] = np.arange(len(self._words))
-        # What the words that are no candidates are taken from, and theta^0.
-        self._whole = self._start = np.empty(0, np.float32)
+        self._start = self._few_start = np.empty(0, np.float32)  # theta^0, of all words and of few
+        self._others: Weights | None = None  # how far other words were moved by `set_weights`
 
     def load(self, weights: Weights) -> None:
         """Begin at these weights of the whole model; the candidates' rows are gathered."""
-        self._whole = self._start = weights
-        self._few.load(self._gathered(weights))
+        self._start, self._others = weights, None
+        whole = self._sgd.whole(weights)
+        count, size = self._table
+        vectors = whole[: count * size].reshape(count, size)[self._words]
+        end = count * (size + self._has_bias)
+        biases = whole[count * size : end][self._words] if self._has_bias else np.float32(0)
+        self._few_start = np.concatenate([vectors.ravel(), biases + self._correction, whole[end:]])
+        self._few.load(self._few_start)
+        self._few.set_word_rates(self._pi)
 
     def step(
         self, rows: TokenRows, learning_rate: float, *, penalty: float = 0.0, project: bool = True
     ) -> float:
         """One step of the small model; rows outside of the candidates stay where they are."""
-        few = self._renamed(rows)
-        total = self._few.step(few, learning_rate, penalty=penalty, project=project)
-        self._put_back()
-        return total
+        return self._few.step(self._renamed(rows), learning_rate, penalty=penalty, project=project)
 
     def steps(
         self, batches: Iterable[TokenRows], learning_rate: float, *, penalty: float = 0.0
     ) -> Iterator[tuple[float, int]]:
         """A step on each batch in turn."""
-        few = map(self._renamed, batches)
-        for taken in self._few.steps(few, learning_rate, penalty=penalty):
-            self._put_back()
-            yield taken
+        return self._few.steps(map(self._renamed, batches), learning_rate, penalty=penalty)
 
     def _renamed(self, rows: TokenRows) -> TokenRows:
         """The rows with every word replaced by its index among the candidates."""
         inputs, targets = (self._index[part.numpy()] for part in (rows.inputs, rows.targets))
         return TokenRows(torch.from_numpy(inputs), torch.from_numpy(targets), rows.mask)
 
-    def _put_back(self) -> None:
-        """A bias that the whole model does not have is the correction and nothing else."""
-        if not self._has_bias:
-            self._few.set_part(len(self._words) * self._vectors[1], self._correction)
-
     def weights(self) -> Weights:
-        """The whole model's weights, with the candidates' rows as they are now."""
-        whole, few = self._whole.copy(), self._few.weights()
-        vectors, bias, rest = self._split(whole, self._vectors[0], self._has_bias)
-        few_vectors, few_bias, rest[:] = self._split(few, len(self._words), True)
-        vectors[self._words] = few_vectors
-        if self._has_bias:
-            bias[self._words] = few_bias - self._correction
-        return whole
+        """theta^0 + `update()`."""
+        return self._start + self.update()
 
     def update(self) -> Weights:
-        """theta - theta^0 of the whole model: zero for every word that is not a candidate."""
-        if self._whole is not self._start:
-            return self.weights() - self._start
-        update = np.zeros_like(self._start)
-        vectors, bias, rest = self._split(update, self._vectors[0], self._has_bias)
-        few_vectors, few_bias, rest[:] = self._split(self._few.update(), len(self._words), True)
-        vectors[self._words] = few_vectors
-        if self._has_bias:
-            bias[self._words] = few_bias
+        """The estimate of theta - theta^0: zero for every word that is not a candidate."""
+        update = np.zeros_like(self._start) if self._others is None else self._others.copy()
+        for values, few, is_words in self._trained_parts(update, self._few.update()):
+            if is_words:
+                values[self._words] = few / self._pi[:, None]
+            else:
+                values[:] = few
         return update
 
     def set_weights(self, weights: Weights) -> None:
         """Replace the weights of the whole model; theta^0 stays."""
-        self._whole = weights
-        self._few.set_weights(self._gathered(weights))
+        self._others, few_update = weights - self._start, np.zeros_like(self._few_start)
+        for values, few, is_words in self._trained_parts(self._others, few_update):
+            few[:] = values[self._words] * self._pi[:, None] if is_words else values
+        self._few.set_weights(self._few_start + few_update)
 
-    def _gathered(self, weights: Weights) -> Weights:
-        """The small model's weights: the candidates' rows, their corrected biases, and the rest."""
-        vectors, bias, rest = self._split(weights, self._vectors[0], self._has_bias)
-        own_bias = bias[self._words] + self._correction if self._has_bias else self._correction
-        return np.concatenate([vectors[self._words].ravel(), own_bias, rest])
+    def _trained_parts(
+        self, theta: Weights, few: Weights
+    ) -> Iterator[tuple[Weights, Weights, bool]]:
+        """Views of what is trained, in a vector of theta and in one of all of the small model.
 
-    def _split(self, flat: Weights, words: int, has_bias: bool) -> tuple[Weights, Weights, Weights]:
-        """Views of the embedding, of the output bias if any, and of the rest."""
-        size = words * self._vectors[1]
-        end = size + words * has_bias
-        return flat[:size].reshape(words, -1), flat[size:end], flat[end:]
+        The table of words and their biases come with a row for each word, and True.
+        """
+        (count, size), few_count = self._table, len(self._words)
+        bounds = [(0, count * size, 0, size)]
+        if self._has_bias:
+            bounds.append((count * size, count * (size + 1), few_count * size, 1))
+        rest = bounds[-1][1]
+        less = rest - few_count * (size + 1)
+        first = 0
+        for each in self._sgd.trained:
+            for begin, end, few_begin, width in bounds:
+                if each.start <= begin and end <= each.stop:
+                    values = theta[first : first + end - begin].reshape(-1, width)
+                    few_end = few_begin + few_count * width
+                    yield values, few[few_begin:few_end].reshape(-1, width), True
+                    first += end - begin
+            begin, end = max(each.start, rest), each.stop
+            if begin < end:
+                yield theta[first : first + end - begin], few[begin - less : end - less], False
+                first += end - begin
+
+
+def _law(sgd: LocalSGD, start: Weights) -> NDArray[np.float64]:
+    """The public law of the words that are not a user's own, from the released weights."""
+    config: Any = sgd.config
+    law = _log_uniform(config.vocab_size)
+    if not getattr(config, "output_bias", False):
+        return law
+    first = config.vocab_size * config.embedding_size
+    bias = sgd.whole(start)[first : first + config.vocab_size].astype(np.float64)
+    if not np.isfinite(bias).all():  # nothing that is computed from them will count
+        return law
+    frequencies = np.exp(bias - bias.max())
+    mixed: NDArray[np.float64] = (law + frequencies / frequencies.sum()) / 2
+    return mixed
 
 
 @functools.lru_cache(maxsize=4)
 def _log_uniform(vocab_size: int) -> NDArray[np.float64]:
-    """The default public law: q_v = log((v + 2) / (v + 1)) / log(V + 1)."""
+    """The law over ids: q_v = log((v + 2) / (v + 1)) / log(V + 1)."""
     law = np.log1p(1 / np.arange(1, vocab_size + 1)) / math.log(vocab_size + 1)
     law.flags.writeable = False
     return law

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tacit.models.base import LanguageModel, layer_sizes
+from tacit.models.base import LanguageModel, frozen_kept, layer_sizes
 from tacit.models.base import loss as summed_loss
 
 _Parts = dict[str, Tensor]
@@ -75,7 +75,8 @@ class StackedModel:
 
     def project_(self, theta: Tensor) -> None:
         """`normalise_` of every user's weights."""
-        vmap(self._project)(self._parts(theta))
+        with frozen_kept(self.model):
+            vmap(self._project)(self._parts(theta))
 
     def bytes_per_user(self, rows: int, time: int) -> int:
         """About how much memory a user takes who is trained on batches of this shape.

@@ -33,6 +33,8 @@ LARGEST_SOFTMAX = 2**24  # values of P that are kept: 64 MB
 _LARGEST_SHAPE = 1024  # positions up to which a shape's buffers are kept for the next batch
 _MOST_SHAPES = 32
 
+_Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
+
 
 class TorchStep:
     """Buffers and the step itself."""
@@ -65,14 +67,40 @@ class TorchStep:
         losses = Z.log() + (most if most is not None else 0) - of_targets
         factor = (Z * n).reciprocal_().unsqueeze(1)
         d_outputs.mul_(factor).sub_(words, alpha=1 / n)
-        layer.backward(torch.mm(d_outputs, p.projection), positions)
+        trains_layer = not p.trained.isdisjoint(("embedding", "kernel", "bias"))
+        if trains_layer:
+            layer.backward(torch.mm(d_outputs, p.projection), positions)
 
         # From here on parameters change.  Only rows of the embedding are read again, each before
         # it changes, and only where P was not kept.
-        table = (p.embedding, p.output_bias)
+        table: _Table = (p.embedding, p.output_bias)
         if pull and not self._keeps(n):
             table = (p.embedding.clone(), None if p.output_bias is None else p.output_bias.clone())
         p.pull_back(pull)
+        if not p.trained.isdisjoint(("embedding", "output_bias")):
+            self._descend_words(table, outputs, targets, most, Z, factor, eta)
+        if "projection" in p.trained:
+            p.projection.addmm_(d_outputs.t(), hidden, alpha=-eta)
+        if "projection_bias" in p.trained:
+            p.projection_bias.sub_(d_outputs.sum(0), alpha=eta)
+        if trains_layer:
+            layer.descend(batch.inputs, eta)
+        if project:
+            p.normalise_()
+        return float(losses.sum(dtype=torch.float64))
+
+    def _descend_words(
+        self,
+        table: _Table,
+        outputs: Tensor,
+        targets: Tensor,
+        most: Tensor | None,
+        Z: Tensor,
+        factor: Tensor,
+        eta: float,
+    ) -> None:
+        """The words' vectors and biases less eta times what the softmax gives them."""
+        p, n = self.parameters, len(targets)
         scaled = outputs * factor
         for tile in self._tiles(n):
             P = self._buffer(tile, n)
@@ -80,15 +108,12 @@ class TorchStep:
                 _exponentials(table, tile, outputs, most, P)
             own = (targets >= tile.start) & (targets < tile.stop)
             P[targets[own] - tile.start, own.nonzero().squeeze(1)] -= Z[own]
-            p.embedding[tile].addmm_(P, scaled, alpha=-eta)
-            if p.output_bias is not None:
+            if p.word_rates is not None:
+                P *= p.word_rates[tile].unsqueeze(1)
+            if "embedding" in p.trained:
+                p.embedding[tile].addmm_(P, scaled, alpha=-eta)
+            if p.output_bias is not None and "output_bias" in p.trained:
                 p.output_bias[tile].addmv_(P, factor.squeeze(1), alpha=-eta)
-        p.projection.addmm_(d_outputs.t(), hidden, alpha=-eta)
-        p.projection_bias.sub_(d_outputs.sum(0), alpha=eta)
-        layer.descend(batch.inputs, eta)
-        if project:
-            p.normalise_()
-        return float(losses.sum(dtype=torch.float64))
 
     def _sums(self, outputs: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         """What was taken off the logits if anything, Z, and P^T times the embedding."""
@@ -148,9 +173,6 @@ class TorchStep:
                     self._shapes.clear()
                 self._shapes[rows, steps] = layer
         return layer
-
-
-_Table = tuple[Tensor, Tensor | None]  # the embedding and the output bias
 
 
 def _logits(table: _Table, tile: slice, outputs: Tensor, out: Tensor) -> None:

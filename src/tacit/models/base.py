@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import abc
 import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -173,6 +175,64 @@ def layer_sizes(model: LanguageModel) -> tuple[int, ...]:
     These are the layers of per-layer clipping.
     """
     return tuple(values.numel() for _, values in model.parameter_vectors())
+
+
+def train_only(model: LanguageModel, names: Sequence[str]) -> LanguageModel:
+    """Freeze all parameters but those with these names, or whose names begin with one of them.
+
+    A beginning is whole words between dots: "layers" is all layers, "embedding.output_bias" one
+    parameter.  No names at all freeze nothing, and what the model freezes by itself stays frozen.
+    From then on users' updates, clip, noise and the server's state are of the other parameters
+    only.  Returns the model.
+
+    Raises:
+        ValueError: if a name is of no parameter that the model trains.
+    """
+    trainable = [name for name, _ in model.parameter_vectors()]
+    for start in names:
+        if not any(_begins_with(name, start) for name in trainable):
+            raise ValueError(
+                f"model.trained: there is no parameter {start!r} to train; the model has"
+                f" {', '.join(trainable)}"
+            )
+    for name, parameter in model.parameter_vectors() if names else ():
+        parameter.requires_grad_(any(_begins_with(name, start) for start in names))
+    return model
+
+
+def _begins_with(name: str, start: str) -> bool:
+    """Whether a parameter's name is this one, or goes on after it with a dot."""
+    return name == start or name.startswith(f"{start}.")
+
+
+@contextmanager
+def frozen_kept(model: LanguageModel) -> Iterator[None]:
+    """Put back every bit of the frozen parameters that is changed inside, as `normalise_` may."""
+    frozen = [(p, p.detach().clone()) for p in model.parameters() if not p.requires_grad]
+    yield
+    with torch.no_grad():
+        for parameter, before in frozen:
+            parameter.copy_(before)
+
+
+def trained_ranges(model: LanguageModel) -> tuple[slice, ...]:
+    """Where the trained parameters are in the vector of all of them, `whole_vector`, in order."""
+    ranges: list[slice] = []
+    end = 0
+    for parameter in model.parameters():
+        first, end = end, end + parameter.numel()
+        if not parameter.requires_grad:
+            continue
+        if ranges and ranges[-1].stop == first:
+            first = ranges.pop().start
+        ranges.append(slice(first, end))
+    return tuple(ranges)
+
+
+def whole_vector(model: LanguageModel) -> NDArray[np.float32]:
+    """A copy of all parameters, one after the other, the frozen ones among them."""
+    parts = [values.detach().reshape(-1) for values in model.parameters()]
+    return torch.cat(parts).to("cpu", torch.float32).numpy()
 
 
 def parameter_count(model: LanguageModel) -> int:

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors
+from tacit.models.base import LanguageModel, ModelConfig, lasting_tensors, train_only
 from tacit.models.registry import NAMES, OwnConfig, build, make_config
 
 _KEY = "tacit"
@@ -58,12 +58,17 @@ def pack(tensors: dict[str, Tensor], key: str, metadata: str) -> bytes:
 
 
 def load(
-    path: str | Path, *, vocab_size: int | None = None, own_factory: str | None = None
+    path: str | Path,
+    *,
+    vocab_size: int | None = None,
+    own_factory: str | None = None,
+    trained: Sequence[str] = (),
 ) -> LanguageModel:
     """The model of a file.
 
     `vocab_size` is that of the tokenizer the model is to be used with.  `own_factory` allows the
     file to hold a model of the user's own, and has to be the "package.module:factory" of that.
+    All parameters but those of `trained` are frozen (`train_only`); none are if it is empty.
 
     Raises `ValueError` if the file is damaged, names an unknown model, has other tensors than the
     model, or holds numbers that are not finite.  No memory is set aside before sizes are compared.
@@ -88,7 +93,7 @@ def load(
                 tensor.copy_(tensors[name])
         else:
             model.load_state_dict(tensors, assign=True)
-    return model
+    return train_only(model, trained)
 
 
 def load_config(path: str | Path, *, own_factory: str | None = None) -> ModelConfig:

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 from tacit.config.sections import Complete
 from tacit.models import weights
-from tacit.models.base import parameter_count
 from tacit.privacy import durable
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -133,7 +132,7 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     own_files: dict[str, bytes] = {}
     if isinstance(run, LanguageRun):
         refuse_personal(run.path, weights.trained_on(checkpoint.model_file))
-        parameters = parameter_count(run.model(checkpoint.leg))
+        parameters = sum(each.numel() for each in run.model(checkpoint.leg).parameters())
         words: Tokenizer | Encoder = (tokenizer := run.tokenizer_at(checkpoint.leg))
         own_files["tokenizer.json"] = tokenizer.to_json().encode()
         # What the tokenizer has cost other people, if it was learnt from theirs.

@@ -183,8 +183,13 @@ class LanguageRun(Run):
         """The model after a round, by default the last one."""
         checkpoint = self.directory.checkpoints.read(round)
         size = self.tokenizer_at(checkpoint.leg).vocab_size
-        own = self.experiment.model.own_factory
-        return weights.load(checkpoint.model_file, vocab_size=size, own_factory=own)
+        choice = self.experiment.model
+        return weights.load(
+            checkpoint.model_file,
+            vocab_size=size,
+            own_factory=choice.own_factory,
+            trained=choice.trained,
+        )
 
     def plans(self) -> tuple[RoundPlan, ...]:
         """The plan of each phase."""

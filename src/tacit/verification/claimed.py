@@ -242,7 +242,7 @@ def _card_facts(evidence: Evidence) -> CardFacts:
     ledger, experiment = evidence.ledger, evidence.experiment
     if isinstance(experiment, Experiment):
         words: Tokenizer | Encoder = Tokenizer.load(evidence.directory.tokenizer_file)
-        parameters = 0 if evidence.is_own_model else sum(evidence.layers())
+        parameters = evidence.parameters
     else:
         stored = NluModel.load(evidence.model_file)
         parameters = sum(each.numel() for each in stored.model.parameters())

@@ -21,7 +21,7 @@ from tacit.corpus.people_costs import KnownRun
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
-from tacit.models.base import layer_sizes
+from tacit.models.base import LanguageModel, layer_sizes, train_only
 from tacit.models.registry import build
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -181,16 +181,24 @@ class Evidence:
         return isinstance(self.experiment, Experiment) and bool(self.experiment.model.own_factory)
 
     def layers(self, vocab_size: int | None = None) -> tuple[int, ...]:
-        """The sizes of the model's layers, for another vocabulary if `vocab_size` says so.
+        """The sizes of the model's trained layers, for another vocabulary if it is given."""
+        assert isinstance(self.experiment, Experiment)
+        return layer_sizes(train_only(self._shape(vocab_size), self.experiment.model.trained))
 
-        The model is made on torch's meta device from the sizes in its file, so that no weight is
-        loaded.
-        """
+    @property
+    def parameters(self) -> int:
+        """How many values the model has, trained and frozen; 0 for a model of the user's own."""
+        if self.is_own_model:
+            return 0
+        return sum(values.numel() for values in self._shape().parameters())
+
+    def _shape(self, vocab_size: int | None = None) -> LanguageModel:
+        """The model on torch's meta device from the sizes in its file: no weight is loaded."""
         config = weights.load_config(self.model_file)
         if vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=vocab_size)
         with torch.device("meta"):
-            return layer_sizes(build(config))
+            return build(config)
 
     def plans(self, vocab_size: int | None = None) -> tuple[RoundPlan, ...]:
         """The plan of each phase, as the experiment configures it.

@@ -25,7 +25,7 @@ from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel
+from tacit.models.base import LanguageModel, train_only
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Settings, StepReport, pretrain
@@ -150,7 +150,7 @@ class StartingModel:
                 _set_public_output_bias(fresh, tokenizer, named)
             if choice.pretrain is not None:
                 _pretrain(fresh, tokenizer, choice.pretrain, announce)
-            return cls(fresh)
+            return cls(train_only(fresh, choice.trained))
         refuse_other_tokenizer(choice.start, tokenizer)
         path = weights_file(choice.start)
         model = weights.load(path, vocab_size=size, own_factory=choice.own_factory)
@@ -168,7 +168,7 @@ class StartingModel:
             )
         texts = ", ".join(weights.public_texts(path))
         refuse_private_origin(f"model.start: {choice.start}", texts, corpus)
-        return cls(model, origins, tuple(_start_costs(path, origins)))
+        return cls(train_only(model, choice.trained), origins, tuple(_start_costs(path, origins)))
 
 
 def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:

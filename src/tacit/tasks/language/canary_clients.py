@@ -46,7 +46,14 @@ from tacit.config.experiment import Experiment
 from tacit.federated.cohort import CohortUsers
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
-from tacit.models.base import LanguageModel, from_vector_, layer_sizes, parameter_count, to_vector
+from tacit.models.base import (
+    LanguageModel,
+    from_vector_,
+    frozen_kept,
+    layer_sizes,
+    parameter_count,
+    to_vector,
+)
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
@@ -271,7 +278,8 @@ def _free_coordinates(model: LanguageModel) -> Ranges:
     before = to_vector(model)
     probe = np.float32(2) * before + np.float32(1)
     from_vector_(model, probe)
-    model.normalise_()
+    with frozen_kept(model):
+        model.normalise_()
     moved = to_vector(model) != probe
     from_vector_(model, before)
     ranges: list[tuple[int, int]] = []

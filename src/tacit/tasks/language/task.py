@@ -94,7 +94,7 @@ def branch(experiment: Experiment, data: People, key: RunKey, parent: ParentRun)
     people.refuse_unbudgeted(experiment)
     fingerprint = last.facts["tokenizer"]
     learnt = RunTokenizers(parent.folder).learnt(fingerprint)
-    model = weights.load(last.model_file, own_factory=before.model.own_factory)
+    model = _stored_model(before, last)
     experiment = _resolve(experiment, people, model, inherited)
     same_optimizer = experiment.server.optimizer == before.server.optimizer
     more = _declared_public(experiment, learnt, corpus, before=before)
@@ -116,11 +116,17 @@ def resolve(
     experiment: Experiment, data: People, last: LastState, inherited: Inherited | None
 ) -> Experiment:
     """The experiment as a run that was started with it holds it."""
-    model = weights.load(last.model_file, own_factory=experiment.model.own_factory)
+    model = _stored_model(experiment, last)
     return _resolve(fill_in_start(experiment), data, model, inherited)
 
 
 open_trainer = LanguageTrainer  # goes on at the last checkpoint
+
+
+def _stored_model(experiment: Experiment, last: LastState) -> LanguageModel:
+    """The model of a checkpoint of a run of the experiment, frozen as there."""
+    choice = experiment.model
+    return weights.load(last.model_file, own_factory=choice.own_factory, trained=choice.trained)
 
 
 def _resolve(

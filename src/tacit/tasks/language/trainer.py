@@ -72,6 +72,7 @@ class LanguageTrainer:
             last.model_file,
             vocab_size=tokenizer.vocab_size,
             own_factory=experiment.model.own_factory,
+            trained=experiment.model.trained,
         )
         optimizer = averaging.without_mean(last.arrays)
         weights, mean = averaging.from_arrays(last.arrays, to_vector(model))
