@@ -116,6 +116,7 @@ def test_the_same_run_gives_the_same_facts(audited, facts_of):
         ("simulated", "simulation", "serious"),
         ("plain", "no-guarantee", "serious"),
         ("large", "large-epsilon", "note"),
+        ("vast", "no-meaningful-guarantee", "serious"),
         ("synthetic", "made-up-text", "note"),
         ("iid", "mixed-users", "serious"),
     ],
