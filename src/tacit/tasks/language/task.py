@@ -26,6 +26,7 @@ from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
+from tacit.tasks.language.unknown_words import check_unknown_rate
 from tacit.tasks.task import (
     Announce,
     Arrays,
@@ -58,6 +59,7 @@ def begin(
     cost = cost_of(experiment, corpus, learnt)
     public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused now
+    check_unknown_rate(corpus, tokenizer)
     inherited = None
     if (paid := cost.inherited) is not None:
         # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
