@@ -31,7 +31,10 @@ def test_the_list_names_every_recipe_and_what_it_stands_for(capsys, monkeypatch)
     assert all(f" {name} " in text for name in recipes.names())
     rows = json.loads(printed(capsys, "list", "--json"))
     assert {row["name"]: row["task"] for row in rows} == recipes.names()
-    assert all(set(row) == {"name", "task", "paper", "section", "says", "variants"} for row in rows)
+    assert all(
+        set(row) == {"name", "task", "paper", "section", "says", "users", "variants"}
+        for row in rows
+    )
     assert all(row["says"] for row in rows)
     by_name = {row["name"]: row["variants"] for row in rows}
     assert by_name["mcmahan2018"] == []

@@ -214,3 +214,17 @@ def test_a_printed_delta_is_never_below_the_real_one() -> None:
     assert format_delta(1e-6) == "1e-06"
     assert format_delta(1.23456701e-6) == "1.23457e-06"
     assert format_epsilon(float("inf")) == "infinity"
+
+
+def test_an_epsilon_above_100_is_said_to_be_no_meaningful_guarantee() -> None:
+    at_most = of((PoissonGaussian(0.01, 0.5), 100))
+    beyond = of((PoissonGaussian(0.5, 0.05), 100))
+    assert at_most.value <= 100 < beyond.value
+    assert at_most.is_meaningful
+    assert not beyond.is_meaningful
+    assert at_most.claim.startswith("User-level (")
+    epsilon = format_epsilon(beyond.value)
+    assert beyond.claim.startswith(
+        f"No meaningful guarantee: epsilon is above 100.  User-level ({epsilon}, "
+    )
+    assert not of(NonPrivate("no noise")).is_meaningful

@@ -21,6 +21,7 @@ KINDS = {
     "simulated": {"seed": 5, "rounds": 1},
     "plain": {"plan": PLAIN, "rounds": 2},
     "large": {"plan": {"noise_multiplier": 0.1}, "rounds": 1},
+    "vast": {"plan": {"noise_multiplier": 0.03}, "rounds": 1},
     "synthetic": {
         "rounds": 1,
         "corpus": {"source": "synthetic:users=60,words=40,vocabulary=50", "identity": ""},

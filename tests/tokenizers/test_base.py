@@ -1,5 +1,6 @@
 """The base models that come with tacit: their names, and that their folders are whole."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,20 @@ def test_a_base_model_s_tokenizer_fits_its_weights_and_is_public(language):
     assert weights.trained_on(folder / "model.safetensors") == ()
     assert tokenizer.provenance.startswith("public: ")
     assert tokenizer.why_void is None
+
+
+@pytest.mark.parametrize("language", languages())
+def test_what_a_base_model_is_made_of_is_on_record(language):
+    folder = path_of(f"base:{language}")
+    record = json.loads((folder / "provenance.json").read_text())
+    assert record["files"] == {name: sha256_of(folder / name) for name in record["files"]}
+    assert record["files"].keys() == {"model.safetensors", "tokenizer.json"}
+    texts = " ".join(weights.public_texts(folder / "model.safetensors"))
+    for text in record["texts"]:  # so that people whose text it is are refused
+        assert f"{text['name']} (sha256 {text['sha256']})" in texts
+    scores = record["held_out"]
+    assert scores["model"]["perplexity"] < scores["bigram"]["perplexity"]
+    assert record["command"].startswith("tacit model pretrain ")
 
 
 def test_a_base_model_is_declared_public_by_its_name_and_digest():

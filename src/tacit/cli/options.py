@@ -79,6 +79,9 @@ Round = Annotated[int | None, count(..., "N", "The model after this round.  [def
 Settings = Annotated[
     list[str] | None, text(..., "KEY=VALUE", "Such as plan.clip_norm=3; repeatable.", "--set")
 ]
+Unset = Annotated[
+    list[str] | None, text(..., "KEY", "Back to its default, as if not set.", "--unset")
+]
 Delta = Annotated[float | None, real(..., "DELTA", "Below 1/K.  [default: K^-1.1]")]
 Seed = Annotated[int | None, count(..., "N", "Repeatable: a simulation, not for release.")]
 

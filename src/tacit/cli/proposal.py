@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tacit.cli.output import table
+from tacit.cli.output import note, table
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 
 def make(wish: Wish) -> Proposal:
-    """The proposal for a wish, with a line on standard error that says what is being looked at."""
+    """The proposal for a wish; standard error says what is being looked at.
+
+    On a terminal that is one line that changes, elsewhere a line for each.
+    """
     from tacit.planner.proposal import propose
 
-    with Console(stderr=True).status("planning") as status:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return propose(wish, lambda what: note(f"planning: {what}"))
+    with console.status("planning") as status:
         return propose(wish, lambda what: status.update(f"planning: {what}"))
 
 

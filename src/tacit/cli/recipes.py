@@ -33,11 +33,12 @@ def _list_recipes(as_json: AsJson = False) -> None:
     rows = [_facts(recipes.load(name), task) for name, task in recipes.names().items()]
 
     def render(console: Console) -> None:
-        shown = table(*("recipe", "task", ">variants", "what it stands for"))
+        shown = table("recipe", "task", ">variants", ">for users", "what it stands for")
         shown.columns[0].no_wrap = True
         for row in rows:
             variants = str(len(row["variants"]) or "-")
-            shown.add_row(row["name"], row["task"], variants, row["says"])
+            users = f"{row['users']:,}" if row["users"] else "-"
+            shown.add_row(row["name"], row["task"], variants, users, row["says"])
         console.print(shown)
         console.print(
             "tacit recipes show NAME prints all values of one;"

@@ -76,6 +76,20 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     return experiment
 
 
+def no_privacy(task: str, settings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What --no-privacy stands for: further settings, and keys to unset.
+
+    Raises:
+        ValueError: if the settings ask for noise, or for an epsilon, at the same time.
+    """
+    for key in (*_NOISE, _TARGET, "privacy.budget_epsilon"):
+        if key in map(_key, settings):
+            raise ValueError(f"--no-privacy adds no noise, and {key} asks for it; leave one out")
+    if task == "nlu":
+        return ["training.method=sgd"], ["noise.noise_multiplier", _TARGET]
+    return ["plan.noise_multiplier=0.0"], []
+
+
 def requests(
     recipe: str | None,
     run: Path,
@@ -85,6 +99,7 @@ def requests(
     resume: bool = False,
     parent: tuple[Path, int] | None = None,
     start: str | None = None,
+    unset: Sequence[str] = (),
 ) -> list[Request]:
     """What a command asks for: one training, or one for each variant of the recipe.
 
@@ -95,6 +110,7 @@ def requests(
         variant: the only variant to train, in `run` itself.
         resume: go on with what `run` holds.
         parent: the run and round to branch from.
+        unset: keys of the recipe that go back to their defaults.
         start: a folder or base model whose weights, sizes and tokenizer replace the recipe's.
 
     Raises:
@@ -109,13 +125,15 @@ def requests(
         raise ValueError("--start is for a new run of a RECIPE: this one has its model already")
     if variant is not None and recipe is None:
         raise ValueError("--variant needs the RECIPE whose variant it is")
+    for key in set(unset) & set(map(_key, settings)):
+        raise ValueError(f"{key} is both set and unset; leave one of them out")
     if parent is not None:
-        return [_branch(recipe, run, settings, variant, parent)]
+        return [_branch(recipe, run, settings, variant, parent, unset)]
     if recipe is None:
         if not resume:
             raise ValueError("name a RECIPE (tacit recipes list), or add --resume or --from")
-        return [_resumption(run, settings)]
-    loaded = recipes.load(recipe, settings, variant)
+        return [_resumption(run, settings, unset)]
+    loaded = recipes.load(recipe, settings, variant, unset)
     if variant is not None or not loaded.variants:
         experiment = _started(with_one_noise(loaded.only(variant), settings), start)
         if resume:
@@ -130,7 +148,7 @@ def requests(
         _of_variant(run / name, name, _started(with_one_noise(experiment, settings), start), resume)
         for name, experiment in loaded.experiments.items()
     ]
-    _check_cohorts(every)
+    refuse_early(every)
     return every
 
 
@@ -160,11 +178,12 @@ def _branch(
     settings: Sequence[str],
     variant: str | None,
     parent: tuple[Path, int],
+    unset: Sequence[str] = (),
 ) -> Request:
     """A training that starts from the model of another run and inherits what it has cost."""
     origin = RunDirectory.open(parent[0])
     inherited = origin.experiment()
-    for setting in settings:
+    for setting in (*settings, *unset):
         key = _key(setting)
         repeats = setting == f"{key}={json.dumps(inherited.source)}"
         if key.partition(".")[0] in _INHERITED and not repeats:
@@ -173,26 +192,26 @@ def _branch(
                 " set with --from"
             )
     if recipe is not None:
-        loaded = recipes.load(recipe, settings, variant).only(variant)
+        loaded = recipes.load(recipe, settings, variant, unset).only(variant)
         experiment = with_one_noise(loaded, settings)
     else:
         # The noise was solved for over all of the parent's rounds; the branch goes on with it.
-        experiment = recipes.load(str(origin.experiment_file), settings).only()
+        experiment = recipes.load(str(origin.experiment_file), settings, unset=unset).only()
         if _TARGET not in map(_key, settings):
             experiment = experiment.changed(privacy={"target_epsilon": None})
     return Request(run, experiment, branch_from=parent)
 
 
-def _resumption(run: Path, settings: Sequence[str]) -> Request:
+def _resumption(run: Path, settings: Sequence[str], unset: Sequence[str] = ()) -> Request:
     """The run that `run` holds; settings, if any, have to be those it was started with."""
     if run_paths(run) not in ([], [run]):
         raise ValueError(
             f"{run} holds the runs of several variants; name the RECIPE to go on with them"
         )
     directory = RunDirectory.open(run)
-    if not settings:
+    if not settings and not unset:
         return Request(run, None, resume=True)
-    experiment = recipes.load(str(directory.experiment_file), settings).only()
+    experiment = recipes.load(str(directory.experiment_file), settings, unset=unset).only()
     return Request(run, with_one_noise(experiment, settings), resume=True)
 
 
@@ -221,12 +240,12 @@ def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     )
 
 
-def _check_cohorts(every: Sequence[Request]) -> None:
-    """Refuse variants with larger cohorts than there are users, before the first is trained."""
+def refuse_early(every: Sequence[Request]) -> None:
+    """Refuse what no training could begin with, in any of them, before the first is trained."""
     from tacit.corpus.builtin import load_corpus
     from tacit.corpus.source import UserCorpus
+    from tacit.tasks.language import first_checks
     from tacit.tasks.language.people import People
-    from tacit.tasks.language.plans import refuse_large_cohort
 
     corpora: dict[str, UserCorpus] = {}
     for request in every:
@@ -236,4 +255,5 @@ def _check_cohorts(every: Sequence[Request]) -> None:
         source = experiment.corpus.source
         if source not in corpora:
             corpora[source] = load_corpus(source)
-        refuse_large_cohort(experiment, len(People.of(experiment, corpora[source]).users))
+        people = People.of(experiment, corpora[source])
+        first_checks.refuse_early(experiment, people, request.run)

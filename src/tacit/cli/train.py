@@ -22,6 +22,7 @@ from tacit.cli.options import (
     Quiet,
     Seed,
     Settings,
+    Unset,
     Workers,
     argument,
     count,
@@ -30,9 +31,15 @@ from tacit.cli.options import (
     refuse_unfit,
     text,
 )
-from tacit.cli.output import Interrupted, emit, epsilon, models_table, table
+from tacit.cli.output import Interrupted, emit, epsilon, models_table, note, table
 from tacit.privacy.claims import format_delta
-from tacit.runs.figures import written_figures
+from tacit.runs.figures import (
+    BASELINES,
+    better_baselines,
+    describe_loss,
+    percent,
+    written_figures,
+)
 from tacit.runs.progress import Display, TensorBoard
 
 if TYPE_CHECKING:
@@ -57,6 +64,7 @@ def train(
     variant: str | None = text(None, "NAME", "One variant.  [default: all, each in DIR]"),
     start: str | None = text(None, "DIR", "Weights and tokenizer of model pretrain, or base."),
     settings: Settings = None,
+    unset: Unset = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
     epochs: int | None = count(None, "T", "Epochs, of an intent and slot model."),
     target_epsilon: float | None = real(
@@ -70,6 +78,7 @@ def train(
         None, "M", "Without a RECIPE: how long it may take.  [default: 30]"
     ),
     budget_epsilon: float | None = real(None, "EPSILON", "Stop before it would be exceeded."),
+    no_privacy: bool = flag("--no-privacy", "Train without noise: nobody is protected."),
     delta: Delta = None,
     population: int | None = count(None, "K", "Users or utterances, public.  [default: counted]"),
     seed: Seed = None,
@@ -108,9 +117,9 @@ def train(
 
     `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
     """
+    from tacit.cli import requests as asking
     from tacit.cli.plan import wish_for
-    from tacit.cli.requests import all_settings, requests, run_paths
-    from tacit.engines.engine import choose_engine
+    from tacit.engines.engine import available_cores, choose_engine
     from tacit.engines.launch import Launch
     from tacit.runs.directory import RunDirectory
     from tacit.tasks import recipes
@@ -122,10 +131,13 @@ def train(
         serve_rank_0()
     parent = _parent(from_run) if from_run is not None else None
     if recipe is None and parent is None and not resume and corpus is not None:
+        if no_privacy or unset:
+            name = "--no-privacy" if no_privacy else "--unset"
+            raise ValueError(f"{name} changes a RECIPE: name one, or leave {name} out")
         _train_as_planned(
             wish_for(corpus, target_epsilon, minutes, delta, population, workers, start),
             run,
-            all_settings(settings, {"seed": seed, "privacy.budget_epsilon": budget_epsilon}),
+            asking.all_settings(settings, {"seed": seed, "privacy.budget_epsilon": budget_epsilon}),
             choose_engine(engine, workers, device),
             as_json=as_json,
             keep_key=keep_key,
@@ -135,7 +147,7 @@ def train(
         return
     if minutes is not None:
         raise ValueError("--minutes is for a plan that tacit makes: leave RECIPE out, or --minutes")
-    is_repeated = launch.restarts and parent is None and run_paths(run)  # by torchrun
+    is_repeated = launch.restarts and parent is None and asking.run_paths(run)  # by torchrun
     before = RunDirectory(run if parent is None else parent[0])
     task = before.task if recipe is None else recipes.task_of_recipe(recipe)
     refuse_unfit(context, task, _ONLY)
@@ -153,18 +165,37 @@ def train(
         "privacy.target_epsilon": target_epsilon,
         "privacy.budget_epsilon": budget_epsilon,
     }
-    asked = requests(
+    changes, dropped = asking.all_settings(settings, options), list(unset or ())
+    if no_privacy:
+        more, keys = asking.no_privacy(task, changes)
+        changes, dropped = changes + more, dropped + keys
+    asked = asking.requests(
         recipe,
         run,
-        all_settings(settings, options),
+        changes,
         variant=variant,
         resume=bool(resume or is_repeated),
         parent=parent,
         start=start,
+        unset=dropped,
     )
     computing = None if is_nlu else choose_engine(engine, workers, device)
+    for request in asked:
+        _warn(request, workers or available_cores())
     show = {"tensorboard": tensorboard, "quiet": quiet}
     carry_out(asked, computing, as_json=as_json, keep_key=keep_key, **show)
+
+
+def _warn(request: Request, workers: int) -> None:
+    """Say what a new training would waste, before it starts."""
+    from tacit.config.experiment import Experiment
+    from tacit.planner.waste import warnings_before
+
+    if not isinstance(request.experiment, Experiment) or request.resume or request.branch_from:
+        return
+    title = f"{request.variant}: " if request.variant else ""
+    for line in warnings_before(request.experiment, str(request.run), workers):
+        note(f"{title}{line}")
 
 
 def _train_as_planned(
@@ -319,6 +350,9 @@ def _table(result: Result) -> Table:
     leg = "epochs" if result["task"] == "nlu" else "rounds"
     shown.add_row(leg, f"{result[leg]:,}")
     shown.add_section()
+    for name, row in (result.get("baselines") or {}).items():
+        shown.add_row(f"top-1 of {BASELINES[name]}", percent(row["accuracy_top1"]))
+    shown.add_section()
     for name, value in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
         shown.add_row(at, epsilon(value))
@@ -348,5 +382,7 @@ def _sentences(result: Result) -> str:
     """What has to be said about a run, the claim above all."""
     ending = result["ending"]
     stopped = "" if ending == "complete" else f"Stopped early: {ending}."
+    better = better_baselines(_measured(result), result.get("baselines") or {})
+    loses = f"{describe_loss('The model', _measured(result), better)}\n" if better else ""
     kept = "The run key was kept: delete it before release." if result["key_kept"] else ""
-    return "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))
+    return loses + "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))

@@ -8,11 +8,13 @@ docs/notation.md.  How tables are read, checked and written is in `tacit.config.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from tacit.config.own_models import model_settings
 from tacit.config.sections import (
     About,
     Complete,
@@ -81,6 +83,11 @@ class _Model(Section):
     # Names of parameters, or how they begin, such as "layers": all others stay as they start, and
     # get no noise.  Empty: everything is trained.
     trained: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_model_by_path(cls, settings: Any) -> Any:
+        return model_settings(settings) if isinstance(settings, Mapping) else settings
 
     @property
     def own_factory(self) -> str | None:

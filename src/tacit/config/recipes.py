@@ -35,7 +35,7 @@ from typing import Any, Generic, TypeVar
 import tomli_w
 
 from tacit.config.experiment import Experiment
-from tacit.config.sections import Complete, Tables, by_dotted_key, merge, read_toml
+from tacit.config.sections import Complete, Section, Tables, by_dotted_key, merge, read_toml
 
 # Each variant is a directory of its own in that of a run.
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -104,10 +104,15 @@ class Shelf(Generic[E]):
         return self._read(name)[0]
 
     def load(
-        self, name_or_path: str, settings: Sequence[str] = (), variant: str | None = None
+        self,
+        name_or_path: str,
+        settings: Sequence[str] = (),
+        variant: str | None = None,
+        unset: Sequence[str] = (),
     ) -> Recipe[E]:
         """A recipe by name or from a file, with `key=value` settings on top of it.
 
+        The keys in `unset` have the default that they would have if the recipe did not name them.
         With a `variant` only that one is made, so that the settings need not suit the others.
 
         Raises:
@@ -115,13 +120,14 @@ class Shelf(Generic[E]):
         """
         name = Path(name_or_path).stem
         tables, where = self._merged(_beside("", name_or_path), ())
+        tables = _without(tables, unset)
         changes = [_setting(text) for text in settings]
         for change in changes:
             tables = merge(tables, change)
         tables.setdefault("name", name)
         cells: dict[str, Tables] = {}
         for label, own in _variants(tables.pop("variants", {}), where).items():
-            data = merge(tables, own)
+            data = merge(tables, _without(own, unset))
             for change in changes:  # what the caller says wins over variants too
                 if "variants" not in change:
                     data = merge(data, change)
@@ -136,6 +142,8 @@ class Shelf(Generic[E]):
             experiments[label] = self.experiment.from_data(
                 data | named, f"{where}, variant {label}" if label else where
             )
+        for key in unset:
+            _refuse_unknown(key, next(iter(experiments.values())), where)
         return Recipe(name, experiments)
 
     def _files(self) -> dict[str, Traversable]:
@@ -236,6 +244,29 @@ def _cells(label: str, data: Tables, where: str) -> dict[str, Tables]:
             parts.append(f"{key.rpartition('.')[2]}-{value}")
         cells["_".join(parts)] = cell
     return cells
+
+
+def _without(tables: Tables, keys: Sequence[str]) -> Tables:
+    """The tables without the values of these dotted keys, if they have them."""
+    for key in keys:
+        first, _, rest = key.partition(".")
+        if rest and isinstance(tables.get(first), dict):
+            tables = tables | {first: _without(tables[first], [rest])}
+        elif not rest:
+            tables = {name: value for name, value in tables.items() if name != first}
+    return tables
+
+
+def _refuse_unknown(key: str, experiment: Complete, where: str) -> None:
+    """Raise unless an experiment has this dotted key: nothing is unset by a slip of the pen."""
+    section: Any = experiment
+    for part in key.split("."):
+        fields = type(section).model_fields if isinstance(section, Section) else section or {}
+        if part not in fields:
+            near = difflib.get_close_matches(part, fields, n=1, cutoff=0.4)
+            hint = f"; did you mean {key.replace(part, near[0])!r}?" if near else ""
+            raise ValueError(f"{where} has no key {key!r} to unset{hint}")
+        section = getattr(section, part) if isinstance(section, Section) else fields[part]
 
 
 def _nested(keys: Sequence[str], value: Any) -> Tables:

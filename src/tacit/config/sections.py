@@ -40,6 +40,7 @@ class About(Section):
     paper: str = ""
     section: str = ""
     says: str = ""
+    users: Whole | None = None  # for about how many training users the setting is meant
 
 
 class Complete(Section):

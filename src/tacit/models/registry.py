@@ -7,12 +7,19 @@
 | `gru` | the LSTM's sizes | Cho et al. 2014 |
 | `lstm-14m`, `transformer-14m` | 14M | Bagdasaryan et al. 2022 |
 
-A model of the user's own is named by its import path, "package.module:factory".
-`factory(vocab_size=..., **options)` returns any `torch.nn.Module` whose call maps tokens
-[batch, time] to logits [batch, time, vocabulary], or to a pair of those and a state (a tuple of
-tensors with the batch as first dimension).  A module whose `forward` has a parameter named `state`
-or `context` is given it; one with a method `normalise_` has it called after every step.  The
-factory may be the module's class.
+A model of the user's own is named by its import path, "package.module:factory" (in Python also by
+the class or function itself: `tacit.config.own_models`).  What is asked of it:
+
+    def factory(vocab_size: int, **options) -> torch.nn.Module     # or the module's class
+
+    module(tokens)  ->  logits, or (logits, state)
+        tokens      int64 [batch, time], ids from 0 to vocab_size - 1
+        logits      float [batch, time, vocab_size]: at each position, of the token after it
+        state       a tuple of tensors, each with the batch as first dimension
+
+Options are numbers, strings and booleans.  Initial weights are drawn from torch's own generator,
+which is seeded before the factory is called.  A module whose `forward` has a parameter named
+`state` or `context` is given it; one with a method `normalise_` has it called after every step.
 
 What can be seen to break the contract of `LanguageModel` is refused when the model is made: batch
 normalisation and other mixing of rows, through which one user's text would reach another's update;
@@ -79,9 +86,11 @@ class _OwnModel(LanguageModel):
 
     config: OwnConfig
 
-    def __init__(self, config: OwnConfig, seed: int | Generator = 0) -> None:
+    def __init__(
+        self, config: OwnConfig, seed: int | Generator = 0, module: nn.Module | None = None
+    ) -> None:
         super().__init__(config)
-        self.module = _make(config, seed)
+        self.module = _make(config, seed) if module is None else module
         accepted = inspect.signature(self.module.forward).parameters
         self._takes_state = "state" in accepted
         self._takes_context = "context" in accepted
@@ -235,7 +244,7 @@ NAMES = tuple(_BUILT_IN)
 
 
 def build(
-    model: str | ModelConfig,
+    model: str | ModelConfig | nn.Module,
     vocab_size: int | None = None,
     *,
     seed: int | Generator = 0,
@@ -246,7 +255,17 @@ def build(
     `model` is one of `NAMES` or "package.module:factory" for one of your own, with `overrides` of
     its sizes, or the factory's options; or it is a whole configuration.  An unknown name or size
     raises `ValueError` that says the nearest one.
+
+    A module of your own may be given as an object, too, to be evaluated, sampled or audited with
+    the weights that it has.  It is checked like any other; to train it, name its class.
     """
+    if isinstance(model, nn.Module):
+        if vocab_size is None:
+            raise ValueError(f"vocab_size must be given with an object of {type(model).__name__}")
+        config = OwnConfig(vocab_size, f"object:{type(model).__name__}", overrides)
+        if overrides:
+            raise ValueError(f"an object of {type(model).__name__} is made already: no options")
+        return _OwnModel(config, module=model)
     if isinstance(model, str):
         if vocab_size is None:
             raise ValueError(f"vocab_size must be given to build the model {model!r}")

@@ -34,11 +34,13 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 CAP = 1600  # tokens of a user that are ever read
 PER_ROUND = 200  # of these, in one round
+NEGATIVES = 1000  # words that a user did not write, in each softmax
 RATE = 1.2  # of the server, with MOMENTUM
 MOMENTUM = 0.8
 _SPARE = 0.1  # of the time: tokenizing, checkpoints, a machine that is busy now and then
 _LOOKED_AT = 300  # test users whose texts' lengths are looked at
-_EVALUATIONS = 6
+_MOST_EVALUATIONS = 6  # after rounds, besides the one before them
+_EVALUATING = 0.1  # of the time, at most, unless two evaluations take more
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,12 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
-    facts = _facts(wish, draft, speed, parameter_count(model))
+    facts = _facts(wish, draft, speed, population, parameter_count(model))
     choice = choose(facts)
-    experiment = _experiment(draft, choice)
-    seconds = choice.rounds * (
+    experiment = _experiment(draft, choice, _evaluations(wish, draft, speed))
+    seconds = _evaluation_seconds(experiment, speed) + choice.rounds * (
         choice.cohort / facts.users_per_second + facts.seconds_per_round
-    ) + _evaluation_seconds(draft, speed)
+    )
     reasons = _reasons(wish, facts, choice, typical)
     return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, reasons)
 
@@ -129,6 +131,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
             "batch_size": 5,
             "unroll": 20,
             "tokens_per_round": PER_ROUND,
+            "sampled_negatives": NEGATIVES,
         },
         "plan": {
             "population": wish.population,
@@ -147,13 +150,13 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
     return fill_in_start(Experiment.from_data(tables, "the plan"))
 
 
-def _experiment(draft: Experiment, choice: Choice) -> Experiment:
+def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experiment:
     """The draft with what was chosen."""
     return draft.changed(
         rounds=choice.rounds,
         plan={"cohort": float(choice.cohort)},
         server={"learning_rate": round(RATE * choice.rate_share, 4)},
-        evaluation={"every": math.ceil(choice.rounds / _EVALUATIONS)},
+        evaluation={"every": math.ceil(choice.rounds / evaluations)},
     )
 
 
@@ -184,14 +187,30 @@ def _measure_speed(
     return measure_speed(typical, model, workers=workers, seconds=2.0)
 
 
-def _facts(wish: Wish, draft: Experiment, speed: TrainingSpeed, parameters: int) -> Facts:
-    seconds = (1 - _SPARE) * 60 * wish.minutes - _evaluation_seconds(draft, speed)
+def _evaluations(wish: Wish, draft: Experiment, speed: TrainingSpeed) -> int:
+    """How many evaluations after rounds there is time for."""
+    each = draft.evaluation.max_tokens / speed.evaluated_per_second
+    affordable = math.floor(_EVALUATING * 60 * wish.minutes / each) - 1
+    return min(max(1, affordable), _MOST_EVALUATIONS)
+
+
+def _evaluation_seconds(experiment: Experiment, speed: TrainingSpeed) -> float:
+    """What all evaluations of an experiment take, the one before its first round among them."""
+    count = 1 + math.ceil(experiment.rounds / experiment.evaluation.every)
+    return count * experiment.evaluation.max_tokens / speed.evaluated_per_second
+
+
+def _facts(
+    wish: Wish, draft: Experiment, speed: TrainingSpeed, population: int, parameters: int
+) -> Facts:
+    each = draft.evaluation.max_tokens / speed.evaluated_per_second
+    evaluating = each * (1 + _evaluations(wish, draft, speed))
+    seconds = (1 - _SPARE) * 60 * wish.minutes - evaluating
     if seconds <= 0:
         raise ValueError(
-            f"--minutes {wish.minutes:g} is too short: evaluating the model takes"
-            f" {_evaluation_seconds(draft, speed):.0f} seconds on this machine"
+            f"--minutes {wish.minutes:g} is too short: evaluating the model before and after the"
+            f" training takes {evaluating:.0f} seconds on this machine"
         )
-    population = wish.population or len(load_corpus(wish.corpus).train)
     assert draft.privacy.delta is not None
     return Facts(
         population=population,
@@ -202,10 +221,6 @@ def _facts(wish: Wish, draft: Experiment, speed: TrainingSpeed, parameters: int)
         users_per_second=speed.users_per_second,
         seconds_per_round=speed.seconds_per_release,
     )
-
-
-def _evaluation_seconds(draft: Experiment, speed: TrainingSpeed) -> float:
-    return (_EVALUATIONS + 1) * draft.evaluation.max_tokens / speed.evaluated_per_second
 
 
 def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str, str]:
@@ -223,6 +238,10 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str
             f" reads; a test person reads {typical} of these on average"
         ),
         "update.learning_rate": "trials: one to three local steps, each short of overshooting",
+        "update.sampled_negatives": (
+            "twice as fast as a softmax over all words, and as good: the words that are left out"
+            " are made up for"
+        ),
         "plan.clip_norm": (
             "trials: updates at this rate have norms of 1.2 to 4, so that nearly all are scaled"
             " to 1, and none has more say than another"

@@ -36,6 +36,9 @@ ELSEWHERE = {
 }
 COUNTED = "the number of training {unit}s, which is published"
 
+# Above this epsilon a guarantee is one in name only: e^100 is a number of 44 digits.
+LARGEST_MEANINGFUL_EPSILON = 100.0
+
 PROJECTED = "projected, not trained with this guarantee"
 
 
@@ -111,11 +114,14 @@ def _sentence(of: Guarantee) -> str:
     label = f" ({PROJECTED})" if of.is_projected else ""
     if not math.isfinite(of.value):
         return f"No guarantee{label}: {of.accountant} gives no finite epsilon for {released}."
+    meaning = ""
+    if of.value > LARGEST_MEANINGFUL_EPSILON:
+        meaning = f"No meaningful guarantee: epsilon is above {LARGEST_MEANINGFUL_EPSILON:g}.  "
     excluded = f"; excluded: {'; '.join(of.excluded)}" if of.excluded else ""
     public = [str(one) for one in header.public_inputs]
     declared = f"; declared public: {'; '.join(public)}" if public else ""
     return (
-        f"{header.unit.capitalize()}-level ({format_epsilon(of.value)},"
+        f"{meaning}{header.unit.capitalize()}-level ({format_epsilon(of.value)},"
         f" {format_delta(header.delta)})-differential privacy{label} under"
         f" {of.adjacency} adjacency, with the population of {header.population:,}"
         f" {header.unit}s declared public: {released}, accounted by {of.accountant}"

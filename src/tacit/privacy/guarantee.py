@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tacit.privacy.accountants import sound_accountants
-from tacit.privacy.claims import COUNTED, claim, excluded_by
+from tacit.privacy.claims import COUNTED, LARGEST_MEANINGFUL_EPSILON, claim, excluded_by
 from tacit.privacy.events import (
     Adjacency,
     Composition,
@@ -86,6 +86,11 @@ class Guarantee:
     def value(self) -> float:
         """The epsilon that is claimed."""
         return self.epsilon[self.accountant]
+
+    @property
+    def is_meaningful(self) -> bool:
+        """Whether the epsilon limits anything that matters; an infinite one does not."""
+        return self.value <= LARGEST_MEANINGFUL_EPSILON
 
     @property
     def delta(self) -> float:

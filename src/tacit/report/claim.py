@@ -36,6 +36,7 @@ def claim_facts(guarantee: Guarantee) -> dict[str, Any]:
     return header.to_json() | {
         "sentence": guarantee.claim,
         "private": finite(guarantee.value) is not None,
+        "meaningful": guarantee.is_meaningful,
         "about_people": header.about_people,
         "epsilon": {name: finite(value) for name, value in guarantee.epsilon.items()},
         "accountant": guarantee.accountant,

@@ -51,6 +51,13 @@ def claim_warnings(guarantee: Guarantee) -> Iterator[ReportWarning]:
             "This run has no privacy guarantee: its epsilon is infinite. Its model may repeat what"
             " anybody wrote or said, and must not be released.",
         )
+    elif not guarantee.is_meaningful:
+        yield ReportWarning.serious(
+            "no-meaningful-guarantee",
+            f"An epsilon of {format_epsilon(guarantee.value)} is no meaningful guarantee: nothing"
+            f" that could be concluded about a {unit} is ruled out. Treat the model as trained"
+            " without privacy.",
+        )
     elif guarantee.value > _LARGE_EPSILON:
         yield ReportWarning.note(
             "large-epsilon",

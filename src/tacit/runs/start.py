@@ -53,6 +53,7 @@ def create(
     path, task = Path(run), task_of(experiment)
     RunDirectory.check_free(path)
     data = task.load(experiment, announce)
+    task.refuse_early(experiment, data, path)
     key = _new_key(experiment)
     beginning = task.begin(experiment, data, key, announce)
     directory = _write(path, beginning, data, key)

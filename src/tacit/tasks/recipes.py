@@ -54,9 +54,17 @@ def task_of_recipe(recipe: str, below: tuple[str, ...] = ()) -> str:
     return task_of_recipe(beside, (*below, recipe))
 
 
-def load(recipe: str, settings: Sequence[str] = (), variant: str | None = None) -> Recipe[Any]:
-    """A recipe of any task, by name or from a file, with `key=value` settings on top of it."""
-    return SHELVES[task_of_recipe(recipe)].load(recipe, settings, variant)
+def load(
+    recipe: str,
+    settings: Sequence[str] = (),
+    variant: str | None = None,
+    unset: Sequence[str] = (),
+) -> Recipe[Any]:
+    """A recipe of any task, by name or from a file, with `key=value` settings on top of it.
+
+    The keys in `unset` go back to their defaults.
+    """
+    return SHELVES[task_of_recipe(recipe)].load(recipe, settings, variant, unset)
 
 
 def source(recipe: str) -> str:

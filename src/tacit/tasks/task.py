@@ -221,6 +221,10 @@ class Task(Protocol):
         """The experiment's data (`TrainingData`), held against its digests."""
         ...
 
+    def refuse_early(self, experiment: Any, data: Any, run: Path) -> None:
+        """Raise for what can be known to be wrong before any work; `run` does not exist yet."""
+        ...
+
     def begin(
         self, experiment: Any, data: Any, key: RunKey, announce: Announce | None
     ) -> Beginning:

@@ -241,7 +241,8 @@ class Grid(Complete):
         }
         target = None
         if arm.optimizer in ("fedavg+clip", "dp-fedavg"):
-            plan |= {"clipping": "flat", "clip_norm": self.private.clip_norm}
+            clip_norm = self.private.clip_norm
+            plan |= {"clipping": "flat", "clip_norm": clip_norm, "noise_multiplier": 0.0}
         if arm.optimizer == "dp-fedavg":
             plan["noise_multiplier"] = self.private.noise_multiplier
             target = self._target_epsilon()

@@ -112,6 +112,12 @@ def _refuse_void(learnt: LearntTokenizer, source: str, accept_oracle: bool) -> L
     return learnt
 
 
+def untrained_model(experiment: Experiment, tokenizer: Tokenizer) -> LanguageModel:
+    """The experiment's model with random weights, whatever it starts from."""
+    choice = experiment.model
+    return registry.build(choice.name, tokenizer.vocab_size, seed=choice.seed, **choice.options)
+
+
 @dataclass(frozen=True)
 class StartingModel:
     """A model before its first round, and whose text is in it already."""
@@ -139,7 +145,7 @@ class StartingModel:
         """
         choice = experiment.model
         size = tokenizer.vocab_size
-        fresh = registry.build(choice.name, size, seed=choice.seed, **choice.options)
+        fresh = untrained_model(experiment, tokenizer)
         if choice.start and (choice.pretrain or choice.public_output_bias):
             raise ValueError(
                 "model.start has weights already: leave out pretrain and public_output_bias"

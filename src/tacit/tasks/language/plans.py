@@ -26,10 +26,25 @@ def resolved(
 ) -> Experiment:
     """The experiment with every value filled in that the guarantee depends on.
 
-    A population that is not declared is the number of training users: to train without naming one
-    declares that number public, and the claim says so.  A target epsilon becomes the noise that
-    meets it, together with what was inherited.
+    A target epsilon becomes the noise that meets it, together with what was inherited.
     """
+    experiment = declared(experiment, users)
+    if experiment.privacy.target_epsilon is not None:
+        experiment = _calibrated(experiment, layers, inherited)
+    composition = _releases(experiment, layers)
+    composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
+    name = experiment.privacy.accountant or default_accountant(composition).name
+    return experiment.changed(privacy={"accountant": name})
+
+
+def declared(experiment: Experiment, users: int) -> Experiment:
+    """The experiment with population and delta filled in; what contradicts them is refused.
+
+    A population that is not declared is the number of training users: to train without naming one
+    declares that number public, and the claim says so.  None of this takes any time, so that it
+    comes before all that does.
+    """
+    refuse_unsaid_noise(experiment)
     K = experiment.plan.population or users
     if users == 0:
         raise ValueError("the corpus has no training users")
@@ -46,15 +61,25 @@ def resolved(
             f" may be given away whole; got {delta:g}"
         )
     is_counted = experiment.plan.population is None or experiment.plan.population_is_counted
-    experiment = experiment.changed(
+    return experiment.changed(
         plan={"population": K, "population_is_counted": is_counted}, privacy={"delta": delta}
     )
+
+
+def refuse_unsaid_noise(experiment: Experiment) -> None:
+    """Refuse to train without noise, unless the experiment says in so many words that it does."""
     if experiment.privacy.target_epsilon is not None:
-        experiment = _calibrated(experiment, layers, inherited)
-    composition = _releases(experiment, layers)
-    composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
-    name = experiment.privacy.accountant or default_accountant(composition).name
-    return experiment.changed(privacy={"accountant": name})
+        return
+    for number in range(max(len(experiment.phases), 1)):
+        plan = experiment.phase_plan(number)
+        is_said = plan.noise_multiplier is not None or plan.noise_stddev is not None
+        if not is_said and plan.clipping != "none":
+            raise ValueError(
+                f"{experiment.name} says nothing about noise, without which nobody in"
+                f" {experiment.source} is protected: give --epsilon 8"
+                " (privacy.target_epsilon) or plan.noise_multiplier; to train without privacy, say"
+                " --no-privacy (plan.noise_multiplier = 0)"
+            )
 
 
 def refuse_large_cohort(experiment: Experiment, users: int) -> None:

@@ -19,13 +19,14 @@ from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger_lines import Charge, Header, PriorCost, PublicInput
 from tacit.privacy.randomness import RunKey
-from tacit.tasks.language import assembly, plans
+from tacit.tasks.language import assembly, first_checks, plans
 from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
 from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
+from tacit.tasks.language.unknown_words import check_unknown_rate
 from tacit.tasks.task import (
     Announce,
     Arrays,
@@ -58,14 +59,16 @@ def begin(
     cost = cost_of(experiment, corpus, learnt)
     public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused now
-    people.refuse_unbudgeted(experiment)
-    start = assembly.StartingModel.of(experiment, tokenizer, corpus, announce)
+    check_unknown_rate(corpus, tokenizer)
     inherited = None
     if (paid := cost.inherited) is not None:
         # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
         inherited = Inherited(paid, len(paid.entries) - 1)
-    experiment = _resolve(experiment, people, start.model, inherited)
+    fresh = assembly.untrained_model(experiment, tokenizer)
+    experiment = _resolve(experiment, people, fresh, inherited)
     cost.refuse_above_budget(experiment)
+    # Pre-training takes minutes, so that all refusals come before it.
+    start = assembly.StartingModel.of(experiment, tokenizer, corpus, announce)
     event = cost.event or PostProcessing(f"the tokenizer: {tokenizer.provenance}")
     return _beginning(
         experiment,
@@ -120,6 +123,7 @@ def resolve(
     return _resolve(fill_in_start(experiment), data, model, inherited)
 
 
+refuse_early = first_checks.refuse_early
 open_trainer = LanguageTrainer  # goes on at the last checkpoint
 
 

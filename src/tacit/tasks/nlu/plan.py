@@ -23,9 +23,19 @@ def resolved(
 ) -> NluExperiment:
     """The experiment with every value filled in that its guarantee depends on.
 
+    A target epsilon becomes the noise that meets it, together with what was inherited.
+    """
+    experiment = declared(experiment, utterances)
+    if experiment.privacy.target_epsilon is None:
+        return experiment
+    return _calibrated(experiment, inherited)
+
+
+def declared(experiment: NluExperiment, utterances: Utterances) -> NluExperiment:
+    """The experiment with population, delta and schema filled in; what contradicts them is refused.
+
     Population and schema, if they are not declared, are taken from the training utterances: to
-    train without naming them declares them public, and the claim says so.  A target epsilon
-    becomes the noise that meets it, together with what was inherited.
+    train without naming them declares them public, and the claim says so.
     """
     data = utterances.data
     noise, training, privacy = experiment.noise, experiment.training, experiment.privacy
@@ -49,21 +59,18 @@ def resolved(
             " same, and the claim says so)"
         )
     counted = noise.population is None or noise.population_is_counted
-    declared = Labels(experiment.data.intents or data.intents, experiment.data.tags or data.tags)
+    schema = Labels(experiment.data.intents or data.intents, experiment.data.tags or data.tags)
     of_train = not (experiment.data.intents and experiment.data.tags)
-    experiment = experiment.changed(
+    return experiment.changed(
         noise={"population": K, "population_is_counted": counted},
         privacy={"delta": delta},
         data={
             "identity": data.identity,
-            "intents": declared.intents,
-            "tags": declared.tags,
+            "intents": schema.intents,
+            "tags": schema.tags,
             "schema_is_counted": of_train or experiment.data.schema_is_counted,
         },
     )
-    if privacy.target_epsilon is None:
-        return experiment
-    return _calibrated(experiment, inherited)
 
 
 def epoch_steps(experiment: NluExperiment, units: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 from tacit.mechanisms.layer_scaling import LayerScaling
 from tacit.privacy.claims import SETTINGS
@@ -38,14 +39,19 @@ def load(experiment: NluExperiment, announce: Announce | None) -> Utterances:
     return Utterances.of(experiment)
 
 
+def refuse_early(experiment: NluExperiment, data: Utterances, run: Path) -> None:
+    """What contradicts the number of utterances; all else is refused as soon in `begin`."""
+    plan.declared(experiment, data)
+
+
 def begin(
     experiment: NluExperiment, data: Utterances, key: RunKey, announce: Announce | None
 ) -> Beginning:
     """A new run, from an initial model."""
-    encoder = initial_encoder(experiment, data.data)
-    void = _why_void(experiment, encoder)
     asked = experiment.privacy.accountant
     experiment = plan.resolved(experiment, data)
+    encoder = initial_encoder(experiment, data.data)
+    void = _why_void(experiment, encoder)
     labels = Labels(experiment.data.intents, experiment.data.tags)
     trained_on = (data.people or data.data.identity,)
     model = NluModel(initial_model(experiment, encoder, labels), encoder, labels, trained_on)

@@ -1,0 +1,90 @@
+"""What is refused before any work: all that needs neither tokens nor training to be known.
+
+Pre-training and tokenizing take minutes, a training hours.  Whatever contradicts the declared
+numbers, or cannot fit on the disk or into memory, is said before any of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tacit.config.experiment import Experiment
+from tacit.models import registry
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count
+from tacit.tasks.language import assembly, plans
+from tacit.tasks.language.people import People
+from tacit.tasks.language.starts import fill_in_start
+from tacit.tokenizers.base import path_of
+from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
+
+# Bytes that a process holds for each weight at the very least: the model, the local copy and its
+# gradient in float32; an update, its grid and the sum in 64 bits.
+BYTES_PER_WEIGHT = 36
+
+
+def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
+    """Raise `ValueError` for a training that cannot begin, as far as that is known without work.
+
+    Noise that is not spoken of, delta, cohort and population; the room for the run's checkpoints
+    where `run` is to be written; the memory for the model.
+    """
+    experiment = fill_in_start(experiment)
+    declared = plans.declared(experiment, len(people.users))
+    people.refuse_unbudgeted(experiment)
+    model = sized_model(experiment)
+    plans.round_plans(declared, layer_sizes(model))
+    weights = parameter_count(model)
+    _refuse_without_memory(weights)
+    _refuse_without_disk(experiment, weights, run)
+
+
+def sized_model(experiment: Experiment) -> LanguageModel:
+    """An untrained model of the experiment's size; its dictionary may turn out to be smaller."""
+    choice, words = experiment.model, experiment.tokenizer
+    path = path_of(words.source)
+    is_made = path.name == FILE_NAME or (path / FILE_NAME).is_file()
+    size = Tokenizer.load(path).vocab_size if is_made else words.size
+    return registry.build(choice.name, size, seed=choice.seed, **choice.options)
+
+
+def checkpoint_bytes(experiment: Experiment, weights: int) -> int:
+    """How much all checkpoints take that a run with so many weights keeps."""
+    state = assembly.server_optimizer(experiment).initial(weights)
+    each = 4 * weights + sum(array.nbytes for array in state.values())
+    kept = sum(experiment.keeps_checkpoint(round) for round in range(experiment.rounds + 1))
+    return each * (kept + 2)  # and the last two
+
+
+def available_memory() -> int | None:
+    """Bytes that processes may still use, as Linux estimates them; None where it is not known."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    sizes = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(sizes["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in sizes else None
+
+
+def _refuse_without_memory(weights: int) -> None:
+    available, needed = available_memory(), weights * BYTES_PER_WEIGHT
+    if available is not None and needed > available:
+        raise ValueError(
+            f"a model of {weights:,} weights needs at least {_size(needed)} of memory to train,"
+            f" and {_size(available)} are free; choose a smaller one with --set model.options..."
+        )
+
+
+def _refuse_without_disk(experiment: Experiment, weights: int, run: Path) -> None:
+    folder = next(path for path in run.absolute().parents if path.exists())
+    free, needed = shutil.disk_usage(folder).free, checkpoint_bytes(experiment, weights)
+    if needed > free:
+        raise ValueError(
+            f"the checkpoints of {experiment.rounds:,} rounds need about {_size(needed)}, and"
+            f" {folder} has {_size(free)} free; name another --run, or keep fewer with --set"
+            f" evaluation.snapshot_every={experiment.rounds}"
+        )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
