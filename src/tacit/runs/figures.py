@@ -46,6 +46,7 @@ FIGURES = {
         Figure("accuracy_top5", "top-5 accuracy", "top-5"),
         Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),
         Figure("perplexity_per_word", "perplexity per word", show=perplexity),
+        Figure("unknown_rate", "unknown words", "unknown"),
         Figure("tokens", "tokens measured on", show=_whole),
     ),
     "nlu": (
