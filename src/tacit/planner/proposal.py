@@ -104,7 +104,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     population = wish.population or len(corpus.train)
     delta = wish.delta or default_delta(population)
     draft = _draft(wish, population, delta)
-    model = weights.load(weights_file(draft.model.start))
+    model = weights.load(weights_file(draft.model.start), trained=draft.model.trained)
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
     tell("measuring the start on test people")
     start = _measure_start(model, tokenizer, corpus)
