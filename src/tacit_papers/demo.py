@@ -1,8 +1,11 @@
 """`tacit demo`: the main job on one screen, on chat that comes with the package.
 
-It trains the variants of the recipe `demo`, measures, audits and reports them, through the very
-functions that `tacit train`, `evaluate`, `audit` and `report` use.  One model is added that no
-command trains: plain SGD on pooled records, as it is done where privacy is no concern.
+First a model worth shipping: what `tacit train --corpus chitchat --epsilon 8` plans and trains,
+beside what it has to beat.  Then what such training protects from: the variants of the recipe
+`demo`, a model small enough to be trained several times, with sentences planted in people's text
+and looked for afterwards.  All of it goes through the very functions that `tacit train`,
+`evaluate`, `audit` and `report` use.  One model is added that no command trains: plain SGD on
+pooled records, as it is done where privacy is no concern.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 FEDAVG, CLIPPED, PRIVATE = "fedavg", "fedavg-clip", "dp-fedavg"
 POOLED = "pooled"
+SHIPPED = "shipped"  # the model that tacit plans by itself
+EPSILON, MINUTES = 8.0, 2.0
 LABELS = {  # of the trained models, from no protection to privacy
     POOLED: "SGD on records",
     FEDAVG: "FedAvg",
@@ -53,9 +58,9 @@ def demo(
 ) -> None:
     """All of it in minutes, on chat that is built in.
 
-    Trains models without privacy and one with it on 1,171 people's chat, attacks each, and writes
-    the report on the private one.  They are ordinary runs, which the other commands can be tried
-    on.
+    Plans and trains a private model on 1,171 people's chat and writes the report on it.  Then
+    trains small models without privacy and with it, and attacks each.  They are ordinary runs,
+    which the other commands can be tried on.
     """
     began = time.monotonic()
     import torch
@@ -69,6 +74,7 @@ def demo(
     cores = 1 if quick else available_cores()  # starting a process takes seconds
     folder = _new_folder(out)
     try:
+        shipped = None if quick else _train_shipped(folder, seed, cores)
         models = _train_all(folder, seed, cores, quick=quick)
         findings = _audit_all(models, cores, quick=quick)
     except KeyboardInterrupt:
@@ -76,11 +82,11 @@ def demo(
     except BaseException:
         _clean_up(folder)
         raise
-    measured = _measure_all(models)
-    run = _run_of(models[PRIVATE])
+    best = shipped or models[PRIVATE]
+    measured = _measure(best)
+    run = _run_of(best)
     picture, page = folder / "curves.png", run.path / "report.html"
-    trained = {LABELS[name]: _run_of(models[name]).metrics() for name in (FEDAVG, PRIVATE)}
-    draw_runs(picture, trained)
+    draw_runs(picture, {"private": run.metrics()})
     Target(page).write(facts_of_run(run))
     # By its path, if the shell would not find it.
     called = sys.argv[0] if Path(sys.argv[0]).name == "tacit" else "tacit"
@@ -89,10 +95,10 @@ def demo(
     def render(console: Console) -> None:
         if quick:
             console.print("A smoke test: these figures show that it runs, not what it can do.\n")
-        _print_figures(console, models, measured)
-        _print_memorized(console, findings)
+        _print_figures(console, best, measured)
         _print_privacy(console, run)
-        _print_suggestions(console, models)
+        _print_memorized(console, findings)
+        _print_suggestions(console, best)
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
         for line in (
             f"Took {minutes} min {seconds} s.  Held-out curves are in {picture}, and the report on"
@@ -100,7 +106,7 @@ def demo(
             f'  {tacit} predict {run.path} "see you"',
             f"  {tacit} verify {run.path}",
             f"  {tacit} ingest messages.jsonl --out corpora/mine",
-            f"  {tacit} train demo --variant dp-fedavg --corpus corpora/mine --run runs/mine",
+            f"  {tacit} train --corpus corpora/mine --run runs/mine --epsilon 8 --minutes 30",
             f"The runs are in {folder}",
         ):
             console.print(line, soft_wrap=True)
@@ -127,7 +133,7 @@ def _new_folder(out: Path) -> Path:
 
 def _clean_up(folder: Path) -> str:
     """Remove a folder without a run; one with a run stays, because its ledger counts."""
-    if any((folder / name).exists() for name in LABELS):
+    if any((folder / name).exists() for name in (SHIPPED, *LABELS)):
         return (
             f"interrupted; what was trained so far is in {folder}, and another demo starts afresh"
         )
@@ -135,6 +141,22 @@ def _clean_up(folder: Path) -> str:
     with suppress(OSError):  # it holds other demos
         folder.parent.rmdir()
     return "interrupted before the first round; nothing is left behind"
+
+
+def _train_shipped(folder: Path, seed: int | None, cores: int) -> StoredModel:
+    """The model that tacit plans by itself for these people, an epsilon and a time."""
+    from tacit.cli import proposal
+    from tacit.cli.requests import Request
+    from tacit.cli.train import train_one
+    from tacit.engines.engine import choose_engine
+    from tacit.planner.proposal import Wish
+    from tacit.runs.stored_model import StoredModel
+
+    made = proposal.make(Wish("chitchat", epsilon=EPSILON, minutes=MINUTES, workers=cores))
+    proposal.announce(made)
+    experiment = made.experiment.changed(seed=seed)
+    train_one(Request(folder / SHIPPED, experiment), choose_engine("", cores, "cpu"))
+    return StoredModel.open(folder / SHIPPED)
 
 
 def _train_all(
@@ -207,24 +229,24 @@ def _audit_all(
         return {name: job.result() for name, job in tracked(jobs, "looking for canaries")}
 
 
-def _measure_all(models: Mapping[str, StoredModel]) -> dict[tuple[str, str], Metrics]:
-    """Every predictor on the same text of test users, by its name and what it was trained on."""
+def _measure(stored: StoredModel) -> dict[tuple[str, str], Metrics]:
+    """The model and what it has to beat, on the same text of test users."""
     from tacit.cli.evaluate import measure
     from tacit.evaluation.held_out import held_out_texts
     from tacit.runs.baselines import fit_baselines
+    from tacit.runs.stored_model import StoredModel
 
-    private = models[PRIVATE]
-    users, tokenizer = private.corpus(None), private.tokenizer
-    limit = _run_of(private).experiment.evaluation.max_tokens
-    sequences = held_out_texts(users.test, tokenizer, limit).sequences
-    unigram = fit_baselines(models[FEDAVG], users, is_own=True)["unigram"]
+    run, tokenizer = _run_of(stored), stored.tokenizer
+    users = stored.corpus(None)
+    sequences = held_out_texts(
+        users.test, tokenizer, run.experiment.evaluation.max_tokens
+    ).sequences
+    baselines = fit_baselines(stored, users, is_own=True)
     predictors: dict[tuple[str, str], LanguageModel | Predictor] = {
-        ("unigram", "users, no privacy"): unigram,
-        ("pre-trained", "public text"): models["start"].model,
-        ("SGD", "records, no privacy"): models[POOLED].model,
-        (LABELS[FEDAVG], "users, no privacy"): models[FEDAVG].model,
-        (LABELS[CLIPPED], "users, no privacy"): models[CLIPPED].model,
-        (LABELS[PRIVATE], "users, with privacy"): private.model,
+        ("unigram", "users, no privacy"): baselines["unigram"],
+        ("bigram", "users, no privacy"): baselines["bigram"],
+        ("the start", "public text"): StoredModel.open(run.path, 0).model,
+        ("private", "users, with privacy"): stored.model,
     }
     return {
         key: measure(predictor, sequences, tokenizer, key[0])
@@ -238,15 +260,12 @@ def _run_of(stored: StoredModel) -> Run:
 
 
 def _print_figures(
-    console: Console,
-    models: Mapping[str, StoredModel],
-    measured: Mapping[tuple[str, str], Metrics],
+    console: Console, stored: StoredModel, measured: Mapping[tuple[str, str], Metrics]
 ) -> None:
-    """How well each model predicts, and whether the private one is worth having."""
+    """How well the private model predicts, and whether it is worth having."""
     from tacit.models.base import parameter_count
 
-    private = models[PRIVATE]
-    size, users = parameter_count(private.model), len(private.corpus(None).test)
+    size, users = parameter_count(stored.model), len(stored.corpus(None).test)
     shown = table(
         *("next-word model", "trained on", ">top-1", ">perplexity"),
         title=f"An LSTM of {size:,} parameters on the chat of {users} test users",
@@ -254,15 +273,15 @@ def _print_figures(
     )
     for (name, trained_on), metrics in measured.items():
         figures = f"{metrics.accuracy_top1:.1%}", f"{metrics.perplexity:,.0f}"
-        shown.add_row(name, trained_on, *figures, style="bold" if name == LABELS[PRIVATE] else None)
+        shown.add_row(name, trained_on, *figures, style="bold" if name == "private" else None)
     console.print(shown)
-    unigram, *_, last = measured.values()
-    wins = last.accuracy_top1 > unigram.accuracy_top1
+    _, bigram, *_, last = measured.values()
+    wins = last.accuracy_top1 > bigram.accuracy_top1
     console.print(
-        f"The private model {'beats' if wins else 'does not beat'} the unigram model: its first"
-        f" suggestion is right {last.accuracy_top1:.1%} of the time, the other's"
-        f" {unigram.accuracy_top1:.1%}.  Unknown words, {last.unknown_rate:.0%} of all, are"
-        " missed.\n"
+        f"The private model {'beats' if wins else 'does not beat'} the bigram model, which has no"
+        f" privacy: its first suggestion is right {last.accuracy_top1:.1%} of the time, the"
+        f" other's {bigram.accuracy_top1:.1%}.  Unknown words, {last.unknown_rate:.0%} of all,"
+        " are missed.\n"
     )
 
 
@@ -272,7 +291,8 @@ def _print_memorized(console: Console, findings: Mapping[str, PublicAudit]) -> N
     few = [row for row in rows if row.expected_sharers != WIDELY]
     shown = table(
         *("trained by", ">random sampling", ">beam search", f">shared by {WIDELY:g}", ">controls"),
-        title=f"Sentences planted in few people's text: how many of {len(few)} come out",
+        title=f"Small models, with sentences planted in few people's text: how many of {len(few)}"
+        " come out",
         compact=True,
     )
     for name, audit in findings.items():
@@ -306,23 +326,20 @@ def _print_privacy(console: Console, run: Run) -> None:
     console.print("What the private model may claim", style="bold")
     console.print(f"Actual: {guarantee.claim}")
     console.print(f"At the same noise on the average: {guarantee.projected(projection).claim}")
-    console.print(
-        "The settings were chosen on training users held out for that, which epsilon does not"
-        " count.  The FedAvg model may claim nothing: do not release it."
-    )
     if guarantee.others:
         console.print(f"Every demo is a training on the same people.  {guarantee.others}")
     console.print()
 
 
-def _print_suggestions(console: Console, models: Mapping[str, StoredModel]) -> None:
-    """What three of the models would suggest after the same few words."""
+def _print_suggestions(console: Console, stored: StoredModel) -> None:
+    """What the start and the private model would suggest after the same few words."""
     from tacit.evaluation.suggestions import Suggester
+    from tacit.runs.stored_model import StoredModel
 
-    names = {"start": "pre-trained", FEDAVG: LABELS[FEDAVG], PRIVATE: LABELS[PRIVATE]}
-    suggesters = [Suggester(models[name].model, models[name].tokenizer) for name in names]
+    models = {"the start": StoredModel.open(_run_of(stored).path, 0), "private": stored}
+    suggesters = [Suggester(model.model, model.tokenizer) for model in models.values()]
     rows = []
     for prefix in PREFIXES:
         words = (suggester.suggest(f"{prefix} ", 3) for suggester in suggesters)
         rows.append((prefix, *("  ".join(each.word for each in three) for three in words)))
-    console.print(table("typed", *names.values(), title="Suggestions", compact=True, rows=rows))
+    console.print(table("typed", *models, title="Suggestions", compact=True, rows=rows))

@@ -69,6 +69,15 @@ def interrupted(folder):
     return path
 
 
+def test_the_table_ends_with_what_the_model_has_to_beat(first):
+    result = Run.open(first.path).directory.result()
+    assert list(result["baselines"]) == ["start", "unigram", "bigram"]
+    for name in ("the starting model", "the test users' unigram"):
+        assert f"top-1 of {name}" in first.out
+    best = max(row["accuracy_top1"] for row in result["baselines"].values())
+    assert ("is right less often" in flat(first.out)) == (best > result["accuracy_top1"])
+
+
 def test_the_output_says_what_was_reached_what_it_cost_and_what_to_do_next(first):
     run = Run.open(first.path)
     assert run.is_complete

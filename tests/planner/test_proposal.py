@@ -87,8 +87,8 @@ def test_no_decision_rests_on_the_text_of_people_who_are_protected(start, monkey
 
 
 def test_a_time_that_is_too_short_is_refused_before_work(start):
-    with pytest.raises(ValueError, match=r"--minutes 0\.1 is too short"):
-        propose(Wish(CORPUS, minutes=0.1, start=start))
+    with pytest.raises(ValueError, match=r"--minutes 0\.01 is too short"):
+        propose(Wish(CORPUS, minutes=0.01, start=start))
 
 
 def test_every_reason_is_about_a_value_that_the_experiment_has(start):

@@ -14,6 +14,7 @@ from tacit.privacy.projection import Projection
 from tacit.report.claim import claim_facts, ledger_facts
 from tacit.report.language import LanguageReport
 from tacit.report.page import render
+from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.train import train
 from tests.report import audits
@@ -127,6 +128,22 @@ def test_each_kind_of_run_is_warned_of(run_of, facts_of, kind, name, how):
     assert name not in names(facts_of(run_of("private")))
     order = [row["severity"] for row in facts["warnings"]]
     assert order == sorted(order, reverse=True)  # serious before note
+
+
+def test_baselines_are_told_and_a_model_that_loses_to_one_is_warned_of(facts_of, tmp_path):
+    folder = make_folder(tmp_path / "people")
+    train(experiment(folder, rounds=1, seed=None), folder / "run")
+    directory = RunDirectory(folder / "run")
+    result, worst = directory.result(), {"accuracy_top1": 0.0, "perplexity": 1e9}
+    directory.finish(result | {"baselines": {"start": worst, "unigram": worst}})
+    facts = facts_of(folder / "run")
+    assert [row["name"] for row in facts["baselines"]][1] == "the test users' unigram"
+    assert "loses-to-baseline" not in names(facts)
+    directory.finish(result | {"baselines": {"unigram": {"accuracy_top1": 0.99}}})
+    facts = facts_of(folder / "run")
+    assert severity(facts, "loses-to-baseline") == "note"
+    assert "the test users' unigram (99.00%)" in json.dumps(facts["warnings"])
+    assert "the test users&#39; unigram" in render(facts)
 
 
 def test_the_other_runs_on_the_corpus_are_counted(facts_of, tmp_path):

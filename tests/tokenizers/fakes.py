@@ -15,7 +15,7 @@ from tacit.tokenizers.remapping import _Spelling
 from tacit.tokenizers.tokenizer import BOS, EOS, UNK, Kind, Tokenizer
 
 KINDS: tuple[Kind, ...] = ("word", "bpe", "wordpiece", "char")
-NORMALISATIONS = ("papers", "none")
+NORMALISATIONS = ("papers", "cased", "none")
 
 PUBLIC = [
     "It was the best of times, it was the worst of times.",

@@ -21,7 +21,7 @@ from tacit.tokenizers import build
 from tacit.tokenizers import cache as caches_module
 from tacit.tokenizers.cache import TokenCache, user_tokens
 from tacit.tokenizers.tokenizer import Tokenizer
-from tests.tokenizers.fakes import KINDS, PUBLIC, FakeSource, texts, tokenizer
+from tests.tokenizers.fakes import KINDS, NORMALISATIONS, PUBLIC, FakeSource, texts, tokenizer
 
 USERS = (
     ("It was the best of times.", "", "the worst?"),
@@ -64,6 +64,66 @@ def test_the_cache_equals_encoding_afresh(users, kind, cap, tmp_path_factory):
         assert cache.lengths().tolist() == [len(cache.tokens(i)) for i in range(len(users))]
         verify(cache)
     shutil.rmtree(folder)
+
+
+_WORDS = st.sampled_from(
+    ["a", "the", "dont'", "naïve", "“so”", "一二", "long" * 9, "x.y", "\x1c", "…"]
+)
+_SPACES = st.sampled_from([" ", "  ", "\n", "\u3000 ", "\t"])
+
+
+@given(
+    parts=st.lists(st.tuples(_WORDS, _SPACES), min_size=1, max_size=60),
+    kind=st.sampled_from(KINDS),
+    normalisation=st.sampled_from(NORMALISATIONS),
+    cap=st.integers(1, 40),
+)
+def test_the_beginning_of_a_long_text_has_its_first_tokens(parts, kind, normalisation, cap):
+    text = "".join(word + space for word, space in parts)
+    ours = build.learn(kind, PUBLIC, 300, normalisation=normalisation)
+    texts = [text, "in between", text]
+    assert user_tokens(texts, ours, cap) == expected([texts], 0, cap, ours)
+
+
+def test_little_more_is_tokenized_than_the_cap_needs(tmp_path, monkeypatch):
+    random = np.random.default_rng(5)
+    words = np.array(
+        ["a", "the", "of", "court", "petitioner", "it's", "so,", "well...", "Why?", "é"]
+    )
+
+    def post() -> str:
+        return " ".join(random.choice(words, random.integers(1, 400)))
+
+    users = tuple(tuple(post() for _ in range(random.integers(1, 60))) for _ in range(60))
+    for kind in ("word", "bpe"):
+        ours = build.learn(kind, PUBLIC, 300)
+        made = []
+        encode_batch = Tokenizer.encode_batch
+
+        def counting(self, texts, made=made, encode_batch=encode_batch):
+            encoded = encode_batch(self, texts)
+            made.append(sum(map(len, encoded)))
+            return encoded
+
+        monkeypatch.setattr("tacit.tokenizers.cache._CHUNK_TEXTS", 200)
+        monkeypatch.setattr(Tokenizer, "encode_batch", counting)
+        cache = TokenCache.open_or_build(FakeSource(users), ours, tmp_path)
+        monkeypatch.undo()
+        for index in range(len(users)):
+            assert cache.tokens(index).tolist() == expected(users, index, 1600, ours)
+        assert sum(made) <= 1.2 * int(cache.lengths().sum())
+        assert sum(len(ours.encode(text)) for own in users for text in own) > 2 * sum(made)
+
+
+def test_a_text_of_another_librarys_splitting_is_tokenized_whole():
+    document = json.loads(tokenizer("word").to_json())
+    document["pre_tokenizer"] = None
+    for name in [name for name in document["post_processor"]["special_tokens"] if "tacit" in name]:
+        del document["post_processor"]["special_tokens"][name]
+    foreign = Tokenizer.of(document)
+    assert not foreign.splits_at_spaces
+    text = "a b " * 3000
+    assert user_tokens([text, "a"], foreign, 50) == [*foreign.encode(text), *foreign.encode("a")]
 
 
 def test_many_users_go_through_in_chunks(tmp_path, monkeypatch):
@@ -122,7 +182,7 @@ def test_a_long_user_is_not_encoded_beyond_the_cap(tmp_path):
     counting = Counting.of(json.loads(tokenizer().to_json()))
     source = FakeSource((("the",) * 100_000,))
     cache = TokenCache.open_or_build(source, counting, tmp_path, max_tokens_per_user=11)
-    assert len(encoded) == 6
+    assert len(encoded) <= 8  # texts of three tokens, the first of them twice
     assert len(cache.tokens(0)) == 11
 
 

@@ -116,3 +116,16 @@ def test_cased_is_the_papers_normalisation_but_for_the_case():
         ["Der", "Hund's", "Näpfe"],
         ["The", "Dog"],
     ]
+
+
+@pytest.mark.parametrize("rule", ["papers", "cased"])
+def test_every_plain_character_is_split_as_the_library_does(rule):
+    characters = [chr(c) for c in range(0x20000) if not 0xD800 <= c < 0xE000]
+    plain = [c for c in characters if normalisations._PLAIN.fullmatch(c)]
+    assert 2000 < len(plain) < 3000
+    assert not {"\u0130", "\u03a3", "\u0301", "\xa0", "\u2028"} & set(plain)
+    normalizer, split = normalisations.normalizer(rule), normalisations.word_split()
+    for c in plain:
+        text = f"a{c}b {c} {c}{c}A{c} 1{c}'{c}a’{c}"
+        expected = [word for word, _ in split.pre_tokenize_str(normalizer.normalize_str(text))]
+        assert normalisations.plain_words(text, rule) == expected

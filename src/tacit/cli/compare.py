@@ -170,6 +170,10 @@ def _differ(rows: Sequence[dict[str, Any]], *keys: str) -> bool:
 
 _Column = tuple[str, Callable[[dict[str, Any]], str]]  # a heading, and the cell of a run
 _SETTINGS: list[_Column] = [
+    (
+        "unknown",
+        lambda row: percent(row.get("unknown_rate")),
+    ),  # without it a perplexity says little
     ("model", lambda row: str(row["model"])),
     ("S", lambda row: _then(row["clip_norms"])),
     ("z", lambda row: _then(row["noise_multipliers"])),

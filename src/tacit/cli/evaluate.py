@@ -211,7 +211,7 @@ def _print(
             "They are a release of their own about the same people, on top of what the model has"
             f" cost them.  {guarantee.others}"
         )
-    beaten_by = better_baselines(model, {name: rows[name] for name in rows if name != "model"})
+    beaten_by = better_baselines(model, {name: named[name] for name in named if name != "model"})
     if beaten_by:
         console.print(f"Warning: {describe_loss('The model', model, beaten_by)}")
 

@@ -24,7 +24,10 @@ def ingest(
     user_column: str | None = text(None, "NAME", "Who wrote it. [default: user, author, ...]"),
     text_column: str | None = text(None, "NAME", "What was written. [default: text, body, ...]"),
     order_column: str | None = text(None, "NAME", "A user's texts are ordered by it."),
+    order_format: str | None = text(None, "FORMAT", "How its dates are written: %d.%m.%Y"),
     format: str | None = text(None, "NAME", "csv, tsv, jsonl, parquet, text. [default: by name]"),
+    delimiter: str | None = text(None, "CHAR", "Of CSV and TSV, such as ';'. [default: , or tab]"),
+    encoding: str = text("utf-8", "NAME", "Such as latin-1, cp1252 or utf-16."),
     no_quotes: bool = flag("--no-quotes", "In CSV and TSV, quotes are part of the text."),
     whole_files: bool = flag("--whole-files", "A text file is one text, not one per line."),
     skip_bad_rows: bool = flag("--skip-bad-rows", "Leave out rows without a user or a text."),
@@ -76,6 +79,9 @@ def ingest(
                 format=format,
                 quotes=not no_quotes,
                 whole_files=whole_files,
+                delimiter=delimiter,
+                encoding=encoding,
+                order_format=order_format,
                 **shared,
             )
     seconds = time.monotonic() - began
@@ -97,6 +103,11 @@ def _print(console: Console, facts: Mapping[str, Any]) -> None:
         lines.append(
             f"left out: {skipped['without_user']:,} rows without a user,"
             f" {skipped['without_text']:,} without a text"
+        )
+    if count := facts["input"].get("text_orders"):
+        lines.append(
+            f"{count:,} values of the order column are neither numbers nor ISO dates, and were"
+            " sorted as text; if they are dates, say --order-format"
         )
     lines += _about_people(facts)
     lines.append(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any
@@ -120,6 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sentence on standard error; with TACIT_DEBUG set, the traceback), 130 interrupted.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
+        sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code, as `main` has them."""
     try:
         code = app(args=list(arguments) or ["--help"], standalone_mode=False)
     except typer.Exit as stop:
@@ -128,10 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 130
     except Interrupted as stop:
         note(str(stop))
-        sys.exit(130)
+        return 130
     except (typer.TyperException, ValueError, OSError) as mistake:
         if type(mistake).__name__ == "NoArgsIsHelpError":  # a group by itself: typer has shown help
-            sys.exit(0)
+            return 0
         if os.environ.get("TACIT_DEBUG"):
             raise
         format_message = getattr(mistake, "format_message", mistake.__str__)
@@ -139,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 2
     if code == 130:  # typer may turn Ctrl-C into an exit code
         note("interrupted")
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from tacit.cli.output import table
+from tacit.cli.output import note, table
 from tacit.privacy.claims import format_delta, format_epsilon
 
 if TYPE_CHECKING:
@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 
 def make(wish: Wish) -> Proposal:
-    """The proposal for a wish, with a line on standard error that says what is being looked at."""
+    """The proposal for a wish; standard error says what is being looked at.
+
+    On a terminal that is one line that changes, elsewhere a line for each.
+    """
     from tacit.planner.proposal import propose
 
-    with Console(stderr=True).status("planning") as status:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return propose(wish, lambda what: note(f"planning: {what}"))
+    with console.status("planning") as status:
         return propose(wish, lambda what: status.update(f"planning: {what}"))
 
 
@@ -50,6 +56,7 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "cohort": choice.cohort,
         "noise_multiplier": choice.noise_multiplier,
         "noise_over_clip_norm": choice.noise,
+        "signal_over_clip_norm": proposal.signal,
         "seconds": proposal.seconds,
         "start": proposal.start.as_row(),
         "expected_accuracy_top1": proposal.expect().accuracy,
@@ -76,7 +83,9 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
     yield "from a person", f"at most {update.tokens_per_round:,} tokens a round"
     yield (
         "noise",
-        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm",
+        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm,"
+        f" where updates on public text share {proposal.signal:.2f} x: signal to noise"
+        f" {proposal.signal / choice.noise:.2f}",
     )
     yield (
         "expected",

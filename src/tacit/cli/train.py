@@ -33,7 +33,13 @@ from tacit.cli.options import (
 )
 from tacit.cli.output import Interrupted, emit, epsilon, models_table, note, table
 from tacit.privacy.claims import format_delta
-from tacit.runs.figures import written_figures
+from tacit.runs.figures import (
+    BASELINES,
+    better_baselines,
+    describe_loss,
+    percent,
+    written_figures,
+)
 from tacit.runs.progress import Display, TensorBoard
 
 if TYPE_CHECKING:
@@ -109,7 +115,7 @@ def train(
 
     `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
 
-    `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
+    `tacit train generated --corpus utterances.jsonl --run runs/intents --epsilon 8`
     """
     from tacit.cli import requests as asking
     from tacit.cli.plan import wish_for
@@ -344,6 +350,9 @@ def _table(result: Result) -> Table:
     leg = "epochs" if result["task"] == "nlu" else "rounds"
     shown.add_row(leg, f"{result[leg]:,}")
     shown.add_section()
+    for name, row in (result.get("baselines") or {}).items():
+        shown.add_row(f"top-1 of {BASELINES[name]}", percent(row["accuracy_top1"]))
+    shown.add_section()
     for name, value in result["epsilon"].items():
         at = f"epsilon at delta {format_delta(result['delta'])}, by {name}"
         shown.add_row(at, epsilon(value))
@@ -373,5 +382,7 @@ def _sentences(result: Result) -> str:
     """What has to be said about a run, the claim above all."""
     ending = result["ending"]
     stopped = "" if ending == "complete" else f"Stopped early: {ending}."
+    better = better_baselines(_measured(result), result.get("baselines") or {})
+    loses = f"{describe_loss('The model', _measured(result), better)}\n" if better else ""
     kept = "The run key was kept: delete it before release." if result["key_kept"] else ""
-    return "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))
+    return loses + "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))

@@ -153,23 +153,43 @@ class InputStream:
     raw: io.BufferedReader
     data: io.BufferedReader
 
-    def lines(self) -> Iterator[str]:
-        """The lines of a UTF-8 file, with their ends; anything else is refused by line number."""
+    def lines(self, encoding: str = "utf-8") -> Iterator[str]:
+        """The lines of a file, with their ends; what is not in the encoding is refused by line."""
         name = repr(str(self.path))
+        if encoding != "utf-8":
+            yield from self._decoded(encoding)
+            return
         head = self.data.peek(4096)[:4096]
         if not head:
             raise ValueError(f"{name} is empty")
         if b"\0" in head:
-            raise ValueError(f"{name} is binary (or UTF-16): what is read as text must be UTF-8")
+            raise ValueError(
+                f"{name} is binary (or UTF-16): what is read as text must be UTF-8, or its encoding"
+                " be said"
+            )
         for number, raw in enumerate(self.data, 1):
             try:
                 line = raw.decode()
             except UnicodeDecodeError as problem:
                 raise ValueError(
                     f"line {number} of {name} is not UTF-8: byte 0x{raw[problem.start]:02x} at"
-                    f" position {problem.start + 1}"
+                    f" position {problem.start + 1}; say its encoding, such as latin-1 or cp1252"
                 ) from None
             yield line.removeprefix("\ufeff") if number == 1 else line
+
+    def _decoded(self, encoding: str) -> Iterator[str]:
+        """The lines of a file in another encoding than UTF-8."""
+        number = 0
+        try:
+            with io.TextIOWrapper(self.data, encoding, newline="\n") as text:
+                for number, line in enumerate(text, 1):
+                    yield line.removeprefix("\ufeff") if number == 1 else line
+        except UnicodeError:
+            raise ValueError(
+                f"{str(self.path)!r} is not {encoding} after line {number}: say another encoding"
+            ) from None
+        if not number:
+            raise ValueError(f"{str(self.path)!r} is empty")
 
 
 @contextmanager

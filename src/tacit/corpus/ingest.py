@@ -22,7 +22,8 @@ import numpy.typing as npt
 from tacit.corpus import hashing, people
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
-from tacit.corpus.readers import InputRecord, Reader
+from tacit.corpus.order import OrderColumn
+from tacit.corpus.readers import InputRecord, Reader, ReadOptions
 from tacit.corpus.sketches import LineSketch, Sketch, add_lines
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
@@ -63,6 +64,9 @@ def ingest(
     format: str | None = None,
     quotes: bool = True,
     whole_files: bool = False,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    order_format: str | None = None,
     **settings: Unpack[_Settings],
 ) -> Corpus:
     """Make the corpus directory `out` of files, folders or globs, and open it.
@@ -82,21 +86,33 @@ def ingest(
         format: one of `files.FORMATS`; by default what the files' names say.
         quotes: whether quotes in CSV and TSV enclose a field; else they are part of the text.
         whole_files: whether a text file is one text; else each of its lines is one.
+        delimiter: what divides the fields of CSV and TSV; by default a comma and a tab.
+        encoding: of all files but Parquet, such as "latin-1".
+        order_format: how dates in `order_column` are written, as `datetime.strptime` has it; by
+            default they are numbers, ISO dates or text.  Other dates are refused without it.
         settings: as in `_Settings`.
     """
     job = _Job(Path(out), settings)
     files = input_files(inputs, format)
+    if order_format is not None and order_column is None:
+        raise ValueError("order_format says how order_column is written: name that column as well")
+    order = OrderColumn(order_format)
+    reading = ReadOptions.of(files[0].format, quotes, whole_files, delimiter, encoding)
 
     def read(scratch: Path) -> Iterator[tuple[InputRecord, str, int]]:
-        reader = Reader(user_column, text_column, order_column, scratch, quotes, whole_files)
+        reader = Reader(user_column, text_column, order_column, scratch, reading)
         done = 0
         for file in files:
             name = repr(str(file.path))
             for record in reader.records(file):
-                yield record, name, done + reader.position
+                by = record.order
+                if order_column is not None and by is not None:
+                    by = order.sortable(by, f"line {record.line} of {name}")
+                yield record._replace(order=by), name, done + reader.position
+            facts["text_orders"] = order.texts
             done += file.size
 
-    facts = {"files": len(files), "format": files[0].format}
+    facts: dict[str, Any] = {"files": len(files), "format": files[0].format}
     total = sum(file.size for file in files)
     return job.run(read, total, facts, [file.path for file in files])
 
@@ -150,7 +166,8 @@ class _Job:
             scratch.mkdir()
             memory = self._settings.get("memory_limit", "1GiB")
             spool = Spool(scratch, self._salt, self._options, memory)
-            facts = facts | self._spool(read(scratch), total, spool)
+            counted = self._spool(read(scratch), total, spool)  # `read` may add to the facts
+            facts = facts | counted
             digests = [{"name": path.name, "sha256": sha256_of(path)} for path in inputs]
             writer = CorpusWriter(folder, scratch)
             try:

@@ -10,6 +10,7 @@ hashing of each record costs more than its parsing.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import shutil
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit.corpus.files import InputFile, InputStream, opened
+from tacit.corpus.files import FORMATS, InputFile, InputStream, opened
 
 # The first of these that a file has, in any case, is taken for the column of the user, the text.
 _USER_NAMES = (
@@ -36,6 +37,48 @@ _TEXT_NAMES = (
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _MOST_FIELD_BYTES = 1 << 28
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How files are written, besides their format.
+
+    quotes: whether quotes in delimited text enclose a field; else they are part of the text.
+    whole_files: whether a text file is one text; else each of its lines is one.
+    delimiter: what divides fields; None for that of the format.
+    encoding: of everything but Parquet.
+    """
+
+    quotes: bool = True
+    whole_files: bool = False
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+
+    @classmethod
+    def of(
+        cls, format: str, quotes: bool, whole_files: bool, delimiter: str | None, encoding: str
+    ) -> ReadOptions:
+        """The options for files of a format; one that they cannot have is refused."""
+        if delimiter is not None:
+            delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
+            if format not in _DELIMITERS:
+                raise ValueError(
+                    f"delimiter is for CSV and TSV, and the input is {FORMATS[format]}"
+                )
+            if len(delimiter) != 1 or delimiter in '\r\n"':
+                raise ValueError(
+                    f"delimiter must be one character such as ';', or tab, got {delimiter!r}"
+                )
+        try:
+            name = codecs.lookup(encoding).name
+            "".encode(name)  # not all codecs are of text
+        except (LookupError, ValueError):
+            raise ValueError(
+                f"encoding must be such as utf-8, latin-1, cp1252 or utf-16, got {encoding!r}"
+            ) from None
+        if name != "utf-8" and format == "parquet":
+            raise ValueError("encoding is for text, and Parquet is always UTF-8: leave it out")
+        return cls(quotes, whole_files, delimiter, name)
 
 
 class InputRecord(NamedTuple):
@@ -76,8 +119,6 @@ class Reader:
     user, text, order: names of columns; without a name the columns of the user and the text are
         guessed from the first file, and there is no order.
     scratch: a folder to unpack a compressed Parquet file in.
-    quotes: whether quotes in delimited text enclose a field; else they are part of the text.
-    whole_files: whether a text file is one text; else each of its lines is one.
     position: how far in the file on disk the reader has got, in bytes.
     """
 
@@ -85,8 +126,7 @@ class Reader:
     text: str | None
     order: str | None
     scratch: Path
-    quotes: bool = True
-    whole_files: bool = False
+    options: ReadOptions = ReadOptions()
     position: int = 0
     _first: tuple[list[str], Path] | None = None
 
@@ -96,7 +136,8 @@ class Reader:
             if file.format == "parquet":
                 yield from self._parquet(file, stream)
             else:
-                for count, record in enumerate(self._from_lines(file, stream.lines())):
+                lines = stream.lines(self.options.encoding)
+                for count, record in enumerate(self._from_lines(file, lines)):
                     if not count % 256:
                         self.position = stream.raw.tell()
                     yield record
@@ -109,7 +150,8 @@ class Reader:
                 return self._json(file.path, lines)
             case "text":
                 return self._text(file, lines)
-        return self._csv(file.path, lines, _DELIMITERS[file.format])
+        delimiter = self.options.delimiter or _DELIMITERS[file.format]
+        return self._csv(file.path, lines, delimiter)
 
     def _choose(self, names: list[str], path: Path, exact: bool) -> list[str]:
         """The columns of the user, the text and perhaps the order in a file with these columns.
@@ -140,11 +182,11 @@ class Reader:
             lines,
             delimiter=delimiter,
             strict=True,
-            quoting=csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE,
+            quoting=csv.QUOTE_MINIMAL if self.options.quotes else csv.QUOTE_NONE,
         )
         hint = (
             "it is cut short, or its quotes are part of the text (then say no quotes)"
-            if self.quotes
+            if self.options.quotes
             else "it is cut short, or its fields are quoted"
         )
         try:
@@ -222,7 +264,7 @@ class Reader:
 
     def _text(self, file: InputFile, lines: Iterator[str]) -> Iterator[InputRecord]:
         """A user's file: each line that is not blank is a text, in the order of the file."""
-        if self.whole_files:
+        if self.options.whole_files:
             yield InputRecord(file.user, ("".join(lines).strip("\r\n"),), None, 1)
             return
         is_blank = True

@@ -29,16 +29,21 @@ from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.planner.speed import TrainingSpeed, measure_speed
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.records import Positive, Record, at_least
+from tacit.tasks.language.public_updates import measure_updates
 from tacit.tasks.language.starts import fill_in_start, weights_file
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 CAP = 1600  # tokens of a user that are ever read
 PER_ROUND = 200  # of these, in one round
+NEGATIVES = 1000  # words that a user did not write, in each softmax
 RATE = 1.2  # of the server, with MOMENTUM
 MOMENTUM = 0.8
+_PUBLIC_TEXT, _MADE_UP_USERS = "sotu", 40  # what updates look like is shown on
 _SPARE = 0.1  # of the time: tokenizing, checkpoints, a machine that is busy now and then
 _LOOKED_AT = 300  # test users whose texts' lengths are looked at
-_EVALUATIONS = 6
+_MOST_EVALUATIONS = 6  # after rounds, besides the one before them
+_EVALUATING = 0.1  # of the time, at most, unless two evaluations take more
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class Proposal:
     seconds: float  # that the training will take
     start: Metrics  # of the model before training, on test people
     rehearsal: Rehearsal
+    signal: float  # the length of what updates on public text share, in units of the clip norm
     reasons: Mapping[str, str]  # why each value is as it is, by dotted key
 
     def expect(self, choice: Choice | None = None) -> Outlook:
@@ -105,17 +111,19 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tell("measuring this machine's speed on made-up text")
     typical = _typical_tokens(corpus, tokenizer)
     speed = _measure_speed(draft, model, typical, wish.workers)
+    tell("updates on public text")
+    signal = _signal(draft, model, tokenizer)
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
-    facts = _facts(wish, draft, speed, parameter_count(model))
+    facts = _facts(wish, draft, speed, population, parameter_count(model))
     choice = choose(facts)
-    experiment = _experiment(draft, choice)
-    seconds = choice.rounds * (
+    experiment = _experiment(draft, choice, _evaluations(wish, draft, speed))
+    seconds = _evaluation_seconds(experiment, speed) + choice.rounds * (
         choice.cohort / facts.users_per_second + facts.seconds_per_round
-    ) + _evaluation_seconds(draft, speed)
+    )
     reasons = _reasons(wish, facts, choice, typical)
-    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, reasons)
+    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, signal, reasons)
 
 
 def _draft(wish: Wish, population: int, delta: float) -> Experiment:
@@ -129,6 +137,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
             "batch_size": 5,
             "unroll": 20,
             "tokens_per_round": PER_ROUND,
+            "sampled_negatives": NEGATIVES,
         },
         "plan": {
             "population": wish.population,
@@ -147,19 +156,29 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
     return fill_in_start(Experiment.from_data(tables, "the plan"))
 
 
-def _experiment(draft: Experiment, choice: Choice) -> Experiment:
+def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experiment:
     """The draft with what was chosen."""
     return draft.changed(
         rounds=choice.rounds,
         plan={"cohort": float(choice.cohort)},
         server={"learning_rate": round(RATE * choice.rate_share, 4)},
-        evaluation={"every": math.ceil(choice.rounds / _EVALUATIONS)},
+        evaluation={"every": math.ceil(choice.rounds / evaluations)},
     )
 
 
 def _measure_start(model: LanguageModel, tokenizer: Tokenizer, corpus: UserCorpus) -> Metrics:
     texts = held_out_texts(corpus.test, tokenizer, 20_000)
     return evaluate(model, texts.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+
+
+def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> float:
+    """What updates of the start have in common on public text, once they are clipped."""
+    norm = draft.plan.clip_norm
+    assert norm is not None
+    short = draft.changed(corpus={"max_tokens_per_user": PER_ROUND})
+    texts = PublicSource(_PUBLIC_TEXT).texts()
+    updates = measure_updates(short, model, tokenizer, texts, users=_MADE_UP_USERS)
+    return updates.signal(norm) / norm
 
 
 def _typical_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> int:
@@ -184,14 +203,30 @@ def _measure_speed(
     return measure_speed(typical, model, workers=workers, seconds=2.0)
 
 
-def _facts(wish: Wish, draft: Experiment, speed: TrainingSpeed, parameters: int) -> Facts:
-    seconds = (1 - _SPARE) * 60 * wish.minutes - _evaluation_seconds(draft, speed)
+def _evaluations(wish: Wish, draft: Experiment, speed: TrainingSpeed) -> int:
+    """How many evaluations after rounds there is time for."""
+    each = draft.evaluation.max_tokens / speed.evaluated_per_second
+    affordable = math.floor(_EVALUATING * 60 * wish.minutes / each) - 1
+    return min(max(1, affordable), _MOST_EVALUATIONS)
+
+
+def _evaluation_seconds(experiment: Experiment, speed: TrainingSpeed) -> float:
+    """What all evaluations of an experiment take, the one before its first round among them."""
+    count = 1 + math.ceil(experiment.rounds / experiment.evaluation.every)
+    return count * experiment.evaluation.max_tokens / speed.evaluated_per_second
+
+
+def _facts(
+    wish: Wish, draft: Experiment, speed: TrainingSpeed, population: int, parameters: int
+) -> Facts:
+    each = draft.evaluation.max_tokens / speed.evaluated_per_second
+    evaluating = each * (1 + _evaluations(wish, draft, speed))
+    seconds = (1 - _SPARE) * 60 * wish.minutes - evaluating
     if seconds <= 0:
         raise ValueError(
-            f"--minutes {wish.minutes:g} is too short: evaluating the model takes"
-            f" {_evaluation_seconds(draft, speed):.0f} seconds on this machine"
+            f"--minutes {wish.minutes:g} is too short: evaluating the model before and after the"
+            f" training takes {evaluating:.0f} seconds on this machine"
         )
-    population = wish.population or len(load_corpus(wish.corpus).train)
     assert draft.privacy.delta is not None
     return Facts(
         population=population,
@@ -202,10 +237,6 @@ def _facts(wish: Wish, draft: Experiment, speed: TrainingSpeed, parameters: int)
         users_per_second=speed.users_per_second,
         seconds_per_round=speed.seconds_per_release,
     )
-
-
-def _evaluation_seconds(draft: Experiment, speed: TrainingSpeed) -> float:
-    return (_EVALUATIONS + 1) * draft.evaluation.max_tokens / speed.evaluated_per_second
 
 
 def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str, str]:
@@ -223,6 +254,10 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str
             f" reads; a test person reads {typical} of these on average"
         ),
         "update.learning_rate": "trials: one to three local steps, each short of overshooting",
+        "update.sampled_negatives": (
+            "twice as fast as a softmax over all words, and as good: the words that are left out"
+            " are made up for"
+        ),
         "plan.clip_norm": (
             "trials: updates at this rate have norms of 1.2 to 4, so that nearly all are scaled"
             " to 1, and none has more say than another"

@@ -18,8 +18,11 @@ from tacit.report.audit import AuditSection, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
 from tacit.report.warnings import ReportWarning
+from tacit.runs.comparison import published_baselines, released_claim
+from tacit.runs.figures import BASELINES, better_baselines, describe_loss
 from tacit.runs.run import LanguageRun
 
+_COMPARED = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
 
 
@@ -55,6 +58,7 @@ class LanguageReport:
         self._audit = AuditSection.read(run.directory, internal=internal)
         self.audited_leg = self._audit.public.round if self._audit.public else None
         self.provenance = run.tokenizer.provenance
+        self._baselines = published_baselines(run)
 
     def about(self) -> dict[str, Any]:
         """The model and its tokenizer."""
@@ -70,18 +74,24 @@ class LanguageReport:
 
         Perplexity is per token, or per word where the tokenizer was switched: only that compares.
         """
+        claim = released_claim(self._run)
         file = self._run.directory.metrics_file
         rows = [results.check(_RoundMetrics, row, file) for row in self._run.metrics()]
         return {
             "metrics": [asdict(row) for row in rows],
             "perplexity_per": "word" if any(row.switched for row in rows) else "token",
+            "baselines": [
+                {"name": BASELINES[name], **{key: row.get(key) for key in _COMPARED}}
+                for name, row in self._baselines.items()
+            ],
+            "private_baselines_claim": claim,
             "phases": _phases(self._run),
             "audit": self._audit.facts(),
             **({"membership": self._audit.membership()} if self._internal else {}),
         }
 
     def warnings(self, guarantee: Guarantee) -> Iterator[ReportWarning]:
-        """That something was planted in the training, and what the audit casts doubt on."""
+        """What was planted in the training, what the model loses to, and what the audit doubts."""
         planted = self._run.experiment.audit
         if guarantee.header.audit:
             what = [
@@ -93,6 +103,11 @@ class LanguageReport:
                 f"This is an audit run: {' and '.join(what)}, so that the model is for finding out"
                 " what it gives away and not for use.",
             )
+        rows = self._run.metrics()
+        better = better_baselines(rows[-1] if rows else {}, self._baselines)
+        if better:
+            text = describe_loss("The model", rows[-1], better)
+            yield ReportWarning.note("loses-to-baseline", text)
         yield from self._audit.warnings()
 
     @staticmethod

@@ -8,7 +8,7 @@ must follow from them and from `CardFacts` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,14 @@ import jinja2
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger_lines import Head
-from tacit.runs.figures import percent, written_figures
+from tacit.runs.figures import (
+    BASELINES,
+    better_baselines,
+    describe_loss,
+    percent,
+    perplexity,
+    written_figures,
+)
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -35,16 +42,22 @@ class CardFacts:
     parameters: int  # of the model
     words: Tokenizer | Encoder  # its vocabulary
     metrics: Mapping[str, Any] | None  # of that leg
+    # What the model is held against, by the names in `figures.BASELINES`.
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> str:
     """README.md of a bundle; `why_not` is why it is not for release, or None."""
+    measured = facts.metrics or {}
+    better = better_baselines(measured, facts.baselines)
     template = templates().get_template(f"card-{experiment.task}.md.j2")
     return template.render(
         experiment=experiment,
         facts=facts,
         guarantee=facts.guarantee,
-        figures=written_figures(experiment.task, facts.metrics or {}),
+        figures=written_figures(experiment.task, measured),
+        baselines=[(BASELINES[name], row) for name, row in facts.baselines.items()],
+        loss=describe_loss("This model", measured, better) if better else None,
         why_not=why_not,
     )
 
@@ -60,6 +73,11 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # Markdown and Python, not HTML
     )
-    filters = {"epsilon": format_epsilon, "delta": format_delta, "percent": percent}
+    filters = {
+        "epsilon": format_epsilon,
+        "delta": format_delta,
+        "percent": percent,
+        "perplexity": perplexity,
+    }
     environment.filters |= filters
     return environment

@@ -28,6 +28,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
+from tacit.runs.comparison import published_baselines
 from tacit.runs.personalization import refuse_personal
 from tacit.runs.run import LanguageRun, NluRun, Run
 from tacit.runs.use_script import USE_FILE, use_script
@@ -130,9 +131,14 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
     name = run.experiment.leg_name
     measured = [row for row in run.metrics() if row[name] == checkpoint.leg]
     own_files: dict[str, bytes] = {}
+    baselines: dict[str, dict[str, Any]] = {}
     if isinstance(run, LanguageRun):
         refuse_personal(run.path, weights.trained_on(checkpoint.model_file))
         parameters = sum(each.numel() for each in run.model(checkpoint.leg).parameters())
+        if checkpoint.facts["tokenizer"] == run.tokenizer.fingerprint:
+            baselines = published_baselines(run)
+        if checkpoint.leg == run.first_leg:
+            baselines.pop("start", None)
         words: Tokenizer | Encoder = (tokenizer := run.tokenizer_at(checkpoint.leg))
         own_files["tokenizer.json"] = tokenizer.to_json().encode()
         # What the tokenizer has cost other people, if it was learnt from theirs.
@@ -152,6 +158,7 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
         parameters=parameters,
         words=words,
         metrics=measured[-1] if measured else None,
+        baselines=baselines,
     )
     return facts, own_files
 

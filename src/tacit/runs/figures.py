@@ -46,6 +46,7 @@ FIGURES = {
         Figure("accuracy_top5", "top-5 accuracy", "top-5"),
         Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),
         Figure("perplexity_per_word", "perplexity per word", show=perplexity),
+        Figure("unknown_rate", "unknown words", "unknown"),
         Figure("tokens", "tokens measured on", show=_whole),
     ),
     "nlu": (
@@ -67,6 +68,16 @@ def written_figures(task: str, measured: Mapping[str, Any]) -> list[tuple[str, s
     return [(figure.name, figure.show(row.get(figure.key))) for figure in FIGURES[task]]
 
 
+BASELINES = {
+    "start": "the starting model",
+    "unigram": "the test users' unigram",
+    "bigram": "the test users' bigram",
+    "private_unigram": "the private unigram",
+    "private_bigram": "the private bigram",
+}
+"""What a language model is held against in public, by the names that result.json has for them."""
+
+
 def better_baselines(
     model: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
@@ -83,7 +94,9 @@ def better_baselines(
 
 def describe_loss(what: str, model: Mapping[str, Any], better: Mapping[str, float]) -> str:
     """One sentence on what a model loses to, from `better_baselines`."""
-    *most, last = (f"{name} ({percent(accuracy)})" for name, accuracy in better.items())
+    *most, last = (
+        f"{BASELINES.get(name, name)} ({percent(accuracy)})" for name, accuracy in better.items()
+    )
     named = f"{', '.join(most)} and {last}" if most else last
     return (
         f"{what} is right less often ({percent(model['accuracy_top1'])}) than these baselines:"

@@ -16,6 +16,8 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
+from tacit.evaluation.cross_fitted import cross_fitted_baselines
+from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
 from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
@@ -36,6 +38,8 @@ from tacit.tasks.nlu.utterances import data_of
 from tacit.tokenizers import learn
 from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
+
+_COMPARED = ("targets", "accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +87,8 @@ class Run:
         if not keep_key:
             directory.destroy_key()
         run = cls.open(path)
-        directory.finish(run.summary(ending) | {"key_kept": keep_key})
+        compared = {"baselines": run.measure_baselines()}
+        directory.finish(run.summary(ending) | compared | {"key_kept": keep_key})
         return run
 
     def __repr__(self) -> str:
@@ -133,6 +138,10 @@ class Run:
 
     def results(self) -> dict[str, Any]:
         """What the run reached, in its task's figures."""
+        return {}
+
+    def measure_baselines(self) -> dict[str, dict[str, Any]]:
+        """Figures of simple models that may be published beside those of this one, by name."""
         return {}
 
     def summary(self, ending: str = "") -> dict[str, Any]:
@@ -232,6 +241,28 @@ class LanguageRun(Run):
         learnt = learn.from_samples(texts, old, kind=kind, size=size, of=how)
         history = History.of(self.ledger, checkpoint.head, learnt.tokenizer, how, leg)
         return replace(learnt, history=history)
+
+    def measure_baselines(self) -> dict[str, dict[str, Any]]:
+        """Figures of the starting model, and of a unigram and a bigram of the test users.
+
+        All are of the texts that were measured on in training, and none has read the training
+        users' text (`evaluation.cross_fitted` says why).  The first is left out where the tokenizer
+        was switched, since figures of other tokens do not compare; the others where the corpus is
+        not at hand any more, since a run must come to its end all the same.
+        """
+        settings, tokenizer, rows = self.experiment, self.tokenizer, self.metrics()
+        baselines = {}
+        is_switched = any(row.get("switched") for row in rows)
+        if len(rows) > 1 and rows[0]["round"] == self.first_leg and not is_switched:
+            baselines["start"] = {name: rows[0].get(name) for name in _COMPARED}
+        try:
+            users = self.corpus().test
+            texts = held_out_texts(users, tokenizer, settings.evaluation.max_tokens)
+            cap = settings.corpus.max_tokens_per_user
+            measured = cross_fitted_baselines(users, tokenizer, texts, cap)
+        except (ValueError, OSError):
+            return baselines
+        return baselines | {name: metrics.as_row() for name, metrics in measured.items()}
 
     def results(self) -> dict[str, Any]:
         """The last metrics on the text of test users."""

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy import checks, durable
+from tacit.tokenizers.capped import CappedEncoder
 from tacit.tokenizers.normalisation import check_unicode
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -39,7 +40,7 @@ Progress = Callable[[int, int], None]  # users done, users in all
 
 PAPERS_CAP = 1600
 
-_CHUNK_TEXTS, _CHUNK_CHARACTERS = 5_000, 1_000_000  # what is tokenized at once
+_CHUNK_TEXTS, _CHUNK_CHARACTERS = 20_000, 10_000_000  # of users who are tokenized at once
 _HEADER = 128  # bytes of the .npy header of any array of numbers with one dimension
 
 
@@ -180,8 +181,7 @@ def user_tokens(
     texts: list[str], tokenizer: Tokenizer, max_tokens_per_user: int | None = PAPERS_CAP
 ) -> list[int]:
     """What a cache holds for a user with these texts."""
-    encoded = tokenizer.encode_batch(_within_cap(texts, max_tokens_per_user))
-    return [id for ids in encoded for id in ids][:max_tokens_per_user]
+    return CappedEncoder(tokenizer, max_tokens_per_user).encode([texts])[0]
 
 
 def _write_cache(folder: Path, key: _Description, users: Iterable[npt.NDArray[Any]]) -> None:
@@ -210,34 +210,29 @@ def _write_cache(folder: Path, key: _Description, users: Iterable[npt.NDArray[An
     durable.write_whole(folder / "cache.json", json.dumps(described, indent=1).encode())
 
 
-def _within_cap(texts: list[str], cap: int | None) -> list[str]:
-    """The texts that the cap can reach, since each has two tokens at least."""
-    return texts if cap is None else texts[: (cap + 1) // 2]
-
-
 def _encode_users(
     key: _Description, source: UserSource, tokenizer: Tokenizer, progress: Progress | None
 ) -> Iterator[npt.NDArray[Any]]:
     """Each user's tokens in turn; many users' texts go through the tokenizer at once."""
     cap = key.max_tokens_per_user
-    texts: list[str] = []
-    counts: list[int] = []
-    characters = 0
+    encoder = CappedEncoder(tokenizer, cap)
+    users: list[list[str]] = []
+    texts = characters = 0
     for index in range(key.users):
+        own = source.texts(index)
+        if cap is not None:
+            own = own[: (cap + 1) // 2]  # each text has two tokens at least
         try:
-            own = [check_unicode(text) for text in _within_cap(source.texts(index), cap)]
+            users.append([check_unicode(text) for text in own])
         except ValueError as error:
             raise ValueError(f"a text of user {index} cannot be tokenized: {error}") from None
-        texts += own
-        counts.append(len(own))
+        texts += len(own)
         characters += sum(map(len, own))
-        is_full = len(texts) >= _CHUNK_TEXTS or characters >= _CHUNK_CHARACTERS
+        is_full = texts >= _CHUNK_TEXTS or characters >= _CHUNK_CHARACTERS
         if is_full or index == key.users - 1:
-            encoded = iter(tokenizer.encode_batch(texts))
-            for count in counts:
-                ids = [id for _ in range(count) for id in next(encoded)]
-                yield np.array(ids[:cap], key.dtype)
-            texts, counts, characters = [], [], 0
+            for ids in encoder.encode(users):
+                yield np.array(ids, key.dtype)
+            users, texts, characters = [], 0, 0
             if progress is not None:
                 progress(index + 1, key.users)
 

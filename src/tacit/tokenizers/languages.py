@@ -63,6 +63,13 @@ def known() -> tuple[str, ...]:
     return tuple(sorted(wordfreq.available_languages("small")))
 
 
+def common_words(language: str, count: int) -> list[str]:
+    """The most frequent words of a language as wordfreq writes them; quickly."""
+    import wordfreq
+
+    return wordfreq.top_n_list(language, count, "small")
+
+
 @lru_cache(4)
 def word_frequencies(language: str) -> dict[str, float]:
     """A language's words and marks with their shares of a text, the most frequent first.

@@ -41,6 +41,13 @@ _WORDS = rf"{_WORD}|{_SYMBOL}"
 # As in GPT-2, a space goes with the word after it; other white space stands by itself.
 _SPACED_WORDS = rf" ?{_WORD}| ?{_SYMBOL}|[{_SPACE}]+(?![^{_SPACE}])|[{_SPACE}]+"
 _UNEVEN_SPACE = rf"[{_SPACE}]{{2,}}|(?! )[{_SPACE}]"
+# Characters that Python classes and lower-cases as the library does, and that NFC leaves alone:
+# Latin and Cyrillic letters, typographic punctuation and emoji.
+_PLAIN = re.compile(
+    "[\x00-\x84\x86-\x9f\xa1-\u012f\u0131-\u017f\u0400-\u045f\u2010-\u2027\u2030-\u205e€™"
+    "\U0001f300-\U0001f3fa\U0001f400-\U0001faff]*"
+)
+_PLAIN_WORDS = re.compile(rf"\w+(?:'\w+)*|[^\w{WHITE_SPACE}]")
 _ASCII_WORDS = re.compile(r"\w+(?:'\w+)*|[^\w\t\n\x0b\x0c\r ]", re.ASCII)
 
 
@@ -92,14 +99,35 @@ def normalised(texts: Iterable[str], normalisation: Normalisation) -> Iterator[s
 
 
 def split_words(texts: Iterable[str], normalisation: Normalisation) -> Iterator[list[str]]:
-    """The normalised words of each text; on ASCII, Python's own expressions are much faster."""
+    """The normalised words of each text."""
     split, rule = word_split(), normalizer(normalisation)
     for text in strings(texts):
-        if text.isascii():
-            yield _ASCII_WORDS.findall(text.lower() if normalisation == "papers" else text)
+        if (words := plain_words(text, normalisation)) is not None:
+            yield words
         else:
             changed = text if rule is None else rule.normalize_str(text)
             yield [word for word, _ in split.pre_tokenize_str(changed)]
+
+
+def plain_words(text: str, normalisation: Normalisation) -> list[str] | None:
+    """The normalised words of a text of plain characters; None if it has others.
+
+    Python's own expressions find them, which is much faster than the library.
+    """
+    if text.isascii():
+        return _ASCII_WORDS.findall(text.lower() if normalisation == "papers" else text)
+    if normalisation == "none" or not _PLAIN.fullmatch(text):
+        return None
+    cased = text.lower() if normalisation == "papers" else text
+    return _PLAIN_WORDS.findall(cased.replace("’", "'"))
+
+
+def is_word_split(document: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json splits a text into words as `word_split` does."""
+    splitter = document["pre_tokenizer"] or {}
+    first = splitter["pretokenizers"][0] if splitter.get("type") == "Sequence" else splitter
+    ours = (word_split(spaced=spaced) for spaced in (False, True))
+    return any(first == json.loads(split.__getstate__()) for split in ours)
 
 
 def count_words(texts: Iterable[str], normalisation: Normalisation = "papers") -> Counter[str]:

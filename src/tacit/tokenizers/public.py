@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ class PublicSource:
         if self.parts or self.has_authors:
             return None
         if all(len(line.split()) == 1 for line in self.lines):
-            if 2 * sum(map(bool, map(_UNSPACED.search, self.lines))) > len(self.lines):
+            if is_unspaced(self.lines):
                 return None
             # Zipf's law
             return [(line.strip(), 1 / rank) for rank, line in enumerate(self.lines, start=1)]
@@ -207,6 +207,11 @@ class PublicSource:
                 )
             entries.append(entry)
         return entries
+
+
+def is_unspaced(lines: Sequence[str]) -> bool:
+    """Whether most lines are in a script that is written without spaces, such as Chinese."""
+    return 2 * sum(map(bool, map(_UNSPACED.search, lines))) > len(lines)
 
 
 def declare(what: str, source: str, corpus: UserCorpus | None) -> PublicInput:

@@ -24,6 +24,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -31,7 +32,14 @@ import tokenizers
 
 from tacit.privacy import durable
 from tacit.tokenizers import provenance as origins
-from tacit.tokenizers.normalisation import WHITE_SPACE, check_unicode
+from tacit.tokenizers.normalisation import (
+    WHITE_SPACE,
+    Normalisation,
+    check_unicode,
+    is_word_split,
+    name_of,
+    plain_words,
+)
 
 Kind = Literal["word", "bpe", "wordpiece", "char"]
 
@@ -145,9 +153,46 @@ class Tokenizer:
         return self._backend.encode(check_unicode(text)).ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of each text, in parallel; no text influences the ids of another."""
-        encodings = self._backend.encode_batch_fast([check_unicode(text) for text in texts])
-        return [encoding.ids for encoding in encodings]
+        """`encode` of each text, in parallel; no text influences the ids of another.
+
+        For a dictionary of ours, words of plain text are found by Python's own expressions, which
+        takes a third of the library's time.
+        """
+        rule, index, unk = self._normalisation, self._index, self.unk
+        if rule is None or index is None or unk is None:
+            return self._encode_batch([check_unicode(text) for text in texts])
+        split = [plain_words(text, rule) for text in texts]
+        others = [check_unicode(t) for t, words in zip(texts, split, strict=True) if words is None]
+        rest = iter(self._encode_batch(others))
+        return [
+            next(rest)
+            if words is None
+            else [self.bos, *[index.get(word, unk) for word in words], self.eos]
+            for words in split
+        ]
+
+    def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """As the library does it."""
+        return [encoding.ids for encoding in self._backend.encode_batch_fast(texts)]
+
+    @cached_property
+    def _normalisation(self) -> Normalisation | None:
+        """What is done to a text before it is split as we split it; None of other libraries'."""
+        document = json.loads(self._json)
+        return name_of(document) if is_word_split(document) else None
+
+    @cached_property
+    def _index(self) -> dict[str, int] | None:
+        """The ids of a dictionary's words; None of other kinds."""
+        if self.kind != "word":
+            return None
+        index: dict[str, int] = json.loads(self._json)["model"]["vocab"]
+        return index
+
+    @property
+    def splits_at_spaces(self) -> bool:
+        """Whether the tokens of a text's beginning up to a space are the first of the text's."""
+        return self._normalisation is not None
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, without BOS and EOS; the normalised text if they came from `encode`.

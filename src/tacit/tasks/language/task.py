@@ -14,7 +14,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.federated.averaging import without_mean
 from tacit.models import weights
-from tacit.models.base import LanguageModel, layer_sizes, parameter_count
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger_lines import Charge, Header, PriorCost, PublicInput
@@ -26,6 +26,7 @@ from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
+from tacit.tasks.language.unknown_words import check_unknown_rate
 from tacit.tasks.task import (
     Announce,
     Arrays,
@@ -58,11 +59,12 @@ def begin(
     cost = cost_of(experiment, corpus, learnt)
     public_inputs = (*_declared_public(experiment, learnt, corpus), *cost.public_inputs)
     people.planting(experiment, tokenizer)  # what cannot be planted is refused now
+    check_unknown_rate(corpus, tokenizer)
     inherited = None
     if (paid := cost.inherited) is not None:
         # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
         inherited = Inherited(paid, len(paid.entries) - 1)
-    fresh = assembly.untrained_model(experiment, tokenizer)
+    fresh = train_only(assembly.untrained_model(experiment, tokenizer), experiment.model.trained)
     experiment = _resolve(experiment, people, fresh, inherited)
     cost.refuse_above_budget(experiment)
     # Pre-training takes minutes, so that all refusals come before it.

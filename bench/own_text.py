@@ -1,0 +1,199 @@
+"""What `tacit train --corpus C --epsilon E --minutes M` makes of a corpus, and whether it says so.
+
+    python bench/own_text.py corpora/scotus corpora/ubuntu_irc --out runs/own-text
+    python bench/own_text.py --out runs/own-text --only-report
+
+For each corpus: the plan as it is, at several epsilons and seeds, and the same plan without clip
+and noise.  Each is measured on 75,000 tokens of test people, beside the start and a bigram of the
+training people that has no privacy.  A finished training is a line of OUT/own-text.jsonl; the same
+command goes on where it stopped.  `--only-report` writes the tables as Markdown to standard output
+and the plot to docs/images/own-text.png.  Run it on a quiet machine: plans follow its speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tacit.cli.plots import new_figure, save
+from tacit.config.experiment import Experiment
+from tacit.engines.engine import available_cores
+from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.held_out import held_out_texts
+from tacit.planner.proposal import Wish, propose
+from tacit.runs.baselines import fit_baselines
+from tacit.runs.stored_model import StoredModel
+from tacit.train import train
+from tacit_papers.markdown import markdown_table
+
+MEASURED = 75_000
+UNPROTECTED = 0.0  # stands for the same plan without clip and noise
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpora", nargs="*", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[8, 2, UNPROTECTED, 4, 1, 0.5])
+    parser.add_argument("--seeds", type=int, default=3, help="of epsilon 8 and 2; others have one")
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--only-report", action="store_true")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = options.out / "own-text.jsonl"
+    if not options.only_report:
+        for corpus, epsilon, seed in cells(options):
+            if not any(is_of(row, corpus, epsilon, seed, options) for row in read(results)):
+                row = measure(options.out, corpus, epsilon, seed, options.minutes)
+                with results.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(json.dumps(row), flush=True)
+    report(read(results))
+
+
+def cells(options: argparse.Namespace) -> Iterator[tuple[Path, float, int]]:
+    """Every training, those that decide most first."""
+    for seed in range(options.seeds):
+        for epsilon in options.epsilons:
+            for corpus in options.corpora:
+                if seed == 0 or epsilon in (8, 2):
+                    yield corpus, epsilon, seed
+
+
+def is_of(row: Row, corpus: Path, epsilon: float, seed: int, options: argparse.Namespace) -> bool:
+    key = (row["corpus"], row["epsilon_asked"], row["seed"], row["minutes"])
+    return key == (corpus.name, epsilon, seed, options.minutes)
+
+
+def read(results: Path) -> list[Row]:
+    lines = results.read_text().splitlines() if results.is_file() else []
+    return [json.loads(line) for line in lines]
+
+
+def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Row:
+    """Plan, train and measure; a training that was interrupted goes on."""
+    run = out / f"{corpus.name}-{minutes:g}min-epsilon{epsilon:g}-seed{seed}"
+    plan_file = run.with_suffix(".json")
+    began = time.monotonic()
+    if not plan_file.is_file():
+        wish = Wish(str(corpus), epsilon or 8.0, minutes, workers=available_cores())
+        made = propose(wish)
+        facts = {
+            "expected_accuracy": made.expect().accuracy,
+            "expected_seconds": made.seconds,
+            "rounds": made.choice.rounds,
+            "cohort": made.choice.cohort,
+            "noise": made.choice.noise,
+            "rehearsal_gain": made.rehearsal.gain,
+            "experiment": made.experiment.to_toml(),
+        }
+        plan_file.write_text(json.dumps(facts))
+    facts = json.loads(plan_file.read_text())
+    experiment = Experiment.from_toml(facts.pop("experiment"), str(plan_file)).changed(seed=seed)
+    if not epsilon:
+        experiment = experiment.changed(
+            plan={"clipping": "none", "noise_multiplier": 0.0}, privacy={"target_epsilon": None}
+        )
+    resume = (run / "experiment.toml").is_file()
+    trained = train(experiment, run, resume=resume, workers=available_cores())
+    seconds = time.monotonic() - began
+    spent = [value for value in trained.guarantee().epsilon.values() if value is not None]
+    return {
+        "corpus": corpus.name,
+        "epsilon_asked": epsilon,
+        "seed": seed,
+        "minutes": minutes,
+        "seconds": None if resume else seconds,
+        "epsilon": min(spent) if spent else None,
+        **facts,
+        **figures(run),
+    }
+
+
+def figures(run: Path) -> Row:
+    """Top-1 and perplexity of the model, its start and the unprotected bigram."""
+    stored, start = StoredModel.open(run), StoredModel.open(run, 0)
+    users, tokenizer = stored.corpus(None), stored.tokenizer
+    sequences = held_out_texts(users.test, tokenizer, MEASURED).sequences
+    predictors = {
+        "model": stored.model,
+        "start": start.model,
+        "bigram": fit_baselines(stored, users, is_own=True)["bigram"],
+    }
+    row: Row = {}
+    for name, predictor in predictors.items():
+        metrics = evaluate(predictor, sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+        row[f"{name}_top1"], row[f"{name}_perplexity"] = metrics.accuracy_top1, metrics.perplexity
+        row["unknown_rate"] = metrics.unknown_rate
+    return row
+
+
+def report(rows: list[Row]) -> None:
+    """A line for each corpus and epsilon, and how far the plans were off."""
+    shown, promised, curves = [], [], {}
+    for corpus in dict.fromkeys(row["corpus"] for row in rows):
+        own = [row for row in rows if row["corpus"] == corpus]
+        for epsilon in sorted({row["epsilon_asked"] for row in own}):
+            some = [row for row in own if row["epsilon_asked"] == epsilon]
+            accuracy = [100 * row["model_top1"] for row in some]
+            spread = f" ± {statistics.stdev(accuracy):.2f}" if len(accuracy) > 1 else ""
+            bigram = 100 * some[0]["bigram_top1"]
+            mean = statistics.mean(accuracy)
+            name = f"{epsilon:g}" if epsilon else "no clip, no noise"
+            shown.append(
+                [
+                    corpus,
+                    name,
+                    f"{mean:.2f}%{spread}",
+                    f"{mean - bigram:+.2f}",
+                    f"{statistics.mean(row['model_perplexity'] for row in some):.1f}",
+                    f"{len(some)}",
+                ]
+            )
+            if epsilon:
+                curves.setdefault(corpus, []).append((epsilon, mean))
+        first = own[0]
+        for name in ("bigram", "start"):
+            figures = f"{100 * first[f'{name}_top1']:.2f}%", f"{first[f'{name}_perplexity']:.1f}"
+            shown.append([corpus, name, figures[0], "", figures[1], ""])
+    for row in rows:
+        if row["epsilon_asked"]:
+            off = 100 * (row["model_top1"] - row["expected_accuracy"])
+            late = row["seconds"] and row["seconds"] / row["expected_seconds"]
+            promised.append(
+                [
+                    row["corpus"],
+                    f"{row['epsilon_asked']:g}",
+                    f"{row['minutes']:g}",
+                    f"{row['rounds']} x {row['cohort']:,}",
+                    f"{100 * row['expected_accuracy']:.1f}%",
+                    f"{off:+.1f}",
+                    f"{late:.2f}" if late else "",
+                ]
+            )
+    print(markdown_table(["corpus", "epsilon", "top-1", "- bigram", "perplexity", "runs"], shown))
+    heads = ["corpus", "epsilon", "minutes", "rounds", "expected", "came out", "time / said"]
+    print(markdown_table(heads, promised))
+    draw(curves)
+
+
+def draw(curves: dict[str, list[tuple[float, float]]]) -> None:
+    """Accuracy over epsilon."""
+    figure = new_figure()
+    axes = figure.subplots()
+    for corpus, points in curves.items():
+        axes.plot(*zip(*sorted(points), strict=True), marker="o", label=corpus)
+    axes.set(xscale="log", xlabel="epsilon", ylabel="top-1 on test people, %")
+    axes.legend()
+    save(figure, DOCS / "images" / "own-text.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""How much of people's text a tokenizer does not know, before anything is trained.
+
+A model that answers "unknown" for most words has a fine perplexity and is worth nothing.  The share
+is measured on test users, who are not protected: nothing is learnt here about training users.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from tacit.corpus.source import UserCorpus
+from tacit.evaluation.held_out import held_out_texts
+from tacit.tokenizers import languages
+from tacit.tokenizers.normalisation import count_words
+from tacit.tokenizers.public import is_unspaced
+from tacit.tokenizers.tokenizer import Tokenizer
+
+WARN_ABOVE, REFUSE_ABOVE = 0.2, 0.5
+_LOOKED_AT = 10_000  # words and ends of test users' texts
+_LEAST = 2_000  # fewer tokens say too little to refuse a training for
+_COMMON_WORDS = 1_000  # of a language, to recognise it by
+
+
+def unknown_rate(corpus: UserCorpus, tokenizer: Tokenizer) -> float:
+    """The share of test users' tokens that the tokenizer does not know; 0 of too little text.
+
+    Ends of texts do not count: they are always known, and a text without spaces is one word.
+    """
+    if tokenizer.unk is None:
+        return 0.0
+    sequences = held_out_texts(corpus.test, tokenizer, _LOOKED_AT).sequences
+    ends = (tokenizer.bos, tokenizer.eos)
+    tokens = [token for sequence in sequences for token in sequence if token not in ends]
+    return tokens.count(tokenizer.unk) / len(tokens) if len(tokens) >= _LEAST else 0.0
+
+
+def check_unknown_rate(corpus: UserCorpus, tokenizer: Tokenizer) -> None:
+    """Warn if a fifth of test users' tokens is unknown, and refuse if half of them is.
+
+    Corpora that are about nobody are not looked at: nothing can be spent on them.
+    """
+    if not corpus.about_people or (rate := unknown_rate(corpus, tokenizer)) <= WARN_ABOVE:
+        return
+    sentence = (
+        f"the tokenizer ({tokenizer.provenance}) does not know {rate:.0%} of the test users' words"
+        f" and marks: {_suggestion(corpus, tokenizer)}"
+    )
+    if rate > REFUSE_ABOVE:
+        raise ValueError(f"{sentence}; at most {REFUSE_ABOVE:.0%} may be unknown")
+    warnings.warn(sentence, stacklevel=2)
+
+
+def _suggestion(corpus: UserCorpus, tokenizer: Tokenizer) -> str:
+    """What would fit the test users' text better: BPE, and the list of the language it is in."""
+    texts = [text for user in range(min(len(corpus.test), 50)) for text in corpus.test.texts(user)]
+    pieces = "take tokenizer.kind=bpe, which knows every text"
+    if is_unspaced(texts):
+        return f"it has no spaces between words; {pieces}, with tokenizer.source=wordfreq:zh or :ja"
+    counts = count_words(texts)
+    known = {
+        language: sum(counts[word] for word in languages.common_words(language, _COMMON_WORDS))
+        for language in languages.known()
+        if language not in languages.UNSPACED
+    }
+    best = max(known, key=lambda language: known[language])
+    name = f"wordfreq:{best}"
+    if tokenizer.provenance.endswith(name):
+        return f"{pieces}, or a larger tokenizer.size"
+    return f"take tokenizer.source={name}, or {pieces.removeprefix('take ')}"
