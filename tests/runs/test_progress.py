@@ -130,6 +130,22 @@ def test_any_work_tells_a_log_how_far_it_is(monkeypatch):
     ]
 
 
+def test_a_log_tells_how_long_preparing_takes(monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err), Display() as display:
+        for done in range(25):
+            display.tell("tokenizing", done, 100)
+            now += 1.0
+    assert err.getvalue().splitlines() == [
+        "tokenizing",
+        "tokenizing: 10%, about 0:01:30 left",
+        "tokenizing: 20%, about 0:01:20 left",
+    ]
+
+
 def trained(source, run, err, **options):
     with contextlib.redirect_stderr(err):
         return train(experiment(source, rounds=2), run, **options)

@@ -115,7 +115,7 @@ def train(
 
     `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
 
-    `tacit train dupuy2021-clc --variant edp-sgd --corpus utterances.jsonl --run runs/intents`
+    `tacit train generated --corpus utterances.jsonl --run runs/intents --epsilon 8`
     """
     from tacit.cli import requests as asking
     from tacit.cli.plan import wish_for

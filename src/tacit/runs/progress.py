@@ -168,7 +168,7 @@ class Display:
         self._title = f"{title}: " if title else ""
         self._leg = leg
         self._pace = _LegPace(leg)
-        self._prepared: set[str] = set()
+        self._prepared: dict[str, Show] = {}  # in a log: the lines of each step
         self._next_line = 0.0  # the leg after which a log gets a line, evaluated or not
         self._last_line = -1
         self._stack = ExitStack()
@@ -191,7 +191,9 @@ class Display:
             self._show(f"{self._title}{what}", done, of, "")
         elif what not in self._prepared:
             self._console.print(f"{self._title}{what}")
-        self._prepared.add(what)
+            self._prepared[what] = _lines(self._console, f"{self._title}{what}")
+        else:
+            self._prepared[what](f"{self._title}{what}", done, of, "")
 
     def observe(self, now: TrainingProgress) -> None:
         """Training: which leg it is at, and the last figures."""

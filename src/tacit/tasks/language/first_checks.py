@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.models import registry
-from tacit.models.base import LanguageModel, layer_sizes, parameter_count
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.people import People
 from tacit.tasks.language.starts import fill_in_start
@@ -45,7 +45,8 @@ def sized_model(experiment: Experiment) -> LanguageModel:
     path = path_of(words.source)
     is_made = path.name == FILE_NAME or (path / FILE_NAME).is_file()
     size = Tokenizer.load(path).vocab_size if is_made else words.size
-    return registry.build(choice.name, size, seed=choice.seed, **choice.options)
+    model = registry.build(choice.name, size, seed=choice.seed, **choice.options)
+    return train_only(model, choice.trained)
 
 
 def checkpoint_bytes(experiment: Experiment, weights: int) -> int:

@@ -14,7 +14,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.federated.averaging import without_mean
 from tacit.models import weights
-from tacit.models.base import LanguageModel, layer_sizes, parameter_count
+from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, PostProcessing
 from tacit.privacy.ledger_lines import Charge, Header, PriorCost, PublicInput
@@ -64,7 +64,7 @@ def begin(
     if (paid := cost.inherited) is not None:
         # The last entry of a tokenizer's ledger is about the tokenizer, and is made anew here.
         inherited = Inherited(paid, len(paid.entries) - 1)
-    fresh = assembly.untrained_model(experiment, tokenizer)
+    fresh = train_only(assembly.untrained_model(experiment, tokenizer), experiment.model.trained)
     experiment = _resolve(experiment, people, fresh, inherited)
     cost.refuse_above_budget(experiment)
     # Pre-training takes minutes, so that all refusals come before it.
