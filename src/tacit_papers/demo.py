@@ -47,8 +47,6 @@ LABELS = {  # of the trained models, from no protection to privacy
 PREFIXES = ("how are", "i like", "what is your", "nice to", "do you")
 WIDELY = 30.0  # sharers of the canaries that show where a guarantee for one user ends
 POOLED_EPOCHS, POOLED_RATE = 4.0, 0.5
-# What the same noise on the average would mean where more people take part.
-PROJECTED_USERS, PROJECTED_COHORT, PROJECTED_DELTA = 1_000_000, 1000, 1e-7
 
 
 def demo(
@@ -318,14 +316,10 @@ def _print_memorized(console: Console, findings: Mapping[str, PublicAudit]) -> N
 
 
 def _print_privacy(console: Console, run: Run) -> None:
-    """The actual claim, and beside it a projected one (design rule 10)."""
-    from tacit.privacy.projection import Projection
-
+    """The claim, and what else was trained on the same people."""
     guarantee = run.guarantee()
-    projection = Projection(PROJECTED_COHORT, PROJECTED_USERS, PROJECTED_DELTA)
     console.print("What the private model may claim", style="bold")
-    console.print(f"Actual: {guarantee.claim}")
-    console.print(f"At the same noise on the average: {guarantee.projected(projection).claim}")
+    console.print(guarantee.claim)
     if guarantee.others:
         console.print(f"Every demo is a training on the same people.  {guarantee.others}")
     console.print()

@@ -86,11 +86,10 @@ def test_it_says_everything_that_it_promises(quick):
     assert "An LSTM of 92,912 parameters on the chat of 144 test users" in out
     text = joined(out)
     assert re.search(
-        rf"Actual: Audit run, [^.]*\. User-level \({NUMBER}, 0.0001\)-differential privacy under"
+        rf"Audit run, [^.]*\. User-level \({NUMBER}, 0.0001\)-differential privacy under"
         r" add/remove-one adjacency, with the population of 100 users declared public",
         text,
     )
-    assert "(projected, not trained with this guarantee)" in text
     assert "excluded: the choice of settings" in text
     assert re.search(r"bigram model, which has no privacy: its first suggestion is right", text)
     for prefix in ("how are", "i like", "nice to"):
