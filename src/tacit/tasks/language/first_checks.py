@@ -33,7 +33,8 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     declared = plans.declared(experiment, user_count(experiment, people))
     people.refuse_unbudgeted(experiment)
     model = sized_model(experiment)
-    plans.round_plans(declared, layer_sizes(model))
+    if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
+        plans.round_plans(declared, layer_sizes(model))
     weights = parameter_count(model)
     _refuse_without_memory(weights)
     _refuse_without_disk(experiment, weights, run)
