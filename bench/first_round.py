@@ -53,14 +53,15 @@ def write_posts(path: Path, users: int, posts: int, words_per_post: float, seed:
 
 
 def timed(what: str, *command: str | Path) -> float:
-    """The seconds that a command takes; its output is shown if it fails."""
-    began = time.perf_counter()
+    """The seconds that a command takes, also of processors; its output is shown if it fails."""
+    began, before = time.perf_counter(), os.times()
     program = [sys.executable, "-m", "tacit.cli.main", *map(str, command)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - began
+    seconds, after = time.perf_counter() - began, os.times()
+    busy = sum(after[2:4]) - sum(before[2:4])  # of children
     if done.returncode:
         raise SystemExit(f"{what} failed: {done.stdout}{done.stderr}")
-    print(f"{what:32} {seconds:7.1f} s", flush=True)
+    print(f"{what:32} {seconds:7.1f} s, {busy:7.1f} s of processors", flush=True)
     return seconds
 
 
@@ -86,8 +87,10 @@ def main() -> None:
         print(f"{posts.stat().st_size / 1e6:,.0f} MB")
         corpus = folder / "corpus"
         total = timed("ingest", "ingest", posts, "--out", corpus)
-        settings = ["--set", "rounds=1", "--set", "tokenizer.source=wordfreq:en", "--no-privacy"]
-        first = ["train", asked.recipe, "--corpus", corpus, *settings]
+        settings = ["rounds=1", "tokenizer.source=wordfreq:en", "tokenizer.size=10000"]
+        settings += ["corpus.max_tokens_per_user=1600", "privacy.delta=1e-6"]
+        first = ["train", asked.recipe, "--corpus", corpus, "--quiet"]
+        first += [word for setting in settings for word in ("--set", setting)]
         total += timed("tokenize and one round", *first, "--run", folder / "first")
         timed("one round, tokenized already", *first, "--run", folder / "second")
         print(f"{'from the CSV to the first round':32} {total:7.1f} s")

@@ -14,9 +14,9 @@ import torch
 from tacit.models.registry import build
 from tacit.public.pretrain import LanguageSettings, Settings, pretrain
 
-WORDS, TEXTS, ROUNDS = 10_000, 1500, 3
+WORDS, TEXTS, ROUNDS = 10_000, 400, 2
 WAYS = {
-    "all words, 32 x 20": Settings(epochs=0.2),
+    "all words, 32 x 20": Settings(epochs=0.3),
     "sampled words, 96 x 40": LanguageSettings(),
     "sampled words, bfloat16": LanguageSettings(bfloat16=True),
 }

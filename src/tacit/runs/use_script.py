@@ -13,12 +13,12 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from tacit.models.registry import NAMES, OwnConfig
+from tacit.models.registry import OwnConfig
 from tacit.runs.card import templates
 
 USE_FILE = "use.py"
 
-_NLU_KINDS = ("clc", "bert")
+_KINDS = ("lstm", "cifg", "gru", "lstm-14m", "transformer-14m", "clc", "bert")  # with a part there
 
 
 def use_script(model_file: Path) -> str:
@@ -31,8 +31,8 @@ def use_script(model_file: Path) -> str:
     kind, module, factory = about["model"], "", ""
     if kind == OwnConfig.kind:  # which refuses a factory that is not written as a path of names
         module, _, factory = OwnConfig(**about["config"]).factory.partition(":")
-    elif kind not in (*NAMES, *_NLU_KINDS):
-        raise ValueError(f"{model_file} names the model {kind!r}, for which there is no {USE_FILE}")
+    elif kind not in _KINDS:
+        raise ValueError(f"{model_file} holds the model {kind!r}, which {USE_FILE} has no part for")
     template = templates().get_template(f"{USE_FILE}.j2")
     return template.render(kind=kind, key=key, module=module, factory=factory)
 
