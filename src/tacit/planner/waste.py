@@ -48,7 +48,7 @@ def warnings_before(experiment: Experiment, run: str, workers: int) -> list[str]
         return []
     people = People.of(experiment)  # of whom only the number is looked at
     first_checks.refuse_early(experiment, people, Path(run))  # no warning before a refusal
-    model, users = first_checks.sized_model(experiment), len(people.users)
+    model, users = first_checks.sized_model(experiment), first_checks.user_count(experiment, people)
     lines = [*_of_users(experiment, users), *_of_noise(experiment, users, model)]
     if _slowest_seconds(experiment) / workers >= LONG:
         lines += _of_time(experiment, model, workers)

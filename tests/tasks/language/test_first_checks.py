@@ -136,3 +136,14 @@ class TestNoNoise:
             plans.refuse_unsaid_noise(experiment)
         phases[1] = {"rounds": 50, "plan": {"noise_multiplier": 0.0}}
         plans.refuse_unsaid_noise(Experiment().changed(phases=phases))
+
+
+def test_a_plan_whose_noise_is_still_to_be_solved_for_is_not_judged_without_it(folder, tmp_path):
+    adaptive = {"bit_noise_stddev": 1.0}
+    experiment = small.experiment(
+        folder,
+        plan={"noise_multiplier": None, "adaptive": adaptive},
+        privacy={"target_epsilon": 8.0},
+    )
+    people = first_checks.People.of(experiment)
+    first_checks.refuse_early(experiment, people, tmp_path / "run")

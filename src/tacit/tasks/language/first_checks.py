@@ -30,13 +30,19 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     where `run` is to be written; the memory for the model.
     """
     experiment = fill_in_start(experiment)
-    declared = plans.declared(experiment, len(people.users))
+    declared = plans.declared(experiment, user_count(experiment, people))
     people.refuse_unbudgeted(experiment)
     model = sized_model(experiment)
-    plans.round_plans(declared, layer_sizes(model))
+    if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
+        plans.round_plans(declared, layer_sizes(model))
     weights = parameter_count(model)
     _refuse_without_memory(weights)
     _refuse_without_disk(experiment, weights, run)
+
+
+def user_count(experiment: Experiment, people: People) -> int:
+    """How many users take part: people, and the made-up clients of an audit."""
+    return len(people.users) + (experiment.audit.canary_clients or 0)
 
 
 def sized_model(experiment: Experiment) -> LanguageModel:
