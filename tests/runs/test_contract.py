@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tacit.cli.main import main
-from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
+from tacit.runs import checkpoints
 from tacit.runs.bundle import open_release
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
@@ -104,7 +104,7 @@ POINTS: dict[str, tuple[Any, str, int, bool]] = {
     "before the noise": (None, "run", 2, False),
     "after the step": (None, "run", 2, True),
     "before a checkpoint": (Checkpoints, "write", 3, False),
-    "between a checkpoint's two files": (durable, "write_whole", 8, True),
+    "between a checkpoint's two files": (checkpoints.numpy, "save", 2, False),
     "after a checkpoint": (Checkpoints, "write", 3, True),
     "before old checkpoints go": (Checkpoints, "prune", 2, False),
     "before it is evaluated": (Session, "evaluate_if_due", 3, False),

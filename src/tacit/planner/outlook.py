@@ -25,7 +25,7 @@ from tacit.planner.rehearsal import ROUNDS, Rehearsal
 H_6 = 0.82  # with the noise and the falling rate of a real training, against 1 in rehearsal
 SLOPE = 0.58
 POINTS = 0.057  # of accuracy for a nat
-ERROR = 0.01  # of accuracy: the largest by which the law was off on nine of ten trials
+ERROR = 0.01  # of accuracy: an aim, until enough trainings were held against it
 
 
 @dataclass(frozen=True)
