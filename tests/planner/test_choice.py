@@ -87,6 +87,7 @@ def test_too_little_time_is_refused_with_what_it_would_take():
         choose(short)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     st.sampled_from(["users", "time", "epsilon"]), st.floats(1.5, 8), st.sampled_from([0.5, 2, 8])

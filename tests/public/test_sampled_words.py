@@ -98,6 +98,7 @@ def test_the_sample_has_the_size_asked_for_and_all_of_the_batch_s_words():
     assert pi[2] > 5 * pi[250]
 
 
+@pytest.mark.slow
 def test_a_model_trained_so_is_as_good_as_one_trained_on_all_words():
     """Perplexity, which is never sampled, within a few percent; and the gain is not luck."""
     train, held_out = chained_texts(250, 0), chained_texts(40, 1)

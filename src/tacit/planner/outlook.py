@@ -11,7 +11,7 @@ by g nats a token in six rounds without noise.  Trials on other corpora say the 
 h grows with the logarithm of the distance that the server travels, as losses of language models do
 with training.  Noise that a model bears (`choice.BEARABLE_NOISE`) does not enter h: more of it
 shortens the travel.  The trials, the fit and how far it was off on trials that it was not fitted to
-are in docs/results/own-text.md.
+are in docs/results/own-text.md, as far as they were run.
 """
 
 from __future__ import annotations
