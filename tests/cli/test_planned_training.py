@@ -68,6 +68,17 @@ def test_minutes_with_a_recipe_are_refused(tmp_path):
     assert "leave RECIPE out" in refused(*words)
 
 
+@pytest.mark.parametrize("option", [["--rounds", "5"], ["--variant", "x"], ["--no-privacy"]])
+def test_what_changes_a_recipe_needs_one(option, start, tmp_path):  # noqa: F811
+    assert f"{option[0]} changes a RECIPE" in refused(
+        "--run", tmp_path / "r", *asked(start, *option)
+    )
+
+
+def test_without_a_corpus_it_says_what_to_name(tmp_path):
+    assert "name a --corpus to plan for" in refused("--run", tmp_path / "run")
+
+
 def test_a_plan_for_a_corpus_chooses_its_own_cohort(start):  # noqa: F811
     code, _, err = tacit("plan", "--cohort", "5", *asked(start))
     assert code == 2

@@ -8,7 +8,7 @@ import torch
 from tests.cli.training import CORPUS, TINY, flat, refused, train
 
 MISTAKES = {
-    "nothing": ([], "name a RECIPE"),
+    "nothing": ([], "a RECIPE (tacit recipes list)"),
     "recipe": (["mcmahan2081"], "did you mean 'mcmahan2018'?"),
     "recipe file": (["nowhere.toml"], "there is no recipe at nowhere.toml"),
     "key": (["mcmahan2018", "--set", "plan.clipnorm=3"], "did you mean 'plan.clip_norm'?"),

@@ -18,6 +18,7 @@ from tacit.planner.choice import (
 
 FACTS = Facts(
     population=8_000,
+    users=8_000,
     epsilon=8.0,
     delta=5e-5,
     parameters=1_356_144,
@@ -69,7 +70,7 @@ def test_it_has_the_most_rounds_whose_noise_is_bearable():
 
 
 def test_where_no_noise_is_bearable_the_server_goes_slower():
-    few = dataclasses.replace(FACTS, population=300, delta=1e-3, epsilon=1.0)
+    few = dataclasses.replace(FACTS, population=300, users=300, delta=1e-3, epsilon=1.0)
     choice = choose(few)
     assert choice.noise > BEARABLE_NOISE
     assert choice.rate_share == pytest.approx(BEARABLE_NOISE / choice.noise)

@@ -42,7 +42,7 @@ def test_where_nothing_was_learnt_nothing_is_promised():
 
 @pytest.fixture
 def small(start):  # noqa: F811
-    experiment = _draft(Wish(CORPUS, start=start), 100, 1e-3)
+    experiment = _draft(Wish(CORPUS, start=start), 100)
     experiment = experiment.changed(update={"learning_rate": 0.2}, server={"learning_rate": 0.5})
     model = weights.load(f"{start}/model.safetensors")
     return experiment, model, Tokenizer.load(start)

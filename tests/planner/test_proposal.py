@@ -62,6 +62,17 @@ def test_a_declared_population_is_the_one_that_is_accounted_for(start):
     assert declared.facts.population == 100_000
     assert declared.experiment.plan.population == 100_000
     assert declared.facts.delta == pytest.approx(100_000**-1.1)
+    assert declared.choice.cohort <= counted.facts.users  # more are not there to take part
+
+
+def test_numbers_that_contradict_each_other_are_refused_before_anything_is_measured(
+    start, monkeypatch
+):
+    monkeypatch.setattr(proposal, "measure_speed", None)
+    with pytest.raises(ValueError, match=r"privacy\.delta must be below 1/population"):
+        propose(Wish(CORPUS, delta=0.5, start=start))
+    with pytest.raises(ValueError, match=r"plan\.population of 100 is less than the"):
+        propose(Wish(CORPUS, population=100, start=start))
 
 
 class Guarded:
@@ -79,7 +90,9 @@ class Guarded:
 
 def test_no_decision_rests_on_the_text_of_people_who_are_protected(start, monkeypatch):
     corpus = load_corpus(CORPUS)
-    guarded = SimpleNamespace(train=Guarded(corpus.train), test=corpus.test)
+    guarded = SimpleNamespace(
+        train=Guarded(corpus.train), test=corpus.test, about_people=corpus.about_people
+    )
     monkeypatch.setattr(proposal, "load_corpus", lambda name: guarded)
     assert propose(Wish(CORPUS, start=start)).choice.rounds >= 8
     with pytest.raises(AssertionError, match="was read"):

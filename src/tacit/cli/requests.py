@@ -131,7 +131,9 @@ def requests(
         return [_branch(recipe, run, settings, variant, parent, unset)]
     if recipe is None:
         if not resume:
-            raise ValueError("name a RECIPE (tacit recipes list), or add --resume or --from")
+            raise ValueError(
+                "name a --corpus to plan for, a RECIPE (tacit recipes list), --resume or --from"
+            )
         return [_resumption(run, settings, unset)]
     loaded = recipes.load(recipe, settings, variant, unset)
     if variant is not None or not loaded.variants:

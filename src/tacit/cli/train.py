@@ -30,6 +30,7 @@ from tacit.cli.options import (
     real,
     refuse_unfit,
     text,
+    typed_options,
 )
 from tacit.cli.output import Interrupted, emit, epsilon, models_table, note, table
 from tacit.privacy.claims import format_delta
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tacit.tasks.task import MakeEngine
 
 
+_OF_A_RECIPE = {"--no-privacy", "--unset", "--rounds", "--epochs", "--variant"}
 _ONLY = {"language": ("--rounds", "--engine", "--device", "--start"), "nlu": ("--epochs",)}
 Result = dict[str, Any]
 """What result.json holds."""
@@ -131,8 +133,7 @@ def train(
         serve_rank_0()
     parent = _parent(from_run) if from_run is not None else None
     if recipe is None and parent is None and not resume and corpus is not None:
-        if no_privacy or unset:
-            name = "--no-privacy" if no_privacy else "--unset"
+        for name in sorted({*typed_options(context)} & _OF_A_RECIPE):
             raise ValueError(f"{name} changes a RECIPE: name one, or leave {name} out")
         _train_as_planned(
             wish_for(corpus, target_epsilon, minutes, delta, population, workers, start),

@@ -32,6 +32,7 @@ class Facts(Record):
     """What a plan is decided from.  None of it is computed from protected people's text."""
 
     population: Annotated[int, at_least(2)]
+    users: Annotated[int, at_least(1)]  # there are: no cohort is larger
     epsilon: Positive
     delta: OpenUnit
     parameters: Annotated[int, at_least(1)]  # that are trained
@@ -79,6 +80,7 @@ def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float
     return replace(
         facts,
         population=population,
+        users=round(users * facts.users),
         delta=min(facts.delta, population**-1.1),
         seconds=time * facts.seconds,
         epsilon=epsilon * facts.epsilon,
@@ -88,8 +90,8 @@ def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float
 def _with_rounds(facts: Facts, rounds: int) -> Choice | None:
     """The largest cohort that so many rounds have time for; None if there is hardly anybody."""
     each = facts.seconds / rounds - facts.seconds_per_round
-    cohort = min(facts.population, math.floor(facts.users_per_second * each))
-    if cohort < min(SMALLEST_COHORT, facts.population):
+    cohort = min(facts.users, math.floor(facts.users_per_second * each))
+    if cohort < min(SMALLEST_COHORT, facts.users):
         return None
     question = Question(
         population=facts.population,

@@ -27,10 +27,11 @@ from tacit.planner.choice import BEARABLE_NOISE, ROUNDS, Choice, Facts, choose, 
 from tacit.planner.outlook import Outlook
 from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.planner.speed import TrainingSpeed, measure_speed
-from tacit.privacy.guarantee import default_delta
 from tacit.privacy.records import Positive, Record, at_least
+from tacit.tasks.language import plans
 from tacit.tasks.language.public_updates import measure_updates
 from tacit.tasks.language.starts import fill_in_start, weights_file
+from tacit.tasks.language.unknown_words import check_unknown_rate
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -101,11 +102,11 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
             f"the corpus {wish.corpus} has no test users to measure on; ingest it with a larger"
             " --test-fraction"
         )
-    population = wish.population or len(corpus.train)
-    delta = wish.delta or default_delta(population)
-    draft = _draft(wish, population, delta)
+    users = len(corpus.train)
+    draft = plans.declared(_draft(wish, users), users)
     model = weights.load(weights_file(draft.model.start), trained=draft.model.trained)
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
+    check_unknown_rate(corpus, tokenizer)
     tell("measuring the start on test people")
     start = _measure_start(model, tokenizer, corpus)
     tell("measuring this machine's speed on made-up text")
@@ -116,7 +117,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
-    facts = _facts(wish, draft, speed, population, parameter_count(model))
+    facts = _facts(wish, draft, speed, users, parameter_count(model))
     choice = choose(facts)
     experiment = _experiment(draft, choice, _evaluations(wish, draft, speed))
     seconds = _evaluation_seconds(experiment, speed) + choice.rounds * (
@@ -126,7 +127,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, signal, reasons)
 
 
-def _draft(wish: Wish, population: int, delta: float) -> Experiment:
+def _draft(wish: Wish, users: int) -> Experiment:
     """The experiment before rounds, cohort and noise are chosen."""
     tables: dict[str, Any] = {
         "name": "planned",
@@ -141,7 +142,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
         },
         "plan": {
             "population": wish.population,
-            "cohort": min(100.0, population),
+            "cohort": float(min(100, max(1, users))),
             "clip_norm": 1.0,
         },
         "server": {
@@ -150,7 +151,7 @@ def _draft(wish: Wish, population: int, delta: float) -> Experiment:
             "momentum": MOMENTUM,
             "schedule": {"kind": "cosine", "final_share": 0.05},
         },
-        "privacy": {"target_epsilon": wish.epsilon, "delta": delta},
+        "privacy": {"target_epsilon": wish.epsilon, "delta": wish.delta},
         "evaluation": {"max_tokens": 40_000, "smooth": 1},
     }
     return fill_in_start(Experiment.from_data(tables, "the plan"))
@@ -217,7 +218,7 @@ def _evaluation_seconds(experiment: Experiment, speed: TrainingSpeed) -> float:
 
 
 def _facts(
-    wish: Wish, draft: Experiment, speed: TrainingSpeed, population: int, parameters: int
+    wish: Wish, draft: Experiment, speed: TrainingSpeed, users: int, parameters: int
 ) -> Facts:
     each = draft.evaluation.max_tokens / speed.evaluated_per_second
     evaluating = each * (1 + _evaluations(wish, draft, speed))
@@ -228,8 +229,10 @@ def _facts(
             f" training takes {evaluating:.0f} seconds on this machine"
         )
     assert draft.privacy.delta is not None
+    assert draft.plan.population is not None
     return Facts(
-        population=population,
+        population=draft.plan.population,
+        users=users,
         epsilon=wish.epsilon,
         delta=draft.privacy.delta,
         parameters=parameters,
