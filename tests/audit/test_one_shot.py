@@ -40,7 +40,12 @@ def test_a_normal_law_moved_by_one_over_z_has_the_published_epsilon(noise, epsil
 
 
 @pytest.mark.parametrize(
-    ("noise", "epsilon", "runs"), [(4.22, 1, 100), (1.54, 3, 30), (0.541, 10, 10)]
+    ("noise", "epsilon", "runs"),
+    [
+        pytest.param(4.22, 1, 100, marks=pytest.mark.slow),
+        (1.54, 3, 30),
+        (0.541, 10, 10),
+    ],
 )
 def test_estimates_of_the_gaussian_mechanism_are_right_in_the_mean(noise, epsilon, runs):
     """A million dimensions and 1,000 canaries.

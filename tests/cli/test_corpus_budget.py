@@ -179,6 +179,7 @@ def of_utterances(source, **training):
     ).changed(seed=None)
 
 
+@pytest.mark.slow
 def test_the_budget_is_one_for_language_models_and_for_intents(tacit, own):
     source = utterances(own / "said.jsonl")
     tacit.says("budget", own / "corpus", "--epsilon", "30", "--delta", "1e-3", "--unit", "record")

@@ -166,6 +166,7 @@ def test_a_projected_claim_is_labelled_and_keeps_what_the_actual_one_says(made, 
     assert len(kept) == is_other  # the number of people that was counted is not theirs
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(ledgers(), st.floats(1.0, 20.0))
 def test_more_people_a_round_never_cost_more_at_the_same_noise_on_the_average(made, times):

@@ -179,6 +179,7 @@ def test_canary_clients_need_poisson_sampling_and_a_clip(folder, tmp_path, chang
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits_with_canary_clients(folder, tmp_path):
     wanted = experiment(folder).changed(audit=CLIENTS, rounds=2)
     train(wanted, tmp_path / "one")
@@ -186,6 +187,7 @@ def test_two_processes_give_the_same_bits_with_canary_clients(folder, tmp_path):
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits_with_canaries(folder, tmp_path):
     wanted = planted_experiment(folder, rounds=2)
     train(wanted, tmp_path / "one")

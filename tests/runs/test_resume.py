@@ -53,7 +53,7 @@ def test_a_run_that_dies_while_it_is_made_leaves_nothing_behind(folder, tmp_path
 @pytest.mark.parametrize(
     ("kind", "kills"),
     [
-        ("secret", 5),
+        ("secret", 3),
         pytest.param("seeded", 5, marks=pytest.mark.slow),
         pytest.param("nlu", 5, marks=pytest.mark.slow),
         *(pytest.param(kind, 50, marks=pytest.mark.slow) for kind in ("seeded", "secret", "nlu")),

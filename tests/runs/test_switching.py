@@ -156,6 +156,7 @@ def test_two_switches(bpe_folder, tmp_path):
     assert len({run.tokenizer_at(round).fingerprint for round in (2, 3, 5)}) == 3
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_a_bit(bpe_folder, switched_run, tmp_path):
     train(switching(bpe_folder, 3, 3), tmp_path / "run", workers=2)
     assert everything_of(tmp_path / "run") == switched_run[1]

@@ -107,6 +107,7 @@ def test_no_dictionary_is_made_of_words_that_spaces_do_not_divide(language):
         PublicSource(f"wordfreq:{language}").tokenizer("word")
 
 
+@pytest.mark.slow
 def test_pieces_of_a_language_without_spaces_are_learnt_from_its_list():
     characters = PublicSource("wordfreq:zh").tokenizer("char", 3000)
     encoded = characters.encode("你好，世界。我们会说中文！")

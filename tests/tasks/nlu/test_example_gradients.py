@@ -308,6 +308,7 @@ def test_the_same_seed_gives_the_same_bits(way):
     assert (found[0] != found[2]).any()
 
 
+@pytest.mark.slow
 def test_dropout_has_the_same_law_in_every_way():
     """Two utterances, one of them twice, along a fixed direction; false alarms: 1e-6 a test."""
     utterances, units, clip_norm = said([3, 2]), np.array([0, 0, 1]), 0.7

@@ -281,6 +281,7 @@ def test_a_worker_more_changes_the_noise_but_no_charge(finished, tmp_path):
     same_files(two.path, again.path)
 
 
+@pytest.mark.slow
 def test_two_workers_train_sgd_as_one_does(finished, tmp_path):
     quiet = {"options": {"dropout": 0.0, "word_dropout": 0.0}}
     one = train(of_method("sgd", model=quiet), tmp_path / "one")
