@@ -168,7 +168,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_the_runs(quick, tmp_path):
         text=True,
         start_new_session=True,
     )
-    ledger = tmp_path / "out" / "1" / "fedavg" / "ledger.jsonl"
+    ledger = tmp_path / "out" / "1" / "shipped" / "ledger.jsonl"
     _wait_for(ledger, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to its processes as well
     out, err = process.communicate(timeout=60)
