@@ -147,3 +147,15 @@ def test_made_up_text_is_like_text():
     assert 2000 < (counts > 0).sum() < 8000  # and most words are rare
     assert not np.array_equal(tokens, made_up_tokens(20_000, 10_000, seed=1))
     assert made_up_tokens(10, 2).max() < 2
+
+
+def test_users_who_read_a_part_of_their_text_are_as_fast_as_those_who_have_no_more(monkeypatch):
+    model = small_model()
+    part = EXPERIMENT.changed(
+        corpus={"max_tokens_per_user": 1200}, update={"tokens_per_round": 120}
+    )
+    speeds = []
+    for experiment in (EXPERIMENT, part):
+        clock = Clock(monkeypatch, per_token=0.01)
+        speeds.append(users_per_second(experiment, model, engine=clock.engine(model)))
+    assert speeds[0] == pytest.approx(speeds[1])

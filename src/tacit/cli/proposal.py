@@ -58,14 +58,15 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "noise_over_clip_norm": choice.noise,
         "signal_over_clip_norm": proposal.signal,
         "seconds": proposal.seconds,
-        "start": proposal.start.as_row(),
+        "start": proposal.rehearsal.before.as_row(),
         "expected_accuracy_top1": proposal.expect().accuracy,
         "experiment": proposal.experiment.model_dump(mode="json", exclude_none=True),
     }
 
 
 def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
-    wish, facts, choice, start = proposal.wish, proposal.facts, proposal.choice, proposal.start
+    wish, facts, choice = proposal.wish, proposal.facts, proposal.choice
+    start = proposal.rehearsal.before
     counted = "counted" if wish.population is None else "declared"
     update = proposal.experiment.update
     yield "people", f"{facts.population:,} to train on ({counted}; the number is public)"

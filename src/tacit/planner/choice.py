@@ -19,6 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import Question, answers
 from tacit.privacy.records import NonNegative, OpenUnit, Positive, Record, at_least
 
@@ -104,4 +105,13 @@ def _with_rounds(facts: Facts, rounds: int) -> Choice | None:
     [answer], _ = answers(question)
     z = answer.plan.noise_multiplier
     assert z is not None
-    return Choice(rounds, cohort, z, z * math.sqrt(facts.parameters) / cohort)
+    return Choice(rounds, cohort, z, noise_over_clip_norm(answer.plan, facts.parameters))
+
+
+def noise_over_clip_norm(plan: RoundPlan, weights: int) -> float:
+    """The norm of the noise on an average, over the norm that clipping bounds that average by.
+
+    sigma sqrt(d) / S, which is z sqrt(d) / (qW) with the fixed denominator.
+    """
+    norm = plan.initial_clip_state().total_norm
+    return plan.noise_stddev() * math.sqrt(weights) / norm if plan.is_private else 0.0

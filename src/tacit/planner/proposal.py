@@ -18,8 +18,6 @@ import numpy as np
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
-from tacit.evaluation.accuracy import Metrics, evaluate
-from tacit.evaluation.held_out import held_out_texts
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.planner import outlook
@@ -32,6 +30,7 @@ from tacit.tasks.language import plans
 from tacit.tasks.language.public_updates import measure_updates
 from tacit.tasks.language.starts import fill_in_start, weights_file
 from tacit.tasks.language.unknown_words import check_unknown_rate
+from tacit.tokenizers.cache import user_tokens
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
@@ -69,7 +68,6 @@ class Proposal:
     facts: Facts
     choice: Choice
     seconds: float  # that the training will take
-    start: Metrics  # of the model before training, on test people
     rehearsal: Rehearsal
     signal: float  # the length of what updates on public text share, in units of the clip norm
     reasons: Mapping[str, str]  # why each value is as it is, by dotted key
@@ -107,8 +105,6 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     model = weights.load(weights_file(draft.model.start), trained=draft.model.trained)
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
     check_unknown_rate(corpus, tokenizer)
-    tell("measuring the start on test people")
-    start = _measure_start(model, tokenizer, corpus)
     tell("measuring this machine's speed on made-up text")
     typical = _typical_tokens(corpus, tokenizer)
     speed = _measure_speed(draft, model, typical, wish.workers)
@@ -124,7 +120,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
         choice.cohort / facts.users_per_second + facts.seconds_per_round
     )
     reasons = _reasons(wish, facts, choice, typical)
-    return Proposal(wish, experiment, facts, choice, seconds, start, rehearsal, signal, reasons)
+    return Proposal(wish, experiment, facts, choice, seconds, rehearsal, signal, reasons)
 
 
 def _draft(wish: Wish, users: int) -> Experiment:
@@ -167,11 +163,6 @@ def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experime
     )
 
 
-def _measure_start(model: LanguageModel, tokenizer: Tokenizer, corpus: UserCorpus) -> Metrics:
-    texts = held_out_texts(corpus.test, tokenizer, 20_000)
-    return evaluate(model, texts.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
-
-
 def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> float:
     """What updates of the start have in common on public text, once they are clipped."""
     norm = draft.plan.clip_norm
@@ -185,14 +176,8 @@ def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> fl
 def _typical_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> int:
     """How much a user reads in a round, on average: the mean over some test people."""
     chosen = np.random.default_rng(0).permutation(len(corpus.test))[:_LOOKED_AT].tolist()
-    lengths = []
-    for user in chosen:
-        tokens = 0
-        for text in corpus.test.texts(user):
-            tokens += len(tokenizer.encode(text))
-            if tokens >= PER_ROUND:
-                break
-        lengths.append(min(tokens, PER_ROUND))
+    texts = (corpus.test.texts(user) for user in chosen)
+    lengths = [len(user_tokens(each, tokenizer, PER_ROUND)) for each in texts]
     return max(2, round(float(np.mean(lengths))))
 
 

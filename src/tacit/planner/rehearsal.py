@@ -24,6 +24,7 @@ from tacit.kernels.local_sgd import local_sgd_for
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, plans
+from tacit.tokenizers.cache import user_tokens
 from tacit.tokenizers.tokenizer import Tokenizer
 
 ROUNDS = 6
@@ -80,7 +81,8 @@ class _Learners:
         cls, test: UserSource, users: list[int], tokenizer: Tokenizer, experiment: Experiment
     ) -> _Learners:
         cap = experiment.corpus.max_tokens_per_user
-        return cls(tuple(_tokens(test.texts(user), tokenizer, cap) for user in users))
+        texts = (user_tokens(test.texts(user), tokenizer, cap) for user in users)
+        return cls(tuple(np.array(tokens, np.int64) for tokens in texts))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -90,16 +92,6 @@ class _Learners:
 
     def key(self, index: int) -> str:
         return f"{index:032x}"
-
-
-def _tokens(texts: list[str], tokenizer: Tokenizer, cap: int) -> NDArray[np.int64]:
-    """A user's tokens, of which no more texts are read than the cap needs."""
-    tokens: list[int] = []
-    for text in texts:
-        tokens += tokenizer.encode(text)
-        if len(tokens) >= cap:
-            break
-    return np.array(tokens[:cap], np.int64)
 
 
 def _train(experiment: Experiment, model: LanguageModel, learners: _Learners, bos: int) -> None:

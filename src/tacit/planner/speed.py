@@ -102,7 +102,7 @@ def users_per_second(
     """
     computing = engine or SerialEngine(local_sgd_for(model))
     processes = workers if engine else 1
-    cap, settings = experiment.corpus.max_tokens_per_user, experiment.update
+    cap, settings = tokens_per_round(experiment), experiment.update
     # FedSGD takes one step, however long the text is; FedAvg as many steps as the text is long.
     is_linear = settings.algorithm == "fedavg"
     part = min(cap, settings.batch_size * settings.unroll) if is_linear else cap
@@ -118,6 +118,12 @@ def users_per_second(
         whole = _task(experiment, model, tokens)
         each = _seconds_per_user(computing, whole, job, count) * cap / tokens
     return (1 if engine else workers) / each
+
+
+def tokens_per_round(experiment: Experiment) -> int:
+    """How many tokens a user reads in a round, at most."""
+    cap, part = experiment.corpus.max_tokens_per_user, experiment.update.tokens_per_round
+    return cap if part is None else min(cap, part)
 
 
 def made_up_tokens(count: int, vocab_size: int, seed: int = 0) -> NDArray[np.int64]:

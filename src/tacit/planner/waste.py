@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
-from tacit.mechanisms.plan import RoundPlan
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
-from tacit.planner.speed import measure_speed
+from tacit.planner.choice import noise_over_clip_norm
+from tacit.planner.speed import measure_speed, tokens_per_round
 from tacit.tasks.language import first_checks, plans
 from tacit.tasks.language.people import People
 from tacit.tasks.language.starts import fill_in_start
@@ -61,18 +61,9 @@ def warnings_before(experiment: Experiment, run: str, workers: int) -> list[str]
     return lines
 
 
-def noise_over_signal(plan: RoundPlan, weights: int) -> float:
-    """The norm of the noise on an average, over the norm that clipping bounds that average by.
-
-    sigma sqrt(d) / S, which is z sqrt(d) / (qW) with the fixed denominator.
-    """
-    norm = plan.initial_clip_state().total_norm
-    return plan.noise_stddev() * math.sqrt(weights) / norm if plan.is_private else 0.0
-
-
 def _slowest_seconds(experiment: Experiment) -> float:
     """An upper bound of what one process takes: known without a probe, and far too high."""
-    tokens = experiment.rounds * experiment.plan.cohort * experiment.corpus.max_tokens_per_user
+    tokens = experiment.rounds * experiment.plan.cohort * tokens_per_round(experiment)
     weights = parameter_count(first_checks.sized_model(experiment))
     return 6 * weights * tokens * experiment.update.local_epochs / _SLOWEST
 
@@ -90,7 +81,7 @@ def _of_noise(experiment: Experiment, users: int, model: LanguageModel) -> Itera
     weights = parameter_count(model)
     resolved = plans.resolved(experiment, users, layer_sizes(model))
     plan = plans.round_plans(resolved, layer_sizes(model))[0]
-    times = noise_over_signal(plan, weights)
+    times = noise_over_clip_norm(plan, weights)
     if times > LOUD:
         cohort = math.ceil(plan.expected_cohort * times)
         yield (
@@ -108,6 +99,6 @@ def _of_time(experiment: Experiment, model: LanguageModel, workers: int) -> Iter
         hours = timedelta(minutes=math.ceil(float(f"{seconds / 60:.2g}")))
         yield (
             f"{experiment.rounds:,} rounds of {experiment.plan.cohort:g} users with up to"
-            f" {experiment.corpus.max_tokens_per_user:,} tokens take up to about"
+            f" {tokens_per_round(experiment):,} tokens take up to about"
             f" {str(hours).removesuffix(':00')} hours on this machine; --rounds makes it shorter"
         )
