@@ -4,15 +4,18 @@
     python bench/own_text.py --out runs/own-text --only-report
 
 For each corpus: the plan as it is, at several epsilons and seeds, and the same plan without clip
-and noise.  Each is measured on 75,000 tokens of test people, beside the start and a bigram of the
-training people that has no privacy.  A finished training is a line of OUT/own-text.jsonl; the same
-command goes on where it stopped.  `--only-report` writes the tables as Markdown to standard output
-and the plot to docs/images/own-text.png.  Run it on a quiet machine: plans follow its speed.
+and noise.  Each is measured on 75,000 tokens of test people, beside the start, a bigram of the
+training people that has no privacy, and one that has as much as the model.  Runs are kept in OUT.
+A finished training is a line of docs/results/own-text.jsonl, which is committed, so that a long
+series can be recorded on several days; the same command goes on where it stopped.  The tables of
+docs/results/own-text.md and its plot are then written from these lines.  Run it on a quiet machine:
+plans follow its speed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import statistics
 import time
@@ -26,14 +29,20 @@ from tacit.engines.engine import available_cores
 from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
 from tacit.planner.proposal import Wish, propose
+from tacit.privacy.randomness import RunKey
 from tacit.runs.baselines import fit_baselines
+from tacit.runs.private_baselines import release_baselines
 from tacit.runs.stored_model import StoredModel
+from tacit.tasks.language.starts import weights_file
 from tacit.train import train
 from tacit_papers.markdown import markdown_table
 
 MEASURED = 75_000
 UNPROTECTED = 0.0  # stands for the same plan without clip and noise
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+RESULTS = DOCS / "results" / "own-text.jsonl"
+PAGE = DOCS / "results" / "own-text.md"
+BEGIN, END = "<!-- recorded: begin -->\n", "<!-- recorded: end -->\n"
 Row = dict[str, Any]
 
 
@@ -47,15 +56,14 @@ def main() -> None:
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    results = options.out / "own-text.jsonl"
     if not options.only_report:
         for corpus, epsilon, seed in cells(options):
-            if not any(is_of(row, corpus, epsilon, seed, options) for row in read(results)):
+            if not any(is_of(row, corpus, epsilon, seed, options) for row in read()):
                 row = measure(options.out, corpus, epsilon, seed, options.minutes)
-                with results.open("a") as file:
+                with RESULTS.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(json.dumps(row), flush=True)
-    report(read(results))
+    report(read())
 
 
 def cells(options: argparse.Namespace) -> Iterator[tuple[Path, float, int]]:
@@ -72,9 +80,16 @@ def is_of(row: Row, corpus: Path, epsilon: float, seed: int, options: argparse.N
     return key == (corpus.name, epsilon, seed, options.minutes)
 
 
-def read(results: Path) -> list[Row]:
-    lines = results.read_text().splitlines() if results.is_file() else []
-    return [json.loads(line) for line in lines]
+def base_digest() -> str:
+    """Of the weights that trainings start from: figures of others are not comparable."""
+    return hashlib.sha256(weights_file("base").read_bytes()).hexdigest()
+
+
+def read() -> list[Row]:
+    """What was recorded with the base model as it is now."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    return [row for row in rows if row["base"] == base_digest()]
 
 
 def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Row:
@@ -91,6 +106,7 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
             "rounds": made.choice.rounds,
             "cohort": made.choice.cohort,
             "noise": made.choice.noise,
+            "users_per_second": made.facts.users_per_second,
             "rehearsal_gain": made.rehearsal.gain,
             "experiment": made.experiment.to_toml(),
         }
@@ -106,6 +122,7 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
     seconds = time.monotonic() - began
     spent = [value for value in trained.guarantee().epsilon.values() if value is not None]
     return {
+        "base": base_digest(),
         "corpus": corpus.name,
         "epsilon_asked": epsilon,
         "seed": seed,
@@ -113,12 +130,12 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
         "seconds": None if resume else seconds,
         "epsilon": min(spent) if spent else None,
         **facts,
-        **figures(run),
+        **figures(run, epsilon, seed),
     }
 
 
-def figures(run: Path) -> Row:
-    """Top-1 and perplexity of the model, its start and the unprotected bigram."""
+def figures(run: Path, epsilon: float, seed: int) -> Row:
+    """Top-1 and perplexity of the model, its start, the unprotected bigram and a private one."""
     stored, start = StoredModel.open(run), StoredModel.open(run, 0)
     users, tokenizer = stored.corpus(None), stored.tokenizer
     sequences = held_out_texts(users.test, tokenizer, MEASURED).sequences
@@ -127,6 +144,9 @@ def figures(run: Path) -> Row:
         "start": start.model,
         "bigram": fit_baselines(stored, users, is_own=True)["bigram"],
     }
+    if epsilon:
+        released = release_baselines(stored, epsilon, key=RunKey.from_seed(seed))
+        predictors["private_bigram"] = released.bigram
     row: Row = {}
     for name, predictor in predictors.items():
         metrics = evaluate(predictor, sequences, bos=tokenizer.bos, unk=tokenizer.unk)
@@ -153,6 +173,7 @@ def report(rows: list[Row]) -> None:
                     name,
                     f"{mean:.2f}%{spread}",
                     f"{mean - bigram:+.2f}",
+                    private_bigram(some),
                     f"{statistics.mean(row['model_perplexity'] for row in some):.1f}",
                     f"{len(some)}",
                 ]
@@ -162,7 +183,7 @@ def report(rows: list[Row]) -> None:
         first = own[0]
         for name in ("bigram", "start"):
             figures = f"{100 * first[f'{name}_top1']:.2f}%", f"{first[f'{name}_perplexity']:.1f}"
-            shown.append([corpus, name, figures[0], "", figures[1], ""])
+            shown.append([corpus, name, figures[0], "", "", figures[1], ""])
     for row in rows:
         if row["epsilon_asked"]:
             off = 100 * (row["model_top1"] - row["expected_accuracy"])
@@ -178,10 +199,25 @@ def report(rows: list[Row]) -> None:
                     f"{late:.2f}" if late else "",
                 ]
             )
-    print(markdown_table(["corpus", "epsilon", "top-1", "- bigram", "perplexity", "runs"], shown))
+    heads = ["corpus", "epsilon", "top-1", "- bigram", "private bigram", "perplexity", "runs"]
+    reached = markdown_table(heads, shown)
     heads = ["corpus", "epsilon", "minutes", "rounds", "expected", "came out", "time / said"]
-    print(markdown_table(heads, promised))
+    write_page(f"{reached}\n\n{markdown_table(heads, promised)}\n")
     draw(curves)
+
+
+def private_bigram(rows: list[Row]) -> str:
+    """Top-1 of the bigram that has as much privacy as the model."""
+    tops = [100 * row["private_bigram_top1"] for row in rows if "private_bigram_top1" in row]
+    return f"{statistics.mean(tops):.2f}%" if tops else ""
+
+
+def write_page(tables: str) -> None:
+    """Put the tables between the page's two marks."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}{tables}{END}{after}")
+    print(tables)
 
 
 def draw(curves: dict[str, list[tuple[float, float]]]) -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tacit.evaluation.scoring import _log_probs_and_ranks, top_k
+from tacit.evaluation.scoring import top_k
+from tacit.kernels.scoring import log_probs_and_ranks
 from tests.oracles import scoring
 
 # Few distinct values, so that ties are common.
@@ -21,7 +22,7 @@ TIED_LOGITS = st.tuples(st.integers(1, 6), st.integers(1, 12)).flatmap(
 def test_rank_and_log_probability_equal_a_full_sort(logits, data):
     rows, size = logits.shape
     targets = data.draw(st.lists(st.integers(0, size - 1), min_size=rows, max_size=rows))
-    log_probs, ranks = _log_probs_and_ranks(torch.from_numpy(logits), torch.tensor(targets))
+    log_probs, ranks = log_probs_and_ranks(torch.from_numpy(logits), torch.tensor(targets))
     for row, target in enumerate(targets):
         assert ranks[row] == scoring.order(logits[row].tolist()).index(target)
         expected = scoring.log_softmax(logits[row].tolist())[target]
@@ -35,23 +36,15 @@ def test_top_k_is_the_head_of_a_full_sort(logits, k):
         assert found[row].tolist() == scoring.order(values)[:k]
 
 
-def test_scratch_memory_does_not_change_the_result():
-    logits, targets = torch.randn(5, 9), torch.tensor([0, 3, 8, 8, 1])
-    scratch = torch.full_like(logits, torch.nan)
-    plain = _log_probs_and_ranks(logits, targets)
-    for some, other in zip(plain, _log_probs_and_ranks(logits, targets, scratch), strict=True):
-        assert torch.equal(some, other)
-
-
 def test_a_row_with_nan_predicts_nothing():
     logits = torch.tensor([[0.0, torch.nan, 1.0], [0.0, 2.0, 1.0]])
-    log_probs, ranks = _log_probs_and_ranks(logits, torch.tensor([2, 1]))
+    log_probs, ranks = log_probs_and_ranks(logits, torch.tensor([2, 1]))
     assert log_probs[0] == -math.inf
     assert ranks.tolist() == [2, 0]
 
 
 def test_a_token_of_probability_zero_is_last():
     logits = torch.tensor([[0.0, -torch.inf, 1.0]])
-    log_probs, ranks = _log_probs_and_ranks(logits, torch.tensor([1]))
+    log_probs, ranks = log_probs_and_ranks(logits, torch.tensor([1]))
     assert log_probs.item() == -math.inf
     assert ranks.item() == 2

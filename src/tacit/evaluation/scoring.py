@@ -8,7 +8,8 @@ At 10,000 words almost all the time of a model goes into the [targets, vocabular
 softmax, so batches are made around them: sequences of similar length side by side, and as few steps
 at a time as fill one piece that stays in the cache.  A model that carries a state gets a text in
 such pieces; one that does not gets it whole.  Rows whose text has ended leave the batch; what is
-padded is masked.
+padded is masked.  Logits that are inner products with tied word vectors are computed here rather
+than by the model: for what counts alone, and always into the same memory.
 
 One order of a model's choices holds everywhere: larger logit first, and of equal logits the smaller
 token id.  So a model that ties (an untrained one, a unigram) is scored the same on every machine,
@@ -29,13 +30,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tacit.kernels.scoring import log_probs_and_ranks
 from tacit.models.base import LanguageModel, State
+from tacit.models.layers import TiedEmbedding, TiedModel
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Tokens = Sequence[int] | npt.NDArray[np.integer[Any]]
-# Positions [n] and their logits [n, vocab_size], in memory that the next chunk may use again.
+# Positions [n] and what a model gives for them: logits [n, vocab_size], or what scores words.
 Chunk = tuple[IntArray, Tensor]
+_Forward = Callable[[Tensor, State], tuple[Tensor, State]]
 
 _ROWS = 128  # logits of this many targets at a time: 5 MB at 10,000 words
 _WHOLE_TEXTS = 4  # times as many where texts are given whole, or only one or two would fit
@@ -90,7 +94,10 @@ def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | Non
         return Scores(targets, *predictor.score_targets(contexts, targets, never), first)
     log_probs, ranks = np.full(len(targets), np.nan), np.full(len(targets), -1, dtype=np.int64)
     scores = Scores(targets, log_probs, ranks, first)
-    jobs = [partial(_fill, batch, scores, never) for batch in batches(predictor, arrays)]
+    tied = _as_tied(predictor)
+    embedding = None if tied is None else tied.embedding
+    waiting = _batches(predictor, predictor if tied is None else tied.outputs, arrays)
+    jobs = [partial(_fill, batch, embedding, scores, never) for batch in waiting]
     with evaluating(predictor):
         in_threads(jobs, torch.get_num_threads())
     assert (scores.ranks >= 0).all(), "the model left out targets"
@@ -182,6 +189,13 @@ def batches(model: LanguageModel, sequences: Sequence[IntArray]) -> list[Iterato
 
     Each batch may run in a thread of its own.  Batching changes no row's result.
     """
+    return _batches(model, model, sequences)
+
+
+def _batches(
+    model: LanguageModel, forward: _Forward, sequences: Sequence[IntArray]
+) -> list[Iterator[Chunk]]:
+    """What `forward` gives for all targets, batch by batch, in the pieces that fit the model."""
     first = _first_positions(sequences)
     by_length = sorted(
         (index for index, sequence in enumerate(sequences) if len(sequence) > 1),
@@ -192,13 +206,16 @@ def batches(model: LanguageModel, sequences: Sequence[IntArray]) -> list[Iterato
         longest = len(sequences[by_length[start]]) - 1
         rows = _ROWS if model.carries_state else max(1, _WHOLE_TEXTS * _ROWS // longest)
         batch = by_length[start : start + rows]
-        result.append(_batch(model, [sequences[index] for index in batch], first[batch]))
+        texts = [sequences[index] for index in batch]
+        result.append(_batch(forward, model.carries_state, texts, first[batch]))
         start += rows
     return result
 
 
-def _batch(model: LanguageModel, batch: list[IntArray], first: IntArray) -> Iterator[Chunk]:
-    """Logits of a batch that is sorted by falling length."""
+def _batch(
+    forward: _Forward, carries_state: bool, batch: list[IntArray], first: IntArray
+) -> Iterator[Chunk]:
+    """What `forward` gives for a batch that is sorted by falling length."""
     lengths = np.array([len(sequence) - 1 for sequence in batch])
     inputs = np.zeros((len(batch), lengths[0]), np.int64)  # what is padded is never read
     for row, sequence in enumerate(batch):
@@ -209,14 +226,14 @@ def _batch(model: LanguageModel, batch: list[IntArray], first: IntArray) -> Iter
     while start < lengths[0]:
         alive = int((lengths > start).sum())
         steps = int(lengths[0])
-        if model.carries_state:
+        if carries_state:
             steps = min(max(1, _ROWS // alive), steps - start)
             state = None if state is None else tuple(part[:alive] for part in state)
         with torch.no_grad():  # not around a yield: the caller's mode is the caller's
-            logits, state = model(tokens[:alive, start : start + steps], state)
+            vectors, state = forward(tokens[:alive, start : start + steps], state)
         times = np.arange(start, start + steps)
         rows, columns = np.nonzero(times < lengths[:alive, None])
-        flat = logits.flatten(0, 1)
+        flat = vectors.flatten(0, 1)
         if len(rows) < len(flat):
             flat = flat[torch.from_numpy(rows * steps + columns)]
         positions = first[rows] + times[columns]
@@ -226,36 +243,33 @@ def _batch(model: LanguageModel, batch: list[IntArray], first: IntArray) -> Iter
         start += steps
 
 
-def _fill(chunks: Iterator[Chunk], scores: Scores, never: int | None) -> None:
+def _as_tied(model: LanguageModel) -> TiedModel | None:
+    """The model, if its logits are the products of its outputs with its word vectors.
+
+    They are not where a class of one's own, or whoever holds the model, changed what logits are.
+    """
+    if not isinstance(model, TiedModel) or type(model.embedding) is not TiedEmbedding:
+        return None
+    as_defined = getattr(model.forward, "__func__", None) is TiedModel.forward
+    return model if as_defined else None
+
+
+def _fill(
+    chunks: Iterator[Chunk], embedding: TiedEmbedding | None, scores: Scores, never: int | None
+) -> None:
     """Write the scores of some chunks to their positions."""
     scratch = torch.empty(0)
     with torch.no_grad():
-        for positions, logits in chunks:
-            rows = len(positions)
-            if len(scratch) < rows:
-                scratch = torch.empty_like(logits)
+        for positions, vectors in chunks:
+            logits = vectors
+            if embedding is not None:
+                if len(scratch) < len(vectors):
+                    scratch = vectors.new_empty(len(vectors), len(embedding.weight))
+                logits = embedding.score(vectors, out=scratch[: len(vectors)])
             targets = torch.from_numpy(scores.targets[positions])
-            log_probs, ranks = _log_probs_and_ranks(logits, targets, scratch[:rows])
-            if never is not None:
-                ranks -= _is_before(never, logits, targets)
+            log_probs, ranks = log_probs_and_ranks(logits, targets, never)
             scores.log_probs[positions] = log_probs.numpy()
             scores.ranks[positions] = ranks.numpy()
-
-
-def _log_probs_and_ranks(
-    logits: Tensor, targets: Tensor, scratch: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """log p(target) and the target's rank (0 is the first choice), one of each per row.
-
-    The rank is counted, not sorted: the number of larger logits, plus equal ones of smaller id.
-    A row with NaN predicts nothing: its log-probability is -inf and its rank is the last.
-    `scratch`, of the shape and type of `logits`, saves an allocation as large as the logits.
-    """
-    if scratch is None:
-        scratch = torch.empty_like(logits)
-    ranks = _counted_ranks(logits, targets, scratch)
-    log_probs = torch.log_softmax(logits, 1, out=scratch).gather(1, targets.unsqueeze(1))
-    return _without_nan(log_probs.squeeze(1), ranks, logits.shape[1])
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:
@@ -271,34 +285,3 @@ def top_k(logits: Tensor, k: int) -> Tensor:
     by_id = torch.argsort(ids, dim=1)
     ids, values = ids.gather(1, by_id), values.gather(1, by_id)
     return ids.gather(1, torch.argsort(values, dim=1, descending=True, stable=True))
-
-
-def _counted_ranks(logits: Tensor, targets: Tensor, scratch: Tensor) -> Tensor:
-    column = targets.unsqueeze(1)
-    target_logits = logits.gather(1, column)
-    # Comparisons are written as 0.0 and 1.0, whose sums are exact up to 2^24 and much faster
-    # than counting booleans.
-    larger = torch.gt(logits, target_logits, out=scratch).sum(1)
-    at_least = torch.ge(logits, target_logits, out=scratch).sum(1)
-    ranks = larger.to(torch.int64)
-    tied = torch.nonzero(at_least > larger + 1).squeeze(1)
-    if len(tied):
-        equal = logits[tied] == target_logits[tied]
-        earlier = torch.arange(logits.shape[1]) < column[tied]
-        ranks[tied] += (equal & earlier).sum(1)
-    return ranks
-
-
-def _is_before(token: int, logits: Tensor, targets: Tensor) -> Tensor:
-    """1 in each row where `token` stands before the target, else 0."""
-    own = logits[:, token]
-    target = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
-    return ((own > target) | ((own == target) & (targets > token))).to(torch.int64)
-
-
-def _without_nan(log_probs: Tensor, ranks: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    log_probs = log_probs.to(torch.float64)
-    broken = torch.isnan(log_probs)
-    log_probs[broken] = -torch.inf
-    ranks[broken] = vocab_size - 1
-    return log_probs, ranks

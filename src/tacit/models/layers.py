@@ -113,9 +113,13 @@ class TiedEmbedding(nn.Module):
         """The words' vectors."""
         return functional.embedding(tokens, self.weight)
 
-    def score(self, outputs: Tensor) -> Tensor:
-        """Logits of all words."""
-        return functional.linear(outputs, self.weight, self.output_bias)
+    def score(self, outputs: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Logits of all words; those of outputs [n, size] may go to `out`, without gradients."""
+        if out is None:
+            return functional.linear(outputs, self.weight, self.output_bias)
+        if self.output_bias is None:
+            return torch.mm(outputs, self.weight.t(), out=out)
+        return torch.addmm(self.output_bias, outputs, self.weight.t(), out=out)
 
     def normalise_(self) -> None:
         """Back to unit norm, if the vectors are restricted to it."""

@@ -23,8 +23,8 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import Question, answers
 from tacit.privacy.records import NonNegative, OpenUnit, Positive, Record, at_least
 
-ROUNDS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 100)
-BEARABLE_NOISE = 1.0  # of the clip norm, at the full learning rate of the server
+ROUNDS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 100, 150, 200, 300)
+BEARABLE_NOISE = 2.0  # of the clip norm, at the full learning rate of the server
 SMALLEST_COHORT = 20  # fewer people a round are no average
 
 

@@ -10,7 +10,7 @@ import pytest
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.tasks.language.unknown_words import check_unknown_rate, unknown_rate
+from tacit.tasks.language.unknown_words import Unknown, check_unknown_rate, unknown_tokens
 from tacit.tokenizers import build
 from tacit.tokenizers.public import PublicSource
 from tests.cli.training import refused
@@ -43,7 +43,7 @@ def test_text_of_another_language_is_refused_with_the_list_that_fits(corpora):
 
 def test_text_that_is_known_is_no_reason_to_warn(corpora):
     german = PublicSource("wordfreq:de").tokenizer("word", 5000)
-    assert unknown_rate(corpora["german"], german) < 0.05
+    assert unknown_tokens(corpora["german"], german).rate < 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_unknown_rate(corpora["german"], german)
@@ -57,7 +57,7 @@ def test_text_without_spaces_is_refused_and_pieces_suggested(corpora):
 
 def test_a_third_unknown_is_a_warning(corpora):
     some = build.word_level([*sorted(set(GERMAN))[:20], "."], provenance="public: a test")
-    assert 0.2 < unknown_rate(corpora["german"], some) < 0.5
+    assert 0.2 < unknown_tokens(corpora["german"], some).rate < 0.5
     with pytest.warns(UserWarning, match=r"does not know [2-4]\d% of the test users' words"):
         check_unknown_rate(corpora["german"], some)
 
@@ -65,15 +65,87 @@ def test_a_third_unknown_is_a_warning(corpora):
 def test_training_users_are_not_looked_at(corpora, monkeypatch):
     corpus = corpora["german"]
     monkeypatch.setattr(type(corpus), "train", property(lambda self: pytest.fail("looked at")))
-    unknown_rate(corpus, build.word_level(["ich"]))
+    unknown_tokens(corpus, build.word_level(["ich"]))
 
 
-def test_made_up_users_and_very_little_text_are_left_alone(tmp_path):
-    nobody = build.word_level(["xyzzy"])
-    check_unknown_rate(load_corpus("synthetic:users=60,words=40"), nobody)
-    few = [(f"u{n}", ["eins zwei drei"]) for n in range(20)]
-    corpus = ingest_records(few, tmp_path / "few", options=HALF_TEST, new_people=True)
-    check_unknown_rate(corpus, nobody)
+def test_made_up_users_are_left_alone():
+    check_unknown_rate(load_corpus("synthetic:users=60,words=40"), build.word_level(["xyzzy"]))
+
+
+SMALL = {
+    "german": (
+        [
+            "Morgen fahre ich mit meiner Schwester nach Hamburg.",
+            "Hast du schon gesehen, wie teuer die Karten geworden sind?",
+            "Wir treffen uns am besten gegen halb neun vor dem Bahnhof.",
+        ],
+        "source=wordfreq:de",
+    ),
+    "chinese": (
+        ["明天我和姐姐一起去上海。", "你看过那部新电影了吗?", "我们八点半在车站前面见。"],
+        "no spaces between words",
+    ),
+}
+
+
+def corpus_of(folder, texts, users=12):
+    """A few users who have written a few sentences each; about half of them are test users."""
+    records = [(f"u{n}", texts) for n in range(users)]
+    return ingest_records(records, folder / "corpus", options=HALF_TEST, new_people=True)
+
+
+@pytest.fixture(scope="module")
+def english():
+    return PublicSource("wordfreq:en").tokenizer("word", 10_000)
+
+
+@pytest.mark.parametrize("language", SMALL)
+def test_a_small_corpus_in_another_language_is_refused(tmp_path, english, language):
+    texts, advice = SMALL[language]
+    corpus = corpus_of(tmp_path, texts)
+    assert unknown_tokens(corpus, english).tokens < 300
+    with pytest.raises(ValueError, match=advice):
+        check_unknown_rate(corpus, english)
+
+
+@pytest.mark.parametrize("users", [4, 12])
+def test_a_handful_of_unknown_words_in_little_english_is_no_reason_to_stop(
+    tmp_path, english, users
+):
+    """Names and slang: a fifth of the tokens, and too few of them to be sure of anything."""
+    texts = ["I met Zbigniew at the old harbour yesterday.", "Frobnicate it, he said, and left!"]
+    corpus = corpus_of(tmp_path, texts, users)
+    assert unknown_tokens(corpus, english).count > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_unknown_rate(corpus, english)
+
+
+def test_a_corpus_without_test_users_is_not_judged(tmp_path):
+    nobody = UserOptions(test_fraction=0.0)
+    records = [(f"u{n}", SMALL["german"][0]) for n in range(5)]
+    corpus = ingest_records(records, tmp_path / "corpus", options=nobody, new_people=True)
+    check_unknown_rate(corpus, build.word_level(["xyzzy"]))
+
+
+class TestTheShareThatIsCertain:
+    def test_it_is_the_share_itself_of_much_text(self):
+        assert Unknown(1_020, 2_000).at_least == 0.51
+
+    def test_it_is_less_of_less_text(self):
+        shares = [Unknown(6 * n // 10, n).at_least for n in (10, 100, 1_000, 2_000)]
+        assert shares == sorted(shares)
+        assert 0 < shares[0] < 0.25
+
+    def test_it_is_what_wilson_s_formula_gives(self):
+        from scipy.stats import binomtest
+
+        exact = binomtest(70, 100).proportion_ci(0.99, method="wilson").low
+        assert Unknown(70, 100).at_least == pytest.approx(exact, abs=1e-4)
+
+    @pytest.mark.parametrize("tokens", [0, 1, 3])
+    def test_next_to_nothing_is_never_refused(self, tokens):
+        assert Unknown(tokens, tokens).at_least <= 0.5
 
 
 def test_a_training_is_refused_before_anything_is_made(corpora, tmp_path):

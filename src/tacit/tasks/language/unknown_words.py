@@ -6,7 +6,9 @@ is measured on test users, who are not protected: nothing is learnt here about t
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import dataclass
 
 from tacit.corpus.source import UserCorpus
 from tacit.evaluation.held_out import held_out_texts
@@ -17,35 +19,66 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 WARN_ABOVE, REFUSE_ABOVE = 0.2, 0.5
 _LOOKED_AT = 10_000  # words and ends of test users' texts
-_LEAST = 2_000  # fewer tokens say too little to refuse a training for
+_ENOUGH = 2_000  # tokens whose share stands for itself; of fewer, chance is taken off it
+_DEVIATIONS = 2.576  # of the normal law: one time in 200 chance alone does more
 _COMMON_WORDS = 1_000  # of a language, to recognise it by
 
 
-def unknown_rate(corpus: UserCorpus, tokenizer: Tokenizer) -> float:
-    """The share of test users' tokens that the tokenizer does not know; 0 of too little text.
+@dataclass(frozen=True)
+class Unknown:
+    """How many of the tokens that were looked at are unknown."""
+
+    count: int
+    tokens: int
+
+    @property
+    def rate(self) -> float:
+        return self.count / self.tokens if self.tokens else 0.0
+
+    @property
+    def at_least(self) -> float:
+        """The share that is certain: of few tokens, the lower end of Wilson's interval.
+
+        With z deviations and n tokens of which a share p is unknown (Wilson 1927),
+        (p + z^2/2n - z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n).
+        """
+        if self.tokens >= _ENOUGH or not self.tokens:
+            return self.rate
+        n, p, z = self.tokens, self.rate, _DEVIATIONS
+        spread = z * math.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+        return (p + z**2 / (2 * n) - spread) / (1 + z**2 / n)
+
+
+def unknown_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> Unknown:
+    """The test users' tokens, and those of them that the tokenizer does not know.
 
     Ends of texts do not count: they are always known, and a text without spaces is one word.
     """
     if tokenizer.unk is None:
-        return 0.0
+        return Unknown(0, 0)
     sequences = held_out_texts(corpus.test, tokenizer, _LOOKED_AT).sequences
     ends = (tokenizer.bos, tokenizer.eos)
     tokens = [token for sequence in sequences for token in sequence if token not in ends]
-    return tokens.count(tokenizer.unk) / len(tokens) if len(tokens) >= _LEAST else 0.0
+    return Unknown(tokens.count(tokenizer.unk), len(tokens))
 
 
 def check_unknown_rate(corpus: UserCorpus, tokenizer: Tokenizer) -> None:
     """Warn if a fifth of test users' tokens is unknown, and refuse if half of them is.
 
-    Corpora that are about nobody are not looked at: nothing can be spent on them.
+    A handful of names in little text is no reason for either: what counts then is the share that
+    is left when chance is allowed for.  Corpora that are about nobody are not looked at: nothing
+    can be spent on them.
     """
-    if not corpus.about_people or (rate := unknown_rate(corpus, tokenizer)) <= WARN_ABOVE:
+    if not corpus.about_people:
+        return
+    unknown = unknown_tokens(corpus, tokenizer)
+    if not unknown.at_least > WARN_ABOVE:
         return
     sentence = (
-        f"the tokenizer ({tokenizer.provenance}) does not know {rate:.0%} of the test users' words"
-        f" and marks: {_suggestion(corpus, tokenizer)}"
+        f"the tokenizer ({tokenizer.provenance}) does not know {unknown.rate:.0%} of the test"
+        f" users' words and marks: {_suggestion(corpus, tokenizer)}"
     )
-    if rate > REFUSE_ABOVE:
+    if unknown.at_least > REFUSE_ABOVE:
         raise ValueError(f"{sentence}; at most {REFUSE_ABOVE:.0%} may be unknown")
     warnings.warn(sentence, stacklevel=2)
 
