@@ -154,7 +154,7 @@ class CohortSum:
 
     def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
         """Add one more user's update: clipped, weighed, quantised."""
-        self.total += task.plan.contribution(computed.update, computed.examples, job.clip_state)
+        task.plan.add(self.total, computed.update, computed.examples, job.clip_state)
         self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
 
 

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.mechanisms.parts import PlanPart
+from tacit.mechanisms.summing import square_of
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency
 from tacit.privacy.records import OpenUnit, Positive, Probability, at_least
@@ -97,6 +98,10 @@ class Clipper(PlanPart, abc.ABC):
     def clip(self, update: NDArray[Any], layers: Sequence[int] | None = None) -> Clipped:
         """The update projected to within the bounds; `layers` are the sizes of its layers."""
 
+    def scale(self, update: NDArray[Any]) -> float | None:
+        """The factor that `clip` multiplies the whole update by; None if there is not just one."""
+        return None
+
     @property
     def total_norm(self) -> float:
         """S, the bound on the norm of the whole update."""
@@ -121,6 +126,13 @@ class FlatClip(Clipper):
     def clip(self, update: NDArray[Any], layers: Sequence[int] | None = None) -> Clipped:
         """The update times min(1, S / |update|); `layers` has no part in it."""
         return _clip_blocks(update, (update.size,), self.norms)
+
+    def scale(self, update: NDArray[Any]) -> float | None:
+        """min(1, S / |update|), or None if squares of the update are not finite."""
+        bound = norm_bound(square_of(update), update.size)
+        if not math.isfinite(bound):
+            return None
+        return 1.0 if bound <= self.clip_norm else self.clip_norm / bound
 
 
 @dataclass(frozen=True)
@@ -235,16 +247,6 @@ def _scale(block: Vector, bound: float, clip_norm: float) -> None:
         np.ldexp(block, -math.frexp(peak)[1], out=block)
         bound = norm_bound(square_of(block), block.size)
     block *= clip_norm / bound
-
-
-def square_of(block: Vector) -> float:
-    """The sum of the squares.
-
-    `einsum` rather than a BLAS product: its order of summation does not depend on threads, and a
-    resumed round has to reproduce every bit.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks at what is not finite
-        return float(np.einsum("i,i->", block, block))
 
 
 def norm_bound(square: float, size: int) -> float:

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.mechanisms.clipping import FlatClip, clip_, norm_bound, square_of
+from tacit.mechanisms.clipping import FlatClip, clip_, norm_bound
 from tacit.mechanisms.edp_accounting import decaying_events, effective_multiplier
 from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.mechanisms.layer_scaling import LayerScaling
@@ -48,6 +48,7 @@ from tacit.mechanisms.method import (
 from tacit.mechanisms.noise import add_own_noise_, on_grid_
 from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import PoissonSampler
+from tacit.mechanisms.summing import square_of
 from tacit.privacy import checks
 from tacit.privacy.events import Adjacency, Event, Gaussian, NonPrivate
 from tacit.privacy.stream import Stream

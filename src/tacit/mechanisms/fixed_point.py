@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.mechanisms.summing import add_truncated_
 from tacit.privacy import checks
 from tacit.privacy.stream import LARGEST_NORMAL
 
@@ -91,14 +92,24 @@ class IntegerGrid:
         out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         """trunc(w * values / step) for a quantised weight w, as `weight` units of 2^-30."""
-        assert 0 <= weight <= WHOLE_WEIGHT, weight
-        # Exact: a weight of at most 31 bits over a power of two.
-        factor = math.ldexp(weight, -_WEIGHT_BITS) / self.step
+        factor = self._factor(weight)
         if not self.bounded and values.size:
             self._check(float(np.abs(values).max()), factor)
         units = np.empty(values.shape, np.int64) if out is None else out
         np.multiply(values, factor, out=units, casting="unsafe")  # a cast truncates
         return units
+
+    def add_(
+        self, total: Integers, values: NDArray[Any], scale: float, weight: int = WHOLE_WEIGHT
+    ) -> None:
+        """total += quantise(scale * values, weight), in one pass."""
+        assert self.bounded, "without a bound the sum could wrap: quantise checks for that"
+        add_truncated_(total, values, scale, self._factor(weight))
+
+    def _factor(self, weight: int) -> float:
+        """w / step, which is exact: a weight of at most 31 bits over a power of two."""
+        assert 0 <= weight <= WHOLE_WEIGHT, weight
+        return math.ldexp(weight, -_WEIGHT_BITS) / self.step
 
     def _check(self, peak: float, factor: float) -> None:
         """Raise `ValueError` if a coordinate is so large that the sum of a cohort could wrap."""

@@ -209,6 +209,20 @@ class RoundPlan(PlanPart):
             np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT),
         )
 
+    def add(
+        self, total: Contribution, update: NDArray[Any], examples: int, clip_state: ClipState
+    ) -> None:
+        """total += contribution(...), with the same bits, without writing a contribution down."""
+        scale = None if self.weight_aware else self._clipper(clip_state).scale(update)
+        if scale is None or update.shape != total.update.shape:
+            total += self.contribution(update, examples, clip_state)
+            return
+        weight = self.weighting.weigh(examples)
+        self.grid(clip_state).add_(total.update, update, scale, weight)
+        total.weight += weight
+        # One norm for the whole update, so at most one bit.
+        total.bits += HALF_CLIP_BIT if scale == 1 else -HALF_CLIP_BIT
+
     def statistic(self, total: Contribution) -> NDArray[Any]:
         """What the noise is added to, in steps of the grid; private, as the sum is."""
         weight_sum = total.weight / WHOLE_WEIGHT
