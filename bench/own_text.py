@@ -106,8 +106,13 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
             "rounds": made.choice.rounds,
             "cohort": made.choice.cohort,
             "noise": made.choice.noise,
-            "users_per_second": made.facts.users_per_second,
+            "tokens_per_round": made.choice.reading.tokens,
+            "users_per_second": made.choice.reading.users_per_second,
+            "progress": made.choice.progress,
             "rehearsal_gain": made.rehearsal.gain,
+            "rehearsal_top1": [
+                each.accuracy_top1 for each in (made.rehearsal.before, made.rehearsal.after)
+            ],
             "experiment": made.experiment.to_toml(),
         }
         plan_file.write_text(json.dumps(facts))

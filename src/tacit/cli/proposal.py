@@ -34,7 +34,7 @@ def show(console: Console, proposal: Proposal, *, explain: bool = False) -> None
     """The plan as a table that a person can judge, what else could be had, and why it is so."""
     console.print(table("the plan", "", rows=_rows(proposal)))
     choices = {"as it is": proposal.choice, **proposal.others()}
-    headings = ("with", ">rounds", ">people a round", ">noise", ">expected top-1")
+    headings = ("with", ">rounds", ">people a round", ">tokens", ">noise", ">expected top-1")
     rows = [(name, *_cells(proposal, choice)) for name, choice in choices.items()]
     console.print(table(*headings, rows=rows))
     if explain:
@@ -56,6 +56,8 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "cohort": choice.cohort,
         "noise_multiplier": choice.noise_multiplier,
         "noise_over_clip_norm": choice.noise,
+        "tokens_per_round": choice.reading.tokens,
+        "rate_share": choice.rate_share,
         "signal_over_clip_norm": proposal.signal,
         "seconds": proposal.seconds,
         "start": proposal.rehearsal.before.as_row(),
@@ -97,7 +99,8 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
 
 def _cells(proposal: Proposal, choice: Choice) -> tuple[str, ...]:
     expected = str(proposal.expect(choice))
-    return f"{choice.rounds}", f"{choice.cohort:,}", f"{choice.noise:.2f}", expected
+    read = f"{choice.reading.tokens:,}"
+    return f"{choice.rounds}", f"{choice.cohort:,}", read, f"{choice.noise:.2f}", expected
 
 
 def _minutes(seconds: float) -> str:

@@ -1,31 +1,44 @@
-"""How many people a round, how many rounds, how much noise: chosen from public facts alone.
+"""How many rounds, how many people in each and how much each reads: chosen from public facts alone.
 
-A time allows a number of users' updates, N = users a second x seconds, to be spent on T rounds of
-C = N / T users each.  More rounds let the model move further; larger cohorts have less noise on
-the average, whose stddev is z S / C for each of d trained parameters.  What harms a model is the
-noise's length beside the clip norm,
+A time allows a number of users' updates, to be spent on T rounds of C users who read n tokens each.
+More rounds let the model go further; noise on the average has a stddev of z S / (C w) for each of d
+trained parameters, where w is a person's mean weight, so that its length in clip norms is
 
-    noise = z sqrt(d) / C        (in units of S: the length of one user's whole update is 1),
+    noise = z sqrt(d) / (C w).
 
-since the average of updates that point in different directions is itself shorter than S.  So the
-choice is the largest number of rounds whose noise stays within what trials on public corpora have
-shown a model to bear (docs/results/own-text.md).  Where even the fewest rounds have more noise than
-that, the server takes shorter steps, in proportion.
+Reading more makes an update say more about the language and less about the text that happened to be
+read, and takes time from the cohort.  `planner.law` weighs these against each other: the choice is
+what gets furthest by it.  Beyond some size a cohort has hardly less noise, since the z that meets
+an epsilon grows with it: then fewer people, and less time, do as well.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import Question, answers
-from tacit.privacy.records import NonNegative, OpenUnit, Positive, Record, at_least
+from tacit.planner import law
+from tacit.privacy.records import NonNegative, OpenUnit, Positive, Probability, Record, at_least
 
-ROUNDS = (8, 12, 16, 24, 32, 40, 48, 64, 80, 100, 150, 200, 300)
-BEARABLE_NOISE = 2.0  # of the clip norm, at the full learning rate of the server
+ROUNDS = (8, 12, 16, 24, 32, 48, 64, 80, 100, 125, 150, 200, 250, 300, 400)
+RATE_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)  # of the server's full learning rate
 SMALLEST_COHORT = 20  # fewer people a round are no average
+_FIRST_TRIED = 64  # rounds: most plans end up near it
+_GOOD_ENOUGH = 0.99  # of the progress: half of the people a round are better than the rest of it
+
+
+@dataclass(frozen=True)
+class Reading(Record):
+    """How much people read in a round, and how fast."""
+
+    tokens: Annotated[int, at_least(2)]  # of a user, at most
+    typical: Positive  # times as much as in a rehearsal, on average over test people
+    users_per_second: Positive
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,10 @@ class Facts(Record):
     epsilon: Positive
     delta: OpenUnit
     parameters: Annotated[int, at_least(1)]  # that are trained
+    weight: Probability  # of a person, on average over test people
     seconds: Positive  # for all rounds
-    users_per_second: Positive
     seconds_per_round: NonNegative  # besides users' updates
+    readings: tuple[Reading, ...]
 
 
 @dataclass(frozen=True)
@@ -50,29 +64,47 @@ class Choice(Record):
     cohort: int
     noise_multiplier: Positive
     noise: Positive  # the length of the noise on the average, in units of the clip norm
+    reading: Reading
 
     @property
     def rate_share(self) -> float:
-        """The share of the server's full learning rate that the noise allows."""
-        return min(1.0, BEARABLE_NOISE / self.noise)
+        """The share of the server's full learning rate that gets furthest with this noise."""
+        return max(RATE_SHARES, key=self._progress_at)
+
+    @property
+    def progress(self) -> float:
+        """How many times as far as a rehearsal this gets, by the law."""
+        return self._progress_at(self.rate_share)
+
+    def seconds(self, facts: Facts) -> float:
+        """That all rounds take."""
+        each = self.cohort / self.reading.users_per_second + facts.seconds_per_round
+        return self.rounds * each
+
+    def _progress_at(self, rate_share: float) -> float:
+        return law.progress(self.rounds, self.noise, rate_share, self.reading.typical)
 
 
 def choose(facts: Facts) -> Choice:
-    """The largest number of rounds whose noise is bearable; else the one with the least noise.
+    """What gets furthest in the time.
 
     Raises:
         ValueError: if the time is too short for the fewest rounds of the smallest cohort.
     """
-    choices = list(filter(None, (_with_rounds(facts, rounds) for rounds in ROUNDS)))
-    if not choices:
-        needed = ROUNDS[0] * (SMALLEST_COHORT / facts.users_per_second + facts.seconds_per_round)
+    best = max(
+        (choice for reading in facts.readings for choice in _climb(facts, reading)),
+        key=lambda choice: choice.progress,
+        default=None,
+    )
+    if best is None:
+        fastest = max(reading.users_per_second for reading in facts.readings)
+        needed = ROUNDS[0] * (SMALLEST_COHORT / fastest + facts.seconds_per_round)
         raise ValueError(
             f"{ROUNDS[0]} rounds of {SMALLEST_COHORT} users take {math.ceil(needed / 60)} minutes"
             f" on this machine, and there are {facts.seconds / 60:.1f}; give --minutes more, or"
             " --set update.tokens_per_round less"
         )
-    bearable = [choice for choice in choices if choice.noise <= BEARABLE_NOISE]
-    return bearable[-1] if bearable else min(choices, key=lambda choice: choice.noise)
+    return _with_fewest_users(facts, best)
 
 
 def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float = 1) -> Facts:
@@ -88,24 +120,70 @@ def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float
     )
 
 
-def _with_rounds(facts: Facts, rounds: int) -> Choice | None:
-    """The largest cohort that so many rounds have time for; None if there is hardly anybody."""
+def _climb(facts: Facts, reading: Reading) -> Iterator[Choice]:
+    """The best number of rounds for a reading, last: more or fewer until that gets no further.
+
+    The law has one peak over the rounds, and each number that is tried has to be accounted for.
+    """
+    choices = {
+        index: choice
+        for index in range(len(ROUNDS))
+        if (choice := _cohort_for(facts, reading, ROUNDS[index]))
+    }
+    if not choices:
+        return
+    now = min(choices, key=lambda index: abs(ROUNDS[index] - _FIRST_TRIED))
+    best = _with_cohort(facts, reading, ROUNDS[now], choices[now])
+    for step in (1, -1):
+        index = now + step
+        while index in choices:
+            other = _with_cohort(facts, reading, ROUNDS[index], choices[index])
+            if other.progress <= best.progress:
+                break
+            best, index = other, index + step
+    yield best
+
+
+def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int | None:
+    """The largest cohort that so many rounds have time for; None if that is hardly anybody."""
     each = facts.seconds / rounds - facts.seconds_per_round
-    cohort = min(facts.users, math.floor(facts.users_per_second * each))
-    if cohort < min(SMALLEST_COHORT, facts.users):
-        return None
+    cohort = min(facts.users, math.floor(reading.users_per_second * each))
+    return cohort if cohort >= min(SMALLEST_COHORT, facts.users) else None
+
+
+def _with_cohort(facts: Facts, reading: Reading, rounds: int, cohort: int) -> Choice:
+    z = _noise_multiplier(facts.population, cohort, rounds, facts.epsilon, facts.delta)
+    noise = z * math.sqrt(facts.parameters) / (cohort * facts.weight)
+    return Choice(rounds, cohort, z, noise, reading)
+
+
+@functools.lru_cache(maxsize=1024)
+def _noise_multiplier(
+    population: int, cohort: int, rounds: int, epsilon: float, delta: float
+) -> float:
+    """The least noise that keeps these rounds within epsilon."""
     question = Question(
-        population=facts.population,
+        population=population,
         cohort=cohort,
         rounds=rounds,
         noise_multiplier=None,
-        target_epsilon=facts.epsilon,
-        delta=facts.delta,
+        target_epsilon=epsilon,
+        delta=delta,
     )
     [answer], _ = answers(question)
-    z = answer.plan.noise_multiplier
-    assert z is not None
-    return Choice(rounds, cohort, z, noise_over_clip_norm(answer.plan, facts.parameters))
+    assert answer.plan.noise_multiplier is not None
+    return answer.plan.noise_multiplier
+
+
+def _with_fewest_users(facts: Facts, choice: Choice) -> Choice:
+    """Half of the cohort, as often as that gets nearly as far."""
+    least, fewest = _GOOD_ENOUGH * choice.progress, choice
+    while fewest.cohort // 2 >= SMALLEST_COHORT:
+        half = _with_cohort(facts, choice.reading, choice.rounds, fewest.cohort // 2)
+        if half.progress < least:
+            break
+        fewest = half
+    return fewest
 
 
 def noise_over_clip_norm(plan: RoundPlan, weights: int) -> float:

@@ -9,7 +9,7 @@ that are named in docs/results/own-text.md, and are the same for everybody.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,11 +20,11 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
-from tacit.planner import outlook
-from tacit.planner.choice import BEARABLE_NOISE, ROUNDS, Choice, Facts, choose, with_more
+from tacit.planner import law, outlook
+from tacit.planner.choice import ROUNDS, Choice, Facts, Reading, choose, with_more
 from tacit.planner.outlook import Outlook
 from tacit.planner.rehearsal import Rehearsal, rehearse
-from tacit.planner.speed import TrainingSpeed, measure_speed
+from tacit.planner.speed import TrainingSpeed, measure_speed, users_per_second
 from tacit.privacy.records import Positive, Record, at_least
 from tacit.tasks.language import plans
 from tacit.tasks.language.public_updates import measure_updates
@@ -35,7 +35,8 @@ from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
 
 CAP = 1600  # tokens of a user that are ever read
-PER_ROUND = 200  # of these, in one round
+READINGS = (law.READ, 400, 800, CAP)  # of these, in one round
+FULL_WEIGHT = 100  # tokens: who has read fewer in a round counts for less
 NEGATIVES = 1000  # words that a user did not write, in each softmax
 RATE = 1.2  # of the server, with MOMENTUM
 MOMENTUM = 0.8
@@ -106,20 +107,20 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
     check_unknown_rate(corpus, tokenizer)
     tell("measuring this machine's speed on made-up text")
-    typical = _typical_tokens(corpus, tokenizer)
-    speed = _measure_speed(draft, model, typical, wish.workers)
+    lengths = _Lengths.of(corpus, tokenizer)
+    draft = _weighed(draft, lengths.weight)
+    readings = tuple(_readings(draft, model, lengths, wish.workers))
+    speed = _measure_speed(draft, model, lengths, wish.workers)
     tell("updates on public text")
     signal = _signal(draft, model, tokenizer)
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
-    facts = _facts(wish, draft, speed, users, parameter_count(model))
+    facts = _facts(wish, draft, speed, users, parameter_count(model), lengths.weight, readings)
     choice = choose(facts)
     experiment = _experiment(draft, choice, _evaluations(wish, draft, speed))
-    seconds = _evaluation_seconds(experiment, speed) + choice.rounds * (
-        choice.cohort / facts.users_per_second + facts.seconds_per_round
-    )
-    reasons = _reasons(wish, facts, choice, typical)
+    seconds = _evaluation_seconds(experiment, speed) + choice.seconds(facts)
+    reasons = _reasons(wish, facts, choice, lengths)
     return Proposal(wish, experiment, facts, choice, seconds, rehearsal, signal, reasons)
 
 
@@ -133,13 +134,14 @@ def _draft(wish: Wish, users: int) -> Experiment:
             "learning_rate": 1.0,
             "batch_size": 5,
             "unroll": 20,
-            "tokens_per_round": PER_ROUND,
+            "tokens_per_round": READINGS[0],
             "sampled_negatives": NEGATIVES,
         },
         "plan": {
             "population": wish.population,
             "cohort": float(min(100, max(1, users))),
             "clip_norm": 1.0,
+            "user_weight_cap": float(FULL_WEIGHT),
         },
         "server": {
             "optimizer": "momentum",
@@ -153,10 +155,17 @@ def _draft(wish: Wish, users: int) -> Experiment:
     return fill_in_start(Experiment.from_data(tables, "the plan"))
 
 
+def _weighed(draft: Experiment, weight: float) -> Experiment:
+    """The draft with W declared: as if everybody had the mean weight of test people."""
+    assert draft.plan.population is not None
+    return draft.changed(plan={"total_weight": float(f"{weight * draft.plan.population:.6g}")})
+
+
 def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experiment:
     """The draft with what was chosen."""
     return draft.changed(
         rounds=choice.rounds,
+        update={"tokens_per_round": choice.reading.tokens},
         plan={"cohort": float(choice.cohort)},
         server={"learning_rate": round(RATE * choice.rate_share, 4)},
         evaluation={"every": math.ceil(choice.rounds / evaluations)},
@@ -167,26 +176,58 @@ def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> fl
     """What updates of the start have in common on public text, once they are clipped."""
     norm = draft.plan.clip_norm
     assert norm is not None
-    short = draft.changed(corpus={"max_tokens_per_user": PER_ROUND})
+    short = draft.changed(corpus={"max_tokens_per_user": READINGS[0]})
     texts = PublicSource(_PUBLIC_TEXT).texts()
     updates = measure_updates(short, model, tokenizer, texts, users=_MADE_UP_USERS)
     return updates.signal(norm) / norm
 
 
-def _typical_tokens(corpus: UserCorpus, tokenizer: Tokenizer) -> int:
-    """How much a user reads in a round, on average: the mean over some test people."""
-    chosen = np.random.default_rng(0).permutation(len(corpus.test))[:_LOOKED_AT].tolist()
-    texts = (corpus.test.texts(user) for user in chosen)
-    lengths = [len(user_tokens(each, tokenizer, PER_ROUND)) for each in texts]
-    return max(2, round(float(np.mean(lengths))))
+@dataclass(frozen=True)
+class _Lengths:
+    """How much some test people have written, as far as the longest reading would read it."""
+
+    tokens: tuple[int, ...]
+
+    @classmethod
+    def of(cls, corpus: UserCorpus, tokenizer: Tokenizer) -> _Lengths:
+        chosen = np.random.default_rng(0).permutation(len(corpus.test))[:_LOOKED_AT].tolist()
+        texts = (corpus.test.texts(user) for user in chosen)
+        return cls(tuple(len(user_tokens(each, tokenizer, READINGS[-1])) for each in texts))
+
+    def typical(self, reading: int) -> int:
+        """How much a user reads in a round, on average, of at most `reading`."""
+        return max(2, round(float(np.mean([min(length, reading) for length in self.tokens]))))
+
+    @property
+    def weight(self) -> float:
+        """The mean weight of a user; ends and beginnings of texts hardly matter to it."""
+        shares = [min(length / FULL_WEIGHT, 1.0) for length in self.tokens]
+        return max(float(np.mean(shares)), 1 / FULL_WEIGHT)
+
+
+def _readings(
+    draft: Experiment, model: LanguageModel, lengths: _Lengths, workers: int
+) -> Iterator[Reading]:
+    """What people may read in a round; no more than nearly all that they have."""
+    last, first = 0, lengths.typical(READINGS[0])
+    for tokens in READINGS:
+        typical = lengths.typical(tokens)
+        if typical < 1.1 * last:
+            return
+        last = typical
+        timed = draft.changed(
+            corpus={"max_tokens_per_user": typical}, update={"tokens_per_round": tokens}
+        )
+        speed = users_per_second(timed, model, workers=workers, seconds=1.0)
+        yield Reading(tokens, typical / first, speed)
 
 
 def _measure_speed(
-    draft: Experiment, model: LanguageModel, tokens: int, workers: int
+    draft: Experiment, model: LanguageModel, lengths: _Lengths, workers: int
 ) -> TrainingSpeed:
-    """The speed with users who read `tokens` in a round."""
-    typical = draft.changed(corpus={"max_tokens_per_user": tokens})
-    return measure_speed(typical, model, workers=workers, seconds=2.0)
+    """The speed with users who read as much as test people do."""
+    typical = draft.changed(corpus={"max_tokens_per_user": lengths.typical(READINGS[0])})
+    return measure_speed(typical, model, workers=workers, seconds=0.5)
 
 
 def _evaluations(wish: Wish, draft: Experiment, speed: TrainingSpeed) -> int:
@@ -203,7 +244,13 @@ def _evaluation_seconds(experiment: Experiment, speed: TrainingSpeed) -> float:
 
 
 def _facts(
-    wish: Wish, draft: Experiment, speed: TrainingSpeed, users: int, parameters: int
+    wish: Wish,
+    draft: Experiment,
+    speed: TrainingSpeed,
+    users: int,
+    parameters: int,
+    weight: float,
+    readings: tuple[Reading, ...],
 ) -> Facts:
     each = draft.evaluation.max_tokens / speed.evaluated_per_second
     evaluating = each * (1 + _evaluations(wish, draft, speed))
@@ -221,25 +268,27 @@ def _facts(
         epsilon=wish.epsilon,
         delta=draft.privacy.delta,
         parameters=parameters,
+        weight=weight,
         seconds=seconds,
-        users_per_second=speed.users_per_second,
         seconds_per_round=speed.seconds_per_release,
+        readings=readings,
     )
 
 
-def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str, str]:
+def _reasons(wish: Wish, facts: Facts, choice: Choice, lengths: _Lengths) -> dict[str, str]:
     """Why each value is as it is, for `--explain`."""
     slower = (
         ""
         if choice.rate_share == 1
-        else f"; {choice.rate_share:.0%} of the full {RATE}, because the noise is above that"
+        else f"; {choice.rate_share:.0%} of the full {RATE}, because of the noise"
     )
     return {
         "model.start": "public weights know the language already; people add the difference",
         "corpus.max_tokens_per_user": "what any one person is ever read of",
         "update.tokens_per_round": (
-            "noise falls with the number of people a round, and costs the same however much each"
-            f" reads; a test person reads {typical} of these on average"
+            f"of {', '.join(str(each.tokens) for each in facts.readings)}, what gets furthest in"
+            f" the time; a test person reads {lengths.typical(choice.reading.tokens)} of these on"
+            " average"
         ),
         "update.learning_rate": "trials: one to three local steps, each short of overshooting",
         "update.sampled_negatives": (
@@ -250,13 +299,22 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, typical: int) -> dict[str
             "trials: updates at this rate have norms of 1.2 to 4, so that nearly all are scaled"
             " to 1, and none has more say than another"
         ),
+        "plan.user_weight_cap": (
+            f"who has read fewer than {FULL_WEIGHT} tokens in a round counts for less, or many"
+            " short texts would outweigh the text that the model is for"
+        ),
+        "plan.total_weight": (
+            f"declared: {facts.population:,} people with the mean weight of test people,"
+            f" {facts.weight:.2g}"
+        ),
         "rounds": (
-            f"the most, of {', '.join(map(str, ROUNDS))}, whose noise is at most"
-            f" {BEARABLE_NOISE:g} times the clip norm"
+            f"of {', '.join(map(str, ROUNDS))}, what gets furthest: more rounds go further, and"
+            " share the same epsilon"
         ),
         "plan.cohort": (
-            f"{facts.users_per_second:,.0f} people a second for {facts.seconds / 60:.1f} minutes,"
-            f" over {choice.rounds} rounds; at most all {facts.population:,}"
+            f"{choice.reading.users_per_second:,.0f} people a second for at most"
+            f" {facts.seconds / 60:.1f} minutes, over {choice.rounds} rounds; fewer, where more"
+            f" would hardly lower the noise; at most all {facts.population:,}"
         ),
         "plan.noise_multiplier": (
             f"solved for: the least that keeps {choice.rounds} rounds within epsilon"

@@ -97,10 +97,19 @@ class _Learners:
 def _train(experiment: Experiment, model: LanguageModel, learners: _Learners, bos: int) -> None:
     """Rounds without noise, each with the next learners; the model ends up trained."""
     cohort = min(COHORT, len(learners))
+    population, declared = max(2, cohort), experiment.plan
+    weight = None
+    if declared.total_weight is not None and declared.population is not None:
+        weight = population * declared.total_weight / declared.population
     unprotected = experiment.changed(
         rounds=ROUNDS,
-        plan={"population": max(2, cohort), "cohort": float(cohort), "noise_multiplier": 0.0},
-        privacy={"target_epsilon": None, "delta": 0.1 / max(2, cohort)},
+        plan={
+            "population": population,
+            "cohort": float(cohort),
+            "total_weight": weight,
+            "noise_multiplier": 0.0,
+        },
+        privacy={"target_epsilon": None, "delta": 0.1 / population},
     )
     [plan] = plans.round_plans(unprotected, layer_sizes(model))
     task = CohortTask(plan, assembly.user_update(experiment), bos, learners)
