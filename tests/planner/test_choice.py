@@ -7,24 +7,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.mechanisms.planning import Question, answers
+from tacit.planner import law
 from tacit.planner.choice import (
-    BEARABLE_NOISE,
+    RATE_SHARES,
     ROUNDS,
     SMALLEST_COHORT,
+    Choice,
     Facts,
+    Reading,
     choose,
     with_more,
 )
 
+SHORT, LONG = Reading(200, 1.0, 150.0), Reading(800, 4.0, 45.0)
 FACTS = Facts(
     population=8_000,
     users=8_000,
     epsilon=8.0,
     delta=5e-5,
     parameters=1_356_144,
+    weight=0.8,
     seconds=1_600.0,
-    users_per_second=70.0,
     seconds_per_round=0.2,
+    readings=(SHORT, LONG),
 )
 
 
@@ -43,43 +48,74 @@ def test_the_choice_keeps_to_epsilon_and_to_the_time():
     choice = choose(FACTS)
     assert epsilon_of(FACTS, choice) <= FACTS.epsilon
     assert epsilon_of(FACTS, choice) > 0.99 * FACTS.epsilon  # nothing of it is wasted
-    took = choice.rounds * (choice.cohort / FACTS.users_per_second + FACTS.seconds_per_round)
-    assert 0.95 * FACTS.seconds < took <= FACTS.seconds
+    each = choice.cohort / choice.reading.users_per_second + FACTS.seconds_per_round
+    assert choice.seconds(FACTS) == pytest.approx(choice.rounds * each)
+    assert 0.95 * FACTS.seconds < choice.seconds(FACTS) <= FACTS.seconds
 
 
-def test_it_has_the_most_rounds_whose_noise_is_bearable():
+def test_noise_is_its_length_on_an_average_of_people_with_their_mean_weight():
     choice = choose(FACTS)
-    assert choice.noise == pytest.approx(
-        choice.noise_multiplier * FACTS.parameters**0.5 / choice.cohort
-    )
-    assert choice.noise <= BEARABLE_NOISE
-    assert choice.rate_share == 1
-    later = [rounds for rounds in ROUNDS if rounds > choice.rounds]
-    for rounds in later:
-        cohort = int(FACTS.users_per_second * (FACTS.seconds / rounds - FACTS.seconds_per_round))
-        question = Question(
-            population=FACTS.population,
-            cohort=cohort,
-            rounds=rounds,
-            noise_multiplier=None,
-            target_epsilon=FACTS.epsilon,
-            delta=FACTS.delta,
-        )
-        z = answers(question)[0][0].plan.noise_multiplier
-        assert z * FACTS.parameters**0.5 / cohort > BEARABLE_NOISE
+    length = choice.noise_multiplier * FACTS.parameters**0.5
+    assert choice.noise == pytest.approx(length / (choice.cohort * FACTS.weight))
 
 
-def test_where_no_noise_is_bearable_the_server_goes_slower():
+def all_choices(facts):
+    """Every number of rounds with every reading, the slow way."""
+    for reading in facts.readings:
+        for rounds in ROUNDS:
+            each = facts.seconds / rounds - facts.seconds_per_round
+            cohort = min(facts.users, int(reading.users_per_second * each))
+            if cohort < SMALLEST_COHORT:
+                continue
+            question = Question(
+                population=facts.population,
+                cohort=cohort,
+                rounds=rounds,
+                noise_multiplier=None,
+                target_epsilon=facts.epsilon,
+                delta=facts.delta,
+            )
+            z = answers(question)[0][0].plan.noise_multiplier
+            noise = z * facts.parameters**0.5 / (cohort * facts.weight)
+            yield Choice(rounds, cohort, z, noise, reading)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("seconds", [60.0, 1_600.0])
+def test_nothing_else_gets_further(epsilon, seconds):
+    facts = dataclasses.replace(FACTS, epsilon=epsilon, seconds=seconds)
+    furthest = max(choice.progress for choice in all_choices(facts))
+    assert choose(facts).progress >= 0.99 * furthest
+
+
+def test_where_there_is_much_noise_the_server_goes_slower():
     few = dataclasses.replace(FACTS, population=300, users=300, delta=1e-3, epsilon=1.0)
     choice = choose(few)
-    assert choice.noise > BEARABLE_NOISE
-    assert choice.rate_share == pytest.approx(BEARABLE_NOISE / choice.noise)
+    assert choice.rate_share < 1
+    assert choice.rate_share in RATE_SHARES
+    assert choice.progress > law.progress(choice.rounds, choice.noise, 1.0, choice.reading.typical)
     assert choice.cohort <= 300
 
 
+def test_where_people_are_few_and_time_is_plenty_they_read_more():
+    assert choose(dataclasses.replace(FACTS, seconds=20_000.0)).reading == LONG
+    assert choose(dataclasses.replace(FACTS, seconds=60.0)).reading == SHORT
+
+
+def test_no_time_is_spent_on_people_who_hardly_lower_the_noise():
+    """At a small epsilon z grows with the cohort, and everybody is as noisy as a half."""
+    plenty = dataclasses.replace(FACTS, epsilon=0.5, seconds=1e6)
+    choice = choose(plenty)
+    assert choice.cohort < plenty.users
+    everybody = max(each.progress for each in all_choices(plenty))
+    assert choice.progress > 0.98 * everybody
+
+
 def test_a_cohort_is_never_more_than_everybody():
-    plenty = dataclasses.replace(FACTS, users_per_second=1e6)
-    assert choose(plenty).cohort == FACTS.population
+    fast = dataclasses.replace(SHORT, users_per_second=1e6)
+    plenty = dataclasses.replace(FACTS, users=500, readings=(fast,))
+    assert choose(plenty).cohort <= 500
 
 
 def test_too_little_time_is_refused_with_what_it_would_take():
@@ -96,6 +132,4 @@ def test_too_little_time_is_refused_with_what_it_would_take():
 def test_more_of_anything_never_means_less_training(what, factor, epsilon):
     facts = dataclasses.replace(FACTS, epsilon=epsilon)
     before, after = choose(facts), choose(with_more(facts, **{what: factor}))
-    assert (after.rounds, -after.noise) >= (before.rounds, -before.noise) or (
-        after.noise <= before.noise
-    )
+    assert after.progress >= 0.985 * before.progress

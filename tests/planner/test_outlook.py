@@ -8,15 +8,17 @@ from tacit.corpus.builtin import load_corpus
 from tacit.evaluation.accuracy import Metrics
 from tacit.models import weights
 from tacit.models.base import to_vector
+from tacit.planner import law
 from tacit.planner import rehearsal as module
-from tacit.planner.choice import BEARABLE_NOISE, Choice
+from tacit.planner.choice import Choice, Reading
 from tacit.planner.outlook import expect
 from tacit.planner.proposal import Wish, _draft
 from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.tokenizers.tokenizer import Tokenizer
 from tests.planner.test_proposal import CORPUS, start  # noqa: F401  (a fixture)
 
-CHOICE = Choice(rounds=32, cohort=1000, noise_multiplier=1.0, noise=0.5)
+READING = Reading(200, 1.0, 100.0)
+CHOICE = Choice(rounds=32, cohort=1000, noise_multiplier=1.0, noise=0.5, reading=READING)
 
 
 def metrics(accuracy, loss, targets=1000):
@@ -28,15 +30,29 @@ LEARNT = Rehearsal(metrics(0.15, 5.0), metrics(0.18, 4.5))
 
 def test_more_rounds_and_less_noise_are_better():
     longer = dataclasses.replace(CHOICE, rounds=64)
-    noisier = dataclasses.replace(CHOICE, noise=3 * BEARABLE_NOISE)
+    noisier = dataclasses.replace(CHOICE, noise=10.0)
     assert expect(LEARNT, longer).accuracy > expect(LEARNT, CHOICE).accuracy
     assert expect(LEARNT, noisier).accuracy < expect(LEARNT, CHOICE).accuracy
+    reading_more = dataclasses.replace(CHOICE, reading=Reading(800, 4.0, 30.0))
+    assert expect(LEARNT, reading_more).accuracy > expect(LEARNT, CHOICE).accuracy
+
+
+def test_the_law_has_the_limits_that_its_constants_are_named_for():
+    assert law.progress(10**9, 0.0) == pytest.approx(law.MOST)
+    assert law.progress(round(law.HALF), 0.0) == pytest.approx(law.MOST / 2)
+    halved = law.progress(100, law.SCATTER / 10) / law.progress(100, 0.0)
+    assert halved == pytest.approx(0.5)
+
+
+def test_a_slower_server_goes_less_far_and_is_carried_astray_less():
+    assert law.progress(100, 0.0, 0.5) == law.progress(50, 0.0)
+    assert law.progress(100, 20.0, 0.3) > law.progress(100, 20.0, 1.0)
 
 
 def test_where_nothing_was_learnt_nothing_is_promised():
     worse = Rehearsal(metrics(0.15, 5.0), metrics(0.14, 5.5))
     assert expect(worse, CHOICE).accuracy == 0.15
-    hopeless = dataclasses.replace(CHOICE, rounds=8, noise=1000.0)
+    hopeless = dataclasses.replace(CHOICE, rounds=8, noise=1e6)
     assert expect(LEARNT, hopeless).accuracy == pytest.approx(0.15, abs=1e-3)
 
 

@@ -34,7 +34,11 @@ def _fixed_speed(monkeypatch):
     def measured(experiment, model, *, workers, seconds):
         return TrainingSpeed(50.0 * workers, 0.1, 20_000.0)
 
+    def users_per_second(experiment, model, *, workers, seconds):
+        return 10_000.0 * workers / (100 + experiment.corpus.max_tokens_per_user)
+
     monkeypatch.setattr(proposal, "measure_speed", measured)
+    monkeypatch.setattr(proposal, "users_per_second", users_per_second)
 
 
 def test_a_plan_is_an_experiment_that_can_be_written_and_read(start):
@@ -52,7 +56,26 @@ def test_a_plan_is_an_experiment_that_can_be_written_and_read(start):
 def test_it_takes_the_time_that_was_asked_for_and_no_more(start):
     made = propose(Wish(CORPUS, epsilon=8.0, minutes=1.0, start=start))
     assert made.seconds <= 60
-    assert propose(Wish(CORPUS, minutes=1.0, workers=2, start=start)).facts.users_per_second == 100
+    one, two = (
+        propose(Wish(CORPUS, minutes=1.0, workers=workers, start=start)).facts.readings[0]
+        for workers in (1, 2)
+    )
+    assert two.users_per_second == 2 * one.users_per_second
+
+
+def test_weights_are_declared_as_if_everybody_wrote_as_much_as_test_people_do(start):
+    made = propose(Wish(CORPUS, start=start))
+    plan, facts = made.experiment.plan, made.facts
+    assert plan.user_weight_cap == proposal.FULL_WEIGHT
+    assert 0.3 < facts.weight <= 1  # about 60 words each
+    assert plan.total_weight == pytest.approx(facts.weight * facts.population, rel=1e-4)
+    declared = propose(Wish(CORPUS, population=10_000, start=start))
+    assert declared.experiment.plan.total_weight == pytest.approx(10_000 * facts.weight, rel=1e-4)
+
+
+def test_people_with_little_text_are_not_asked_for_more(start):
+    """Nobody has more than 200 tokens, so that a longer reading would be the same."""
+    assert [each.tokens for each in propose(Wish(CORPUS, start=start)).facts.readings] == [200]
 
 
 def test_a_declared_population_is_the_one_that_is_accounted_for(start):
