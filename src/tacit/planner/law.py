@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-MOST = 2.95  # times what a rehearsal gains: what a training of any length gains
+MOST = 3.45  # times what a rehearsal gains: what a training of any length gains
 HALF = 40.0  # rounds after which it has half of that
 SCATTER = 47.0  # clip norms of noise that halve what is learnt
 READING = 0.125  # four times the tokens bring a fifth more
