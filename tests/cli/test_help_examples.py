@@ -99,11 +99,14 @@ SLOW = (
     "tacit model suggest-clip mcmahan2018-small",
     "tacit papers heavy-hitters",
     "tacit papers nlu",
-    "tacit papers pretrain-bert sotu",
+    "tacit papers pretrain-bert",
     "tacit papers secret-sharer",
+    "tacit plan --corpus",
     "tacit plan --population 1e8",
+    "tacit tokenizer train tokenizers/german",
     "tacit tokenizer train tokenizers/public",
-    "tacit train mcmahan2018-small --run",
+    "tacit train --corpus",
+    "tacit train mcmahan2018-small",
 )
 
 
