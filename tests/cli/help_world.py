@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from tacit.corpus.grouping import UserOptions
 from tacit.corpus.ingest import ingest_records
-from tacit.tasks.nlu.generated import generated_utterances
 from tacit.runs.session import TrainingProgress
+from tacit.tasks.nlu.generated import generated_utterances
 from tacit.train import train
 from tests.cli.training import tacit
-from tests.runs.small import WORDS, experiment, make_tokenizer
+from tests.runs.small import SALT, WORDS, experiment, make_tokenizer
 from tests.tasks.nlu.small import small as nlu
 from tests.tasks.nlu.writing import json_lines, write_folder
 
@@ -54,29 +54,33 @@ def _write_texts(folder: Path) -> None:
 
 
 def _make_corpus(folder: Path) -> None:
+    """Enough test users with texts held out for an audit, and the same ones every time."""
     draw = random.Random(2)
     people = [(f"user {n}", _sentences(draw, 12)) for n in range(PEOPLE)]
-    options = UserOptions(test_fraction=0.2)
-    ingest_records(people, folder / "corpora" / "chats", count=PEOPLE, options=options)
+    options = UserOptions(test_fraction=0.3, held_out_fraction=0.3)
+    made = folder / "corpora" / "chats"
+    ingest_records(people, made, count=PEOPLE, options=options, salt=SALT)
     make_tokenizer(folder)
 
 
 def _train_language_models(folder: Path) -> None:
     """Runs of a tiny LSTM; examples name rounds 40, 60 and 100 of the first.
 
-    Their noise is large, so that a budget of 8 can be declared for these people afterwards.
+    Their noise is large, so that a budget of 8 can be declared for these people afterwards, and
+    their clip norm small, so that a hundred rounds of it leave a model that says more than EOS.
     """
     own = {
         "corpus": {"source": str(folder / "corpora" / "chats")},
         "tokenizer": {"source": str(folder / "tokenizer.json")},
-        "plan": {"noise_multiplier": 30.0},
+        "plan": {"noise_multiplier": 30.0, "clip_norm": 0.001},
         "seed": None,
     }
     runs, plain = folder / "runs", {"clipping": "none", "clip_norm": None, "noise_multiplier": None}
     every = {"every": 20, "max_tokens": 200}
     train(experiment(folder, **own, rounds=100, evaluation=every), runs / "first")
     short = own | {"rounds": 2}
-    canaries = {"canaries": {"per_cell": 1}}
+    # As few as fit: at most a twentieth of so few people's texts may be replaced.
+    canaries = {"canaries": {"sharers": [10.0], "example_probs": [0.2], "per_cell": 1}}
     train(experiment(folder, **short, audit=canaries), runs / "private")
     train(experiment(folder, **(short | {"plan": plain})), runs / "fedavg")
     train(experiment(folder, **(short | {"seed": 1})), runs / "simulated")
@@ -100,11 +104,12 @@ def _train_intents(folder: Path) -> None:
         (folder / name).write_text(json_lines(rows))
     write_folder(folder / "atis", rows)
     run = folder / "runs" / "intents"
-    train(nlu(training={"epochs": 1}), run)
+    short = {"epochs": 1, "batch_size": 32}
+    train(nlu(training=short), run)
     for name in ("atis", "nlu"):
         shutil.copytree(run, folder / "runs" / name)
     other = {"source": str(folder / "utterances.jsonl"), "unseen_intents": "keep"}
-    train(nlu(training={"epochs": 1}, data=other), folder / "runs" / "snips")
+    train(nlu(training=short, data=other), folder / "runs" / "snips")
     shutil.copytree(folder / "runs" / "snips", folder / "sgd")
     shutil.move(folder / "sgd", folder / "runs" / "snips" / "sgd")
 

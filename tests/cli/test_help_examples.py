@@ -80,7 +80,9 @@ LESS = {
     "tacit tokenizer train tokenizers/free": "--tokens 3000 --size 300",
     "tacit tokenizer train tokenizers/private": "--size 300",
     "tacit tokenizer train tokenizers/public": "--size 300",
-    "tacit papers nlu dupuy2021-clc --data atis --out": "--set training.epochs=1 --set training.batch_size=16",
+    "tacit papers nlu dupuy2021-clc --data atis --out": (
+        "--set training.epochs=1 --set training.batch_size=16"
+    ),
     "tacit papers nlu dupuy2021-clc --data atis --time": "--time 1 --set training.batch_size=16",
     "tacit papers pretrain-bert": (
         "--minutes 0.01 --layers 1 --width 8 --heads 2 --intermediate 8 --threads 1 --vocab 200"
@@ -91,8 +93,23 @@ LESS = {
         " --set extraction.samples=100 --set extraction.controls=3"
     ),
 }
-# Those that still take more than a second or two, mostly to read a corpus of real chat.
-SLOW: tuple[str, ...] = ()
+# Those that still take more than two seconds: they read much public text, or train many models.
+SLOW = (
+    "tacit model pretrain chitchat",
+    "tacit model suggest-clip mcmahan2018-small",
+    "tacit papers heavy-hitters",
+    "tacit papers nlu",
+    "tacit papers pretrain-bert",
+    "tacit papers secret-sharer",
+    "tacit plan --corpus",
+    "tacit plan --population 1e8",
+    "tacit tokenizer train tokenizers/german",
+    "tacit tokenizer train tokenizers/public",
+    "tacit train --corpus",
+    "tacit train mcmahan2018-small",
+)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     return make_world(tmp_path_factory.mktemp("help") / "world")
