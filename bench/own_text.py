@@ -97,7 +97,6 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
     """Plan, train and measure; a training that was interrupted goes on."""
     run = out / f"{corpus.name}-{minutes:g}min-epsilon{epsilon:g}-seed{seed}"
     plan_file = run.with_suffix(".json")
-    began = time.monotonic()
     if not plan_file.is_file():
         wish = Wish(str(corpus), epsilon or 8.0, minutes, workers=available_cores())
         made = propose(wish)
@@ -124,6 +123,7 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
             plan={"clipping": "none", "noise_multiplier": 0.0}, privacy={"target_epsilon": None}
         )
     resume = (run / "experiment.toml").is_file()
+    began = time.monotonic()
     trained = train(experiment, run, resume=resume, workers=available_cores())
     seconds = time.monotonic() - began
     spent = [value for value in trained.guarantee().epsilon.values() if value is not None]
