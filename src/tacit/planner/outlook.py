@@ -1,8 +1,9 @@
 """What accuracy to expect of a plan: how far a training gets by the law, and the law's error.
 
-    accuracy = accuracy of the start + POINTS x the fall of the loss
-
 `planner.law` says how far the loss will fall, in units of what a rehearsal on test people gained.
+Accuracy follows the loss L, in nats: from trial to trial, and from corpus to corpus, it grew by
+
+    SLOPE (1 / L after - 1 / L before).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from tacit.planner.choice import Choice
 from tacit.planner.rehearsal import Rehearsal
 
-POINTS = 0.058  # of accuracy for a nat
+SLOPE = 1.38
+_LEAST = 2.0  # nats: no model of words has less
 ERROR = 0.01  # of accuracy: docs/results/own-text.md has how often it held
 
 
@@ -29,5 +31,7 @@ class Outlook:
 
 def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
-    fall = max(0.0, rehearsal.gain) * choice.progress
-    return Outlook(min(1.0, rehearsal.before.accuracy_top1 + POINTS * fall))
+    before = rehearsal.before
+    after = before.loss - max(0.0, rehearsal.gain) * choice.progress
+    gained = SLOPE * (1 / max(after, _LEAST) - 1 / max(before.loss, _LEAST))
+    return Outlook(min(1.0, before.accuracy_top1 + gained))
