@@ -3,17 +3,20 @@
 `planner.law` says how far the loss will fall, in units of what a rehearsal on test people gained.
 Accuracy follows the loss L, in nats: from trial to trial, and from corpus to corpus, it grew by
 
-    SLOPE (1 / L after - 1 / L before).
+    SLOPE k^(3/2) (1 / L after - 1 / L before),
+
+where k is the share of known words: an unknown one is never guessed right, and its loss falls, too.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tacit.planner.choice import Choice
 from tacit.planner.rehearsal import Rehearsal
 
-SLOPE = 1.38
+SLOPE = 1.5
 _LEAST = 2.0  # nats: no model of words has less
 ERROR = 0.01  # of accuracy: docs/results/own-text.md has how often it held
 
@@ -33,5 +36,7 @@ def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
     before = rehearsal.before
     after = before.loss - max(0.0, rehearsal.gain) * choice.progress
-    gained = SLOPE * (1 / max(after, _LEAST) - 1 / max(before.loss, _LEAST))
+    known = 1 - before.unknown_rate
+    gained = 1 / max(after, _LEAST) - 1 / max(before.loss, _LEAST)
+    gained *= SLOPE * known * math.sqrt(known)
     return Outlook(min(1.0, before.accuracy_top1 + gained))
