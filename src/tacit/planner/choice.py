@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -91,11 +90,8 @@ def choose(facts: Facts) -> Choice:
     Raises:
         ValueError: if the time is too short for the fewest rounds of the smallest cohort.
     """
-    best = max(
-        (choice for reading in facts.readings for choice in _climb(facts, reading)),
-        key=lambda choice: choice.progress,
-        default=None,
-    )
+    candidates = (_best_rounds(facts, reading) for reading in facts.readings)
+    best = max(filter(None, candidates), key=lambda choice: choice.progress, default=None)
     if best is None:
         fastest = max(reading.users_per_second for reading in facts.readings)
         needed = ROUNDS[0] * (SMALLEST_COHORT / fastest + facts.seconds_per_round)
@@ -120,35 +116,36 @@ def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float
     )
 
 
-def _climb(facts: Facts, reading: Reading) -> Iterator[Choice]:
-    """The best number of rounds for a reading, last: more or fewer until that gets no further.
+def _best_rounds(facts: Facts, reading: Reading) -> Choice | None:
+    """The number of rounds that gets furthest with this reading; None if there is no time for any.
 
-    The law has one peak over the rounds, and each number that is tried has to be accounted for.
+    The law has one peak over the rounds, and every number that is tried takes accounting.  So it is
+    climbed from a usual number, upwards and downwards, until that gets no further.
     """
-    choices = {
-        index: choice
-        for index in range(len(ROUNDS))
-        if (choice := _cohort_for(facts, reading, ROUNDS[index]))
-    }
-    if not choices:
-        return
-    now = min(choices, key=lambda index: abs(ROUNDS[index] - _FIRST_TRIED))
-    best = _with_cohort(facts, reading, ROUNDS[now], choices[now])
-    for step in (1, -1):
-        index = now + step
-        while index in choices:
-            other = _with_cohort(facts, reading, ROUNDS[index], choices[index])
+    cohorts = {rounds: _cohort_for(facts, reading, rounds) for rounds in ROUNDS}
+    possible = [rounds for rounds in ROUNDS if cohorts[rounds]]
+    if not possible:
+        return None
+
+    def at(index: int) -> Choice:
+        rounds = possible[index]
+        return _with_cohort(facts, reading, rounds, cohorts[rounds])
+
+    first = min(range(len(possible)), key=lambda index: abs(possible[index] - _FIRST_TRIED))
+    best = at(first)
+    for indices in (range(first + 1, len(possible)), range(first - 1, -1, -1)):
+        for other in map(at, indices):
             if other.progress <= best.progress:
                 break
-            best, index = other, index + step
-    yield best
+            best = other
+    return best
 
 
-def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int | None:
-    """The largest cohort that so many rounds have time for; None if that is hardly anybody."""
+def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int:
+    """The largest cohort that so many rounds have time for; 0 if that is hardly anybody."""
     each = facts.seconds / rounds - facts.seconds_per_round
     cohort = min(facts.users, math.floor(reading.users_per_second * each))
-    return cohort if cohort >= min(SMALLEST_COHORT, facts.users) else None
+    return cohort if cohort >= min(SMALLEST_COHORT, facts.users) else 0
 
 
 def _with_cohort(facts: Facts, reading: Reading, rounds: int, cohort: int) -> Choice:
