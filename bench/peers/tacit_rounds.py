@@ -30,7 +30,6 @@ from tacit.kernels.handwritten import HandwrittenSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.mechanisms.clipping import FlatClip, NoClip
 from tacit.mechanisms.estimators import FixedDenominator, TrueAverage
-from tacit.mechanisms.fixed_point import Contribution
 from tacit.mechanisms.noise import IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import FixedSizeSampler
@@ -110,8 +109,7 @@ def clocks(taken: dict[str, float]) -> Iterator[None]:
         ("copying weights", HandwrittenSGD, "weights"),
         ("copying weights", HandwrittenSGD, "update"),
         ("tokens to rows", user_update, "rows_of"),
-        ("clip, weigh, quantise", RoundPlan, "contribution"),
-        ("integer sum", Contribution, "__iadd__"),
+        ("clip, weigh, add to the sum", RoundPlan, "add"),
         ("diagnostics", cohort, "_diagnosed"),
         ("noise and average", RoundPlan, "release"),
         ("server's step", server.ServerSGD, "apply"),
