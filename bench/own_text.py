@@ -175,7 +175,7 @@ def report(rows: list[Row]) -> None:
     tables = markdown_table([*heads, "runs"], reached)
     promised = [promise(row) for row in rows if row["epsilon_asked"]]
     heads = ["corpus", "minutes", "epsilon", "rounds", "tokens", "expected", "came out"]
-    write_page(f"{tables}\n\n{markdown_table([*heads, 'off', 'time / said'], promised)}\n")
+    write_page(f"{tables}\n\n{markdown_table([*heads, 'off', 'time / said', 'law'], promised)}\n")
     draw(curves)
 
 
@@ -206,7 +206,7 @@ def baselines_of(row: Row) -> Iterator[list[str]]:
 
 
 def promise(row: Row) -> list[str]:
-    """What the plan said, and what came out."""
+    """What the plan said, and what came out; a line may say that the law was fitted to it."""
     late = row["seconds"] and row["seconds"] / row["expected_seconds"]
     return [
         row["corpus"],
@@ -218,6 +218,7 @@ def promise(row: Row) -> list[str]:
         f"{100 * row['model_top1']:.1f}%",
         f"{100 * (row['model_top1'] - row['expected_accuracy']):+.1f}",
         f"{late:.2f}" if late else "",
+        "fitted" if row.get("fitted") else "held out",
     ]
 
 

@@ -4,12 +4,13 @@ A rehearsal on test people (`planner.rehearsal`) says how fast this text is lear
 by g nats a token in six rounds without noise.  In T rounds at a share r of the server's full rate,
 with noise of `noise` clip norms on each average, it falls by
 
-    g MOST * travel / (travel + HALF) / (1 + (scatter / SCATTER)^2)
+    (g + SWING) MOST * travel / (travel + HALF) / (1 + (scatter / SCATTER)^2)
 
     travel  = r T                    (how far the server goes)
     scatter = r noise sqrt(T)        (how far the noise of all rounds carries it astray)
 
-times (tokens / 200)^READING for people who read other than 200 tokens a round.  What is left to
+times (tokens / 200)^READING for people who read other than 200 tokens a round.  A rehearsal ends at
+the full rate, at which the loss still swings; a training's rate falls.  What is left to
 learn from these people by this model comes to an end, and noise costs the more of it, the further
 it has carried the model.  The plan is chosen by this law (`planner.choice`), and expectations are
 read from it (`planner.outlook`).  The trials and how far the law was off are in
@@ -20,7 +21,8 @@ from __future__ import annotations
 
 import math
 
-MOST = 3.45  # times what a rehearsal gains: what a training of any length gains
+SWING = 0.09  # nats by which a rehearsal, at the full rate to its end, falls short
+MOST = 2.9  # times what a rehearsal gains: what a training of any length gains
 HALF = 40.0  # rounds after which it has half of that
 SCATTER = 47.0  # clip norms of noise that halve what is learnt
 READING = 0.125  # four times the tokens bring a fifth more

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tacit.planner import law
 from tacit.planner.choice import Choice
 from tacit.planner.rehearsal import Rehearsal
 
@@ -35,7 +36,7 @@ class Outlook:
 def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
     before = rehearsal.before
-    after = before.loss - max(0.0, rehearsal.gain) * choice.progress
+    after = before.loss - max(0.0, rehearsal.gain + law.SWING) * choice.progress
     known = 1 - before.unknown_rate
     gained = 1 / max(after, _LEAST) - 1 / max(before.loss, _LEAST)
     gained *= SLOPE * known * math.sqrt(known)
