@@ -139,6 +139,7 @@ def test_what_would_be_wasted_is_said_before_the_training_and_after_no_refusal(
 
     words = ("mcmahan2018", "--run", tmp_path / "run", "--rounds", "1", *TINY)
     monkeypatch.setattr(waste, "_SHORT", 0.0)
+    monkeypatch.setattr(waste, "LOUD", 3.0)
     code, _, err = train(*words)
     assert code == 0
     first, second = err.splitlines()[:2]

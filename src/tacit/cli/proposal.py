@@ -60,7 +60,7 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "rate_share": choice.rate_share,
         "signal_over_clip_norm": proposal.signal,
         "seconds": proposal.seconds,
-        "start": proposal.rehearsal.before.as_row(),
+        "start": proposal.rehearsal.start.as_row(),
         "expected_accuracy_top1": proposal.expect().accuracy,
         "experiment": proposal.experiment.model_dump(mode="json", exclude_none=True),
     }
@@ -68,7 +68,7 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
 
 def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
     wish, facts, choice = proposal.wish, proposal.facts, proposal.choice
-    start = proposal.rehearsal.before
+    start = proposal.rehearsal.start
     counted = "counted" if wish.population is None else "declared"
     update = proposal.experiment.update
     yield "people", f"{facts.population:,} to train on ({counted}; the number is public)"

@@ -35,9 +35,9 @@ class Outlook:
 
 def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
-    before = rehearsal.before
-    after = before.loss - max(0.0, rehearsal.gain + law.SWING) * choice.progress
-    known = 1 - before.unknown_rate
-    gained = 1 / max(after, _LEAST) - 1 / max(before.loss, _LEAST)
+    start = rehearsal.start
+    after = start.loss - max(0.0, rehearsal.gain + law.SWING) * choice.progress
+    known = 1 - start.unknown_rate
+    gained = 1 / max(after, _LEAST) - 1 / max(start.loss, _LEAST)
     gained *= SLOPE * known * math.sqrt(known)
-    return Outlook(min(1.0, before.accuracy_top1 + gained))
+    return Outlook(min(1.0, start.accuracy_top1 + gained))

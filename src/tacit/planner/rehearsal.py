@@ -35,8 +35,9 @@ _KEY = RunKey.from_seed(0)  # of streams that hide nothing
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The start on test people, and after a few rounds with other test people."""
+    """The start on all test people; and on some of them, before and after others trained it."""
 
+    start: Metrics
     before: Metrics
     after: Metrics
 
@@ -56,18 +57,19 @@ def rehearse(
     """
     order = np.random.default_rng(1).permutation(len(test)).tolist()
     half = max(1, len(order) // 2)
-    measured = held_out_texts(Subset(test, order[half:] or order), tokenizer, _MEASURED)
 
-    def measure() -> Metrics:
-        return evaluate(model, measured.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
+    def measure(users: UserSource) -> Metrics:
+        texts = held_out_texts(users, tokenizer, _MEASURED)
+        return evaluate(model, texts.sequences, bos=tokenizer.bos, unk=tokenizer.unk)
 
     learners = _Learners.of(test, order[: min(half, ROUNDS * COHORT)], tokenizer, experiment)
-    start, before = to_vector(model), measure()
+    others = Subset(test, order[half:] or order)
+    weights, start, before = to_vector(model), measure(test), measure(others)
     try:
         _train(experiment, model, learners, tokenizer.bos)
-        return Rehearsal(before, measure())
+        return Rehearsal(start, before, measure(others))
     finally:
-        from_vector_(model, start)
+        from_vector_(model, weights)
 
 
 @dataclass(frozen=True)
