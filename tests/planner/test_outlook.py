@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from tacit.corpus.builtin import load_corpus
-from tacit.corpus.source import Subset
 from tacit.evaluation.accuracy import Metrics
 from tacit.models import weights
 from tacit.models.base import to_vector
@@ -77,21 +76,21 @@ def test_a_rehearsal_learns_and_leaves_the_model_as_it_was(small):
 
 def test_those_who_train_are_not_measured_on(small, monkeypatch):
     experiment, model, tokenizer = small
-    trained, measured = [], []
+    test, trained, measured = load_corpus(CORPUS).test, [], []
     learners, held_out = module._Learners.of, module.held_out_texts
 
-    def watched_learners(test, users, *rest):
+    def watched_learners(people, users, *rest):
         trained.extend(users)
-        return learners(test, users, *rest)
+        return learners(people, users, *rest)
 
     def watched_texts(users, *rest):
-        if isinstance(users, Subset):  # the start is measured on everybody
+        if users is not test:  # the start is measured on everybody
             measured.extend(users._indices.tolist())
         return held_out(users, *rest)
 
     monkeypatch.setattr(module._Learners, "of", watched_learners)
     monkeypatch.setattr(module, "held_out_texts", watched_texts)
-    rehearse(experiment, model, tokenizer, load_corpus(CORPUS).test)
+    rehearse(experiment, model, tokenizer, test)
     assert trained
     assert measured
     assert not set(trained) & set(measured)
