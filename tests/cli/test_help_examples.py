@@ -5,6 +5,7 @@ run in a copy of a folder that has what examples name, made small (`help_world`)
 train or sample for minutes are told to do less.
 """
 
+import fcntl
 import io
 import os
 import re
@@ -112,7 +113,15 @@ SLOW = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return make_world(tmp_path_factory.mktemp("help") / "world")
+    """Made once, by whichever process of the test run asks for it first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "help.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "help").is_dir():
+            make_world(folder / "help")
+    return folder / "help"
 
 
 def added(line, table, otherwise):
