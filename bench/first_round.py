@@ -1,4 +1,4 @@
-"""From a CSV of people's posts to the first round: how long ingest, tokenizing and a round take.
+"""From a CSV of people's posts to the first round: how long ingest, plan, tokens and a round take.
 
 The CSV is made up, in the shape of a real corpus: by default 700,000 posts by 19,000 people, 137
 million words.  Words follow the frequencies of English; posts and people differ in length as people
@@ -70,7 +70,6 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=19_000)
     parser.add_argument("--posts", type=int, default=700_000)
     parser.add_argument("--words-per-post", type=float, default=WORDS_PER_POST)
-    parser.add_argument("--recipe", default="mcmahan2018-small")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--keep", type=Path, help="a folder for the CSV, which may be there already"
@@ -87,12 +86,12 @@ def main() -> None:
         print(f"{posts.stat().st_size / 1e6:,.0f} MB")
         corpus = folder / "corpus"
         total = timed("ingest", "ingest", posts, "--out", corpus)
-        settings = ["rounds=1", "tokenizer.source=wordfreq:en", "tokenizer.size=10000"]
-        settings += ["corpus.max_tokens_per_user=1600", "privacy.delta=1e-6"]
-        first = ["train", asked.recipe, "--corpus", corpus, "--quiet"]
-        first += [word for setting in settings for word in ("--set", setting)]
-        total += timed("tokenize and one round", *first, "--run", folder / "first")
-        timed("one round, tokenized already", *first, "--run", folder / "second")
+        plan = folder / "plan.toml"
+        wish = ["--epsilon", "8", "--minutes", "30", "--out", plan]
+        total += timed("plan for 30 minutes", "plan", "--corpus", corpus, *wish)
+        first = ["train", plan, "--set", "rounds=1", "--quiet"]
+        total += timed("tokenize, measure, one round", *first, "--run", folder / "first")
+        timed("the same, tokenized already", *first, "--run", folder / "second")
         print(f"{'from the CSV to the first round':32} {total:7.1f} s")
 
 

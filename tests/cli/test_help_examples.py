@@ -107,6 +107,8 @@ SLOW = (
     "tacit tokenizer train tokenizers/german",
     "tacit tokenizer train tokenizers/public",
     "tacit train --corpus",
+    "tacit tokenizer train tokenizers/private",
+    "tacit train generated",
     "tacit train mcmahan2018-small",
 )
 

@@ -42,6 +42,7 @@ def in_numpy(words: Words) -> NDArray[np.float64]:
     return values.view(np.float64)
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_fifty_digits() -> None:
     np.testing.assert_array_equal(normal_quantile.table(), quantile.TABLE)
 

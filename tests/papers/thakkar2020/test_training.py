@@ -85,6 +85,7 @@ class Stopping(Silent):
             raise Stop
 
 
+@pytest.mark.slow
 def test_an_interrupted_grid_goes_on_and_ends_with_the_same_figures(finished, folder, tmp_path):
     whole, found = finished
     cut = SecretSharer(whole.grid, tmp_path / "cut", whole.arms[:3], (0,))
