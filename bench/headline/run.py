@@ -5,8 +5,8 @@
 
 trains FedAvg and DP-FedAvg (`recipe.toml`) with three seeds each, 1,000 rounds of 50 users.  The
 noise on the average is what 5,000 users a round would need for z = 1; with 50 users it protects
-nobody, so the guarantee is projected (the paper's section 4).  The six runs take about three and a
-half hours on one quiet core.  They may be interrupted at any time: the same command goes on where
+nobody, so the guarantee is projected (the paper's section 4).  The six runs take about an hour on
+two quiet cores.  They may be interrupted at any time: the same command goes on where
 they stopped, and leaves finished runs alone.
 
 What was measured of all runs so far goes to OUT/headline.jsonl.  When every run is complete, the
@@ -29,6 +29,7 @@ from typing import Any
 from tacit import epsilon
 from tacit.cli.plots import new_figure, save
 from tacit.config import recipes
+from tacit.engines.engine import available_cores
 from tacit.privacy import durable
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import TrainingProgress
@@ -79,7 +80,8 @@ class Trial:
                 )
 
         experiment = recipe.only(self.variant)
-        train(experiment, self.path, resume=self.path.is_dir(), observer=observe)
+        resume = self.path.is_dir()
+        train(experiment, self.path, resume=resume, workers=available_cores(), observer=observe)
         print()
 
 

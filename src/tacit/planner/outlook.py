@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.planner import law
 from tacit.planner.choice import Choice
 from tacit.planner.rehearsal import Rehearsal
 
@@ -36,7 +35,7 @@ class Outlook:
 def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
     start = rehearsal.start
-    after = start.loss - max(0.0, rehearsal.gain + law.SWING) * choice.progress
+    after = start.loss - max(0.0, rehearsal.gain) * choice.progress
     known = 1 - start.unknown_rate
     gained = 1 / max(after, _LEAST) - 1 / max(start.loss, _LEAST)
     gained *= SLOPE * known * math.sqrt(known)

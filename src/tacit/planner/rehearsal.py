@@ -27,7 +27,7 @@ from tacit.tasks.language import assembly, plans
 from tacit.tokenizers.cache import user_tokens
 from tacit.tokenizers.tokenizer import Tokenizer
 
-ROUNDS = 6
+ROUNDS = 12
 COHORT = 48
 _MEASURED = 40_000  # tokens of the others
 _KEY = RunKey.from_seed(0)  # of streams that hide nothing
@@ -50,7 +50,7 @@ class Rehearsal:
 def rehearse(
     experiment: Experiment, model: LanguageModel, tokenizer: Tokenizer, test: UserSource
 ) -> Rehearsal:
-    """Six rounds of the experiment's update and server, without noise, on half of the test people.
+    """Twelve rounds of the experiment's update and server, without noise, on half of the test people.
 
     The model is left as it is.  With fewer test people than a cohort, all of their half take part
     in every round.
@@ -115,7 +115,8 @@ def _train(experiment: Experiment, model: LanguageModel, learners: _Learners, bo
     )
     [plan] = plans.round_plans(unprotected, layer_sizes(model))
     task = CohortTask(plan, assembly.user_update(experiment), bos, learners)
-    server, sgd = assembly.server_optimizer(experiment), local_sgd_for(model)
+    server, schedule = assembly.server_optimizer(experiment), assembly.rate_schedule(experiment)
+    sgd = local_sgd_for(model)
     weights, clip = to_vector(model), plan.initial_clip_state()
     state = server.initial(len(weights))
     for round in range(ROUNDS):
@@ -123,6 +124,7 @@ def _train(experiment: Experiment, model: LanguageModel, learners: _Learners, bo
         users = [(round * cohort + index) % len(learners) for index in range(cohort)]
         total = sum_over(task, job, users, sgd).total
         release = plan.release(total, clip, lambda purpose: _KEY.hiding_stream(bytes(32), purpose))
-        moved, state = server.apply(weights, release.average, state)
+        rate_share = schedule.share(round, ROUNDS)
+        moved, state = server.apply(weights, release.average, state, rate_share)
         weights = normalised(model, moved)
     from_vector_(model, weights)
