@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("corpora", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[8, 2, UNPROTECTED, 4, 1, 0.5])
-    parser.add_argument("--seeds", type=int, default=3, help="of epsilon 8 and 2; others have one")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="of epsilon 8, 2 and none; others have one"
+    )
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
@@ -72,7 +74,7 @@ def cells(options: argparse.Namespace) -> Iterator[tuple[Path, float, int]]:
     for seed in range(options.seeds):
         for epsilon in options.epsilons:
             for corpus in options.corpora:
-                if seed == 0 or epsilon in (8, 2):
+                if seed == 0 or epsilon in (8, 2, UNPROTECTED):
                     yield corpus, epsilon, seed
 
 
@@ -95,10 +97,13 @@ def read() -> list[Row]:
 
 def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Row:
     """Plan, train and measure; a training that was interrupted goes on."""
-    run = out / f"{corpus.name}-{minutes:g}min-epsilon{epsilon:g}-seed{seed}"
-    plan_file = run.with_suffix(".json")
+    planned_for = epsilon or 8.0  # the same plan, with and without clip and noise
+    run, plan_file = (
+        out / f"{corpus.name}-{minutes:g}min-epsilon{each:g}-seed{seed}{suffix}"
+        for each, suffix in ((epsilon, ""), (planned_for, ".json"))
+    )
     if not plan_file.is_file():
-        wish = Wish(str(corpus), epsilon or 8.0, minutes, workers=available_cores())
+        wish = Wish(str(corpus), planned_for, minutes, workers=available_cores())
         made = propose(wish)
         facts = {
             "expected_accuracy": made.expect().accuracy,
@@ -110,9 +115,6 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
             "users_per_second": made.choice.reading.users_per_second,
             "progress": made.choice.progress,
             "rehearsal_gain": made.rehearsal.gain,
-            "rehearsal_top1": [
-                each.accuracy_top1 for each in (made.rehearsal.before, made.rehearsal.after)
-            ],
             "experiment": made.experiment.to_toml(),
         }
         plan_file.write_text(json.dumps(facts))
