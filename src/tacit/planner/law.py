@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 
 MOST = 2.15  # times what a rehearsal gains: what a training of any length gains
-HALF = 16.5  # rounds after which it has half of that
+HALF = 16.0  # rounds after which it has half of that
 SCATTER = 70.0  # clip norms of noise that halve what is learnt
 READING = 0.125  # four times the tokens bring a fifth more
 READ = 200  # tokens a round, in rehearsals and in most trials
