@@ -170,7 +170,7 @@ def save(run: LanguageRun, findings: AuditFindings) -> None:
         internal = replace(internal, membership=_earlier_membership(path, run.round))
     durable.write_whole(run.path / AUDIT_FILE, _json(findings.public.as_row()))
     if internal.membership or internal.phrases:
-        durable.write_whole(path, _json(asdict(internal)), mode=0o600)
+        durable.write_whole(path, _json(asdict(internal)))
     else:
         path.unlink(missing_ok=True)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,7 +34,7 @@ from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, durable, scratch, trusted
 from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
@@ -132,35 +131,27 @@ def _chitchat() -> Corpus:
     """1,315 people's chat, 2.48M words (MIT); made on first use, and kept in the user's cache."""
     name = f"chitchat-{version('chitchat-dataset')}-{store.VERSION}"
     try:
-        return _cached_chitchat(_cache_folder() / name)
+        return _cached_chitchat(trusted.own_folder(_cache_folder()) / name)
     except OSError:  # a cache that cannot be written to: one for this process, then
-        return _cached_chitchat(durable.temporary_folder() / name)
+        return _cached_chitchat(scratch.of_this_process() / name)
 
 
 def _cached_chitchat(path: Path) -> Corpus:
     """The corpus at a path, made if it is not there or damaged.
 
-    It is made under another name and renamed, so that processes which start at once do not meet:
-    all of them get the one that was renamed first.
+    Of processes which start at once, one makes it and the others wait for it.
     """
     with suppress(ValueError):
         return Corpus.open(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(path.parent)
-    fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-    # The ids are public already: a fixed salt makes them the same for everybody.
-    ingest_builtin("chitchat", fresh, salt=derived("chitchat salt")[:32])
-    try:
-        fresh.rename(path)
-    except OSError:  # another process was faster, or what lies there is damaged
+    with durable.locked(path.with_name(f".{path.name}.lock")):
         with suppress(ValueError):
-            corpus = Corpus.open(path)
-            shutil.rmtree(fresh)
-            return corpus
-        shutil.rmtree(path)
-        fresh.rename(path)
-    return Corpus.open(path)
+            return Corpus.open(path)
+        if path.exists():  # damaged
+            shutil.rmtree(path)
+        # The ids are public already: a fixed salt makes them the same for everybody.
+        return ingest_builtin("chitchat", path, salt=derived("chitchat salt")[:32])
 
 
 def is_cached(corpus: Corpus) -> bool:

@@ -127,7 +127,7 @@ class RunKey:
         """Write the key to a new file that only its owner can read; a key is never replaced."""
         mark = b"\x01" if self.is_simulation else b"\x00"
         try:
-            durable.write_whole(Path(path), _FILE_LABEL + mark + self._secret, mode=0o600, new=True)
+            durable.write_whole(Path(path), _FILE_LABEL + mark + self._secret, new=True)
         except FileExistsError as error:
             raise ValueError(f"{path} exists already, and a run key is never replaced") from error
 

@@ -130,7 +130,7 @@ class Tokenizer:
         data = self.to_json().encode()
         if path.is_file() and path.read_bytes() == data:
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent, mode=durable.SHARED_FOLDER)
         durable.write_whole(path, data, new=True)
         return path
 
