@@ -29,7 +29,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus import hashing, store
+from tacit.corpus import hashing, places, store
 from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
@@ -52,7 +52,26 @@ def load_corpus(name_or_path: str | Path) -> UserCorpus:
             f"there is no corpus {name!r}: name a directory that tacit ingest made, or one of"
             f" {', '.join(_BUILTIN)}"
         )
-    return Corpus.open(name)
+    corpus = Corpus.open(name)
+    places.remember(corpus)
+    return corpus
+
+
+def find_corpus(source: str, identity: str, commitment: str) -> str:
+    """The source that a run names its corpus by, or the place where that corpus lies now.
+
+    Raises:
+        ValueError: if it is not there any more, and nobody knows where it is.
+    """
+    if is_builtin(source) or Path(source).exists():
+        return source
+    place = places.find(identity, commitment)
+    if place is None:
+        raise ValueError(
+            f"there is no corpus {source!r} any more: put it back, or if it was moved, say where it"
+            " is with tacit corpus info PATH, and it is found from then on"
+        )
+    return str(place)
 
 
 def is_builtin(name: str) -> bool:

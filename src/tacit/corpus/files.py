@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tacit.privacy import trusted
 from tacit.privacy.records import one_of
 
 FORMATS = {
@@ -230,6 +231,6 @@ def sha256_of(path: Path) -> str:
 def _readable(path: Path) -> io.BufferedReader:
     """An open file; one that cannot be opened is refused in one sentence."""
     try:
-        return path.open("rb")
+        return trusted.open_regular(path)
     except OSError as problem:
         raise ValueError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None

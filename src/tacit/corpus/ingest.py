@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus import hashing, people
+from tacit.corpus import hashing, people, places
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
 from tacit.corpus.order import OrderColumn
@@ -175,7 +175,9 @@ class _Job:
             finally:
                 writer.close()
             shutil.rmtree(scratch)
-        return Corpus.open(self._out)
+        corpus = Corpus.open(self._out)
+        places.remember(corpus)
+        return corpus
 
     def _spool(
         self, records: Iterator[tuple[InputRecord, str, int]], total: int, spool: Spool

@@ -17,7 +17,7 @@ from typing import Self
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, durable, trusted
 from tacit.privacy.stream import Stream
 
 _KEY_SIZE = 32
@@ -134,7 +134,7 @@ class RunKey:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read what `save` wrote; anything else, or a file that others can read, is refused."""
-        with open(path, "rb") as file:
+        with trusted.open_regular(Path(path)) as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
             data = file.read(len(_FILE_LABEL) + 1 + _KEY_SIZE + 1)
         if mode & 0o077:

@@ -6,10 +6,11 @@ people who are not trusted.  Both are found out before a byte is read.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from tacit.privacy import durable
 
@@ -31,16 +32,17 @@ def refuse_irregular(path: Path) -> None:
 
 
 def refuse_irregular_in(folder: Path) -> None:
-    """Refuse a folder that holds anything but regular files and folders of them."""
-    for inside, _, files in os.walk(folder):
-        for name in files:
-            refuse_irregular(Path(inside, name))
+    """Refuse a folder that holds anything but regular files and folders; what is missing passes."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                refuse_irregular(Path(entry.path))
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a file to read it; what is no regular file is refused and not waited for."""
     _check_regular(path, path.stat())  # opening a device may already do something
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: SIM115
     try:
         _check_regular(path, os.fstat(file.fileno()))  # it was not exchanged in between
     except BaseException:
@@ -57,7 +59,8 @@ def read_bytes(path: Path) -> bytes:
 
 def read_text(path: Path) -> str:
     """All of a regular file, which is UTF-8."""
-    return read_bytes(path).decode("utf-8").replace("\r\n", "\n")
+    with open_regular(path) as file, io.TextIOWrapper(file, "utf-8") as text:
+        return text.read()
 
 
 def _check_regular(path: Path, facts: os.stat_result) -> None:

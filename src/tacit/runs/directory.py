@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
@@ -78,6 +78,8 @@ class RunDirectory:
         directory = cls(path)
         if not directory.experiment_file.is_file():
             raise ValueError(f"{path} is not a run directory: it has no experiment.toml")
+        for folder in (path, directory.private, directory.checkpoints.folder):
+            trusted.refuse_irregular_in(folder)
         return directory
 
     def experiment(self) -> AnyExperiment:
