@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from tacit.privacy import trusted
+from tacit.privacy.checks import argument
 from tacit.privacy.records import one_of
 
 FORMATS = {
@@ -67,11 +68,13 @@ def input_files(
     say nothing, or that are text, holds one text file per user.
     """
     if format is not None:
-        one_of(*FORMATS)("format", format)
+        one_of(*FORMATS)(argument("format"), format)
     if isinstance(inputs, (str, Path)):
         inputs = [inputs]
     users: dict[Path, tuple[Path, str]] = {}
     for name in inputs:
+        if not str(name).strip():
+            raise ValueError("the name of an input is empty: name a file, a folder or a glob")
         for path, base in _expanded(name):
             users.setdefault(path.resolve(), (path, str(path.relative_to(base or path.parent))))
     if not users:
