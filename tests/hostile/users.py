@@ -59,7 +59,7 @@ class User:
 
 def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(forked.PRELOADED)
+    context.set_forkserver_preload([*forked.PRELOADED, "tests.hostile.preload"])
     return context
 
 
