@@ -81,11 +81,17 @@ MISTAKES = [
     ("ingest chats.csv --out chats.csv", "exists already"),
     ("ingest chats.csv --out c --user-column x", "its columns are 'author', 'body'"),
     ("ingest chats.csv --out c --text-column x", "no column 'x' for the text"),
-    ("ingest chats.csv --out c --format xls", "format must be one of csv"),
-    ("ingest chats.csv --out c --max-texts 0", "max_texts must be at least 1, got 0"),
+    ("ingest chats.csv --out c --format xls", "--format must be one of csv"),
+    ("ingest chats.csv --out c --max-texts 0", "--max-texts must be at least 1, got 0"),
     ("ingest chats.csv --out c --max-texts some", "'some' is not a whole number"),
-    ("ingest chats.csv --out c --test-fraction nan", "test_fraction must be"),
-    ("ingest chats.csv --out c --salt xyz", "salt must be 16 bytes"),
+    ("ingest chats.csv --out c --test-fraction nan", "--test-fraction must be"),
+    ("ingest chats.csv --out c --salt-file chats.csv", "must be readable by its owner alone"),
+    ("ingest chats.csv --out c --salt-file secret", "'secret' must hold 32 hexadecimal digits"),
+    ("ingest chats.csv --out c --salt-file nowhere", "nowhere"),
+    ("ingest chats.csv --out c --delimiter ab", "--delimiter must be one character"),
+    ("ingest chats.csv --out c --memory-limit much", "--memory-limit must be a size"),
+    ("ingest odd.csv --out c", "name one with --user-column; its columns are 'user_column', 'b'"),
+    ("ingest bad.csv --out c", "leave them out with --skip-bad-rows"),
     ("ingest chats.csv --out c --min-words 99", "no user has at least"),
     ("ingest bad.csv --out c", "1 of 2 rows have no user (0) or no text (1)"),
     ("ingest latin.csv --out c", "line 2 of 'latin.csv' is not UTF-8: byte 0xe4 at position 3"),
@@ -103,6 +109,9 @@ MISTAKES = [
 @pytest.mark.parametrize(("line", "message"), MISTAKES)
 def test_a_mistake_is_one_sentence_and_exit_code_2(run, tmp_path, line, message):
     (tmp_path / "chats.csv").write_text(ROWS)
+    (tmp_path / "odd.csv").write_text("user_column,b\na,b\n")
+    (tmp_path / "secret").write_text("no digits")
+    (tmp_path / "secret").chmod(0o600)
     (tmp_path / "bad.csv").write_text("user,text\na,b\nc,\n")
     (tmp_path / "latin.csv").write_bytes(b"user,text\na,\xe4\n")
     (tmp_path / "old.jsonl").write_text("precious")

@@ -233,7 +233,7 @@ def test_what_a_killed_run_left_is_cleared_and_a_live_one_is_respected(tmp_path)
     (left / "rows.parquet").write_text("half")
     with (tmp_path / ".out.partial.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match="another ingest is writing"):
+        with pytest.raises(ValueError, match="another process is writing"):
             ingest_records([("a", ["b"])], tmp_path / "out")
         assert left.exists()
     ingest_records([("a", ["b"])], tmp_path / "out")

@@ -2,7 +2,9 @@
 
 import itertools
 import tempfile
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tacit.corpus.builtin import SyntheticCorpus, SyntheticOptions, ingest_built
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.people_ledger import leave_copy
 from tacit.corpus.store import Corpus
-from tacit.privacy import durable
+from tacit.privacy import scratch
 
 
 def test_chitchat_has_the_people_and_words_that_it_is_known_for(chitchat):
@@ -35,27 +37,28 @@ def small(monkeypatch):
 def test_chitchat_is_made_once_and_again_when_damaged(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
     chitchat = load_corpus("chitchat")
-    [made] = (tmp_path / "corpora").iterdir()
+    [made] = (tmp_path / "corpora").glob("chitchat*")
     assert load_corpus("chitchat").path == made == chitchat.path
     (made / "texts.arrow").write_bytes(b"")
     again = load_corpus("chitchat")
     assert again.fingerprint == chitchat.fingerprint
-    assert list((tmp_path / "corpora").iterdir()) == [made]
+    assert list((tmp_path / "corpora").glob("*chitchat*[0-9]")) == [made]
 
 
 @pytest.mark.usefixtures("small")
 def test_chitchat_made_by_two_processes_at_once_is_one(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
-    real = builtin.ingest_records
+    real, made = builtin.ingest_records, []
 
     def slower(records, out, **options):
-        monkeypatch.setattr(builtin, "ingest_records", real)
-        load_corpus("chitchat")  # the other process is done first
+        made.append(out)
+        time.sleep(0.2)  # meanwhile the other one asks for it
         return real(records, out, **options)
 
     monkeypatch.setattr(builtin, "ingest_records", slower)
-    assert len(load_corpus("chitchat")) == 5
-    assert len(list((tmp_path / "corpora").iterdir())) == 1
+    with ThreadPoolExecutor() as pool:
+        assert [len(corpus) for corpus in pool.map(load_corpus, ["chitchat"] * 2)] == [5, 5]
+    assert made == list((tmp_path / "corpora").glob("chitchat*"))
 
 
 @pytest.mark.usefixtures("small")
@@ -63,7 +66,7 @@ def test_chitchat_works_where_nothing_can_be_cached(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    durable.temporary_folder.cache_clear()
+    scratch.of_this_process.cache_clear()
     corpus = load_corpus("chitchat")
     assert len(corpus) == 5
     assert tmp_path in corpus.path.parents

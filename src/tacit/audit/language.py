@@ -41,7 +41,7 @@ from tacit.audit.users import (
 )
 from tacit.corpus.source import Subset, UserSource
 from tacit.models.base import LanguageModel
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, durable, trusted
 from tacit.privacy.guarantee import finite
 from tacit.public.pretrain import Settings
 from tacit.runs.run import LanguageRun
@@ -170,7 +170,7 @@ def save(run: LanguageRun, findings: AuditFindings) -> None:
         internal = replace(internal, membership=_earlier_membership(path, run.round))
     durable.write_whole(run.path / AUDIT_FILE, _json(findings.public.as_row()))
     if internal.membership or internal.phrases:
-        durable.write_whole(path, _json(asdict(internal)), mode=0o600)
+        durable.write_whole(path, _json(asdict(internal)))
     else:
         path.unlink(missing_ok=True)
 
@@ -178,7 +178,7 @@ def save(run: LanguageRun, findings: AuditFindings) -> None:
 def read_phrases(path: Path) -> tuple[str, ...]:
     """The phrases of a file, one to a line; blank lines are passed over."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = trusted.read_text(path).splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from None
     phrases = tuple(line.strip() for line in lines if line.strip())

@@ -300,7 +300,7 @@ def attack_run(
     )
     result = replace(result, leg=target.leg)
     text = json.dumps(result.as_row(), indent=2, allow_nan=False) + "\n"
-    durable.write_whole(target.directory.private / _ATTACK_FILE, text.encode(), mode=0o600)
+    durable.write_whole(target.directory.private / _ATTACK_FILE, text.encode())
     return result
 
 

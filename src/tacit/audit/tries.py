@@ -77,7 +77,7 @@ class Tries:
             if own.number > _count(rows):
                 row = {"try": own.number, "asked": confidence, "settings": dict(settings)}
                 row["confidence"] = own.confidence
-                durable.append_line(self._path, row, mode=0o600)
+                durable.append_line(self._path, row)
         return own
 
     def finish(self, done: _Try, lower_bound: float) -> None:
@@ -86,7 +86,7 @@ class Tries:
         row = {"try": done.number, "lower_bound": lower_bound}
         with self._locked():
             if row not in self._rows():
-                durable.append_line(self._path, row, mode=0o600)
+                durable.append_line(self._path, row)
 
     def highest(self) -> float:
         """The largest bound that any try has shown; 0 before the first."""

@@ -120,7 +120,7 @@ def _export(
     note(f"writing people's text to {out}")
     users = 0
     with (
-        whole_file(out, mode=0o600) as raw,  # for its owner only
+        whole_file(out) as raw,  # for its owner only
         gzip.GzipFile(fileobj=raw, mode="wb") if out.suffix == ".gz" else nullcontext(raw) as file,
     ):
         for index in tracked(range(len(source)), "exporting"):

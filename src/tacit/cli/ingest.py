@@ -6,6 +6,8 @@ another.  People are recognised when their text is ingested again: what was spen
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +17,8 @@ from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, count, flag, text
 from tacit.cli.output import emit
+from tacit.privacy import trusted
+from tacit.privacy.checks import naming_options
 from tacit.runs.progress import Show, bar
 
 
@@ -37,7 +41,7 @@ def ingest(
     max_texts: int | None = count(None, "N", "Keep a user's first N texts."),
     min_words: int = text(0, "N", "Leave out users with fewer words."),
     max_words: int | None = count(None, "N", "Keep a user's first N words."),
-    salt: str | None = text(None, "HEX", "32 digits that user ids are hashed with. [random]"),
+    salt_file: Path | None = text(None, "FILE", "Its 32 hex digits hash user ids. [random]"),
     new_people: bool = flag("--new-people", "Others than the earlier people with the same ids."),
     memory_limit: str = text("1GiB", "SIZE", "Memory to sort in; the rest goes to disk."),
     as_json: AsJson = False,
@@ -55,17 +59,19 @@ def ingest(
     from tacit.corpus.grouping import UserOptions
     from tacit.corpus.ingest import ingest as ingest_files
 
-    shared: dict[str, Any] = {
-        "options": UserOptions(
+    with naming_options():
+        options = UserOptions(
             test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words
-        ),
+        )
+    shared: dict[str, Any] = {
+        "options": options,
         "new_people": new_people,
         "skip_bad_rows": skip_bad_rows,
-        "salt": salt,
+        "salt": None if salt_file is None else _salt(salt_file),
         "memory_limit": memory_limit,
     }
     began = time.monotonic()
-    with bar("reading") as show:
+    with bar("reading") as show, naming_options(quotes="--no-quotes", salt="--salt-file"):
         shared["report"] = _with_rate(show)
         if len(inputs) == 1 and builtin.is_builtin(inputs[0]) and not Path(inputs[0]).exists():
             corpus = builtin.ingest_builtin(inputs[0], out, **shared)
@@ -89,6 +95,20 @@ def ingest(
     rate = info["input"]["rows"] / seconds
     facts = {"out": str(out), "seconds": seconds, "rows_per_second": rate, **info}
     emit(facts, as_json, lambda console: _print(console, facts))
+
+
+def _salt(file: Path) -> str:
+    """The salt in a file: with it ids can be guessed, so the file is for its owner only."""
+    with trusted.open_regular(file) as opened:
+        mode, data = os.fstat(opened.fileno()).st_mode & 0o777, opened.read(100)
+    if mode & 0o077:
+        raise ValueError(
+            f"--salt-file {str(file)!r} must be readable by its owner alone (mode 0600), got mode"
+            f" {mode:04o}"
+        )
+    if not re.fullmatch(rb"[0-9a-fA-F]{32}\s*", data):  # which must not be quoted
+        raise ValueError(f"--salt-file {str(file)!r} must hold 32 hexadecimal digits")
+    return data.decode().strip()
 
 
 def _print(console: Console, facts: Mapping[str, Any]) -> None:

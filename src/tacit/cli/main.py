@@ -128,6 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code, as `main` has them."""
+    if "" in arguments and arguments[0] != "predict":  # a path would take it for this folder
+        note("an argument is empty: name a file or a value (is a variable of the shell not set?)")
+        return 2
     try:
         code = app(args=list(arguments) or ["--help"], standalone_mode=False)
     except typer.Exit as stop:

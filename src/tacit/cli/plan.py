@@ -175,7 +175,7 @@ def _plan_training(wish: Wish, *, explain: bool, out: Path | None, as_json: bool
         raise ValueError(f"--out {str(out)!r} exists already: choose a file that does not")
     made = proposal.make(wish)
     if out is not None:
-        durable.write_whole(out, made.experiment.to_toml().encode())
+        durable.write_whole(out, made.experiment.to_toml().encode(), mode=durable.SHARED)
     emit(
         proposal.as_row(made),
         as_json,

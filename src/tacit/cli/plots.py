@@ -60,7 +60,7 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """Write a figure; nothing half-written is left under the name that was asked for."""
     try:
-        with durable.whole_file(path) as file:
+        with durable.whole_file(path, mode=durable.SHARED) as file:
             figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error

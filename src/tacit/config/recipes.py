@@ -36,6 +36,7 @@ import tomli_w
 
 from tacit.config.experiment import Experiment
 from tacit.config.sections import Complete, Section, Tables, by_dotted_key, merge, read_toml
+from tacit.privacy import trusted
 
 # Each variant is a directory of its own in that of a run.
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -177,7 +178,7 @@ class Shelf(Generic[E]):
         """The text of a recipe, and how to call it in a message."""
         if name.endswith(".toml"):
             try:
-                return Path(name).read_text(encoding="utf-8"), name
+                return trusted.read_text(Path(name)), name
             except FileNotFoundError:
                 raise ValueError(f"there is no recipe at {name}") from None
             except UnicodeDecodeError:

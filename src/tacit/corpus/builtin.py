@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,12 +29,12 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus import hashing, store
+from tacit.corpus import hashing, places, store
 from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, durable, scratch, trusted
 from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
@@ -53,7 +52,26 @@ def load_corpus(name_or_path: str | Path) -> UserCorpus:
             f"there is no corpus {name!r}: name a directory that tacit ingest made, or one of"
             f" {', '.join(_BUILTIN)}"
         )
-    return Corpus.open(name)
+    corpus = Corpus.open(name)
+    places.remember(corpus)
+    return corpus
+
+
+def find_corpus(source: str, identity: str, commitment: str) -> str:
+    """The source that a run names its corpus by, or the place where that corpus lies now.
+
+    Raises:
+        ValueError: if it is not there any more, and nobody knows where it is.
+    """
+    if is_builtin(source) or Path(source).exists():
+        return source
+    place = places.find(identity, commitment)
+    if place is None:
+        raise ValueError(
+            f"there is no corpus {source!r} any more: put it back, or if it was moved, say where it"
+            " is with tacit corpus info PATH, and it is found from then on"
+        )
+    return str(place)
 
 
 def is_builtin(name: str) -> bool:
@@ -132,35 +150,27 @@ def _chitchat() -> Corpus:
     """1,315 people's chat, 2.48M words (MIT); made on first use, and kept in the user's cache."""
     name = f"chitchat-{version('chitchat-dataset')}-{store.VERSION}"
     try:
-        return _cached_chitchat(_cache_folder() / name)
+        return _cached_chitchat(trusted.own_folder(_cache_folder()) / name)
     except OSError:  # a cache that cannot be written to: one for this process, then
-        return _cached_chitchat(durable.temporary_folder() / name)
+        return _cached_chitchat(scratch.of_this_process() / name)
 
 
 def _cached_chitchat(path: Path) -> Corpus:
     """The corpus at a path, made if it is not there or damaged.
 
-    It is made under another name and renamed, so that processes which start at once do not meet:
-    all of them get the one that was renamed first.
+    Of processes which start at once, one makes it and the others wait for it.
     """
     with suppress(ValueError):
         return Corpus.open(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(path.parent)
-    fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-    # The ids are public already: a fixed salt makes them the same for everybody.
-    ingest_builtin("chitchat", fresh, salt=derived("chitchat salt")[:32])
-    try:
-        fresh.rename(path)
-    except OSError:  # another process was faster, or what lies there is damaged
+    with durable.locked(path.with_name(f".{path.name}.lock")):
         with suppress(ValueError):
-            corpus = Corpus.open(path)
-            shutil.rmtree(fresh)
-            return corpus
-        shutil.rmtree(path)
-        fresh.rename(path)
-    return Corpus.open(path)
+            return Corpus.open(path)
+        if path.exists():  # damaged
+            shutil.rmtree(path)
+        # The ids are public already: a fixed salt makes them the same for everybody.
+        return ingest_builtin("chitchat", path, salt=derived("chitchat salt")[:32])
 
 
 def is_cached(corpus: Corpus) -> bool:

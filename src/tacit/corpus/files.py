@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tacit.privacy import trusted
+from tacit.privacy.checks import argument
 from tacit.privacy.records import one_of
 
 FORMATS = {
@@ -66,11 +68,13 @@ def input_files(
     say nothing, or that are text, holds one text file per user.
     """
     if format is not None:
-        one_of(*FORMATS)("format", format)
+        one_of(*FORMATS)(argument("format"), format)
     if isinstance(inputs, (str, Path)):
         inputs = [inputs]
     users: dict[Path, tuple[Path, str]] = {}
     for name in inputs:
+        if not str(name).strip():
+            raise ValueError("the name of an input is empty: name a file, a folder or a glob")
         for path, base in _expanded(name):
             users.setdefault(path.resolve(), (path, str(path.relative_to(base or path.parent))))
     if not users:
@@ -230,6 +234,6 @@ def sha256_of(path: Path) -> str:
 def _readable(path: Path) -> io.BufferedReader:
     """An open file; one that cannot be opened is refused in one sentence."""
     try:
-        return path.open("rb")
+        return trusted.open_regular(path)
     except OSError as problem:
         raise ValueError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None

@@ -79,7 +79,10 @@ class UserOptions:
             least, most = getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")
             checks.whole(f"min_{unit}", least)
             if most is not None and checks.whole(f"max_{unit}", most, at_least=1) < least:
-                raise ValueError(f"max_{unit} must be at least min_{unit} = {least}, got {most}")
+                raise ValueError(
+                    f"{checks.argument(f'max_{unit}')} must be at least"
+                    f" {checks.argument(f'min_{unit}')} = {least}, got {most}"
+                )
 
 
 class Block(NamedTuple):
@@ -219,7 +222,8 @@ def _parse_size(memory_limit: str) -> int:
     """The bytes of a size such as '2GiB'."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", memory_limit)
     if match is None:
-        raise ValueError(f"memory_limit must be a size such as '2GiB', got {memory_limit!r}")
+        name = checks.argument("memory_limit")
+        raise ValueError(f"{name} must be a size such as '2GiB', got {memory_limit!r}")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(unit)))
 

@@ -19,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from tacit.corpus import hashing, people
+from tacit.corpus import hashing, people, places
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.grouping import Block, Spool, UserOptions
 from tacit.corpus.order import OrderColumn
@@ -27,6 +27,7 @@ from tacit.corpus.readers import InputRecord, Reader, ReadOptions
 from tacit.corpus.sketches import LineSketch, Sketch, add_lines
 from tacit.corpus.store import Corpus
 from tacit.corpus.writer import CorpusWriter, output_folder
+from tacit.privacy.checks import argument
 
 _Report = Callable[[str, int, int, int], None]
 _Read = Callable[[Path], Iterator[tuple[InputRecord, str, int]]]  # records, where from, how far
@@ -95,7 +96,10 @@ def ingest(
     job = _Job(Path(out), settings)
     files = input_files(inputs, format)
     if order_format is not None and order_column is None:
-        raise ValueError("order_format says how order_column is written: name that column as well")
+        raise ValueError(
+            f"{argument('order_format')} says how {argument('order_column')} is written: name that"
+            " column as well"
+        )
     order = OrderColumn(order_format)
     reading = ReadOptions.of(files[0].format, quotes, whole_files, delimiter, encoding)
 
@@ -150,7 +154,9 @@ class _Job:
         if salt is None:
             salt = secrets.token_hex(hashing.SALT_BYTES)
         if not re.fullmatch(r"[0-9a-fA-F]{32}", salt):
-            raise ValueError(f"salt must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits")
+            raise ValueError(
+                f"{argument('salt')} must be {hashing.SALT_BYTES} bytes as 32 hexadecimal digits"
+            )
         self._out, self._settings, self._salt = out, settings, bytes.fromhex(salt)
         self._options = settings.get("options") or UserOptions()
         self._about_people = settings.get("about_people", True)
@@ -175,7 +181,9 @@ class _Job:
             finally:
                 writer.close()
             shutil.rmtree(scratch)
-        return Corpus.open(self._out)
+        corpus = Corpus.open(self._out)
+        places.remember(corpus)
+        return corpus
 
     def _spool(
         self, records: Iterator[tuple[InputRecord, str, int]], total: int, spool: Spool
@@ -205,7 +213,7 @@ class _Job:
             raise ValueError(
                 f"{without_user + without_text:,} of {rows:,} rows have no user ({without_user:,})"
                 f" or no text ({without_text:,}), the first at {first_bad}: mend them, or leave"
-                " them out with skip_bad_rows"
+                f" them out with {argument('skip_bad_rows')}"
             )
         if not spool.rows:
             raise ValueError(f"there are no rows with a user and a text among {rows:,} rows")
@@ -235,7 +243,7 @@ class _Job:
         if not writer.counts["users"]:
             raise ValueError(
                 f"no user has at least {options.min_texts} texts and {options.min_words} words,"
-                " as min_texts and min_words ask"
+                f" as {argument('min_texts')} and {argument('min_words')} ask"
             )
         # People are remembered before their corpus gets its name: people without a corpus do no
         # harm, while a corpus of forgotten people would.

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tacit.privacy.checks import argument
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO = re.compile(r"\d{4}-\d\d(-\d\d)?\b|\d{4}-?W?\d\d")
 _OTHER_DATE = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b|\s*\d{1,2}[. ]\s*[^\W\d]{3,}")
@@ -36,7 +38,7 @@ class OrderColumn:
             datetime.strptime(_EPOCH.strftime(self.format), self.format)
         except (ValueError, re.error):
             raise ValueError(
-                f"order_format must be such as '%d.%m.%Y %H:%M', got {self.format!r}"
+                f"{argument('order_format')} must be such as '%d.%m.%Y %H:%M', got {self.format!r}"
             ) from None
 
     def sortable(self, value: str, where: str) -> str:
@@ -50,7 +52,7 @@ class OrderColumn:
                 if _OTHER_DATE.match(value):
                     raise ValueError(
                         f"{where} has the order {value!r}, which would be sorted as text: say how"
-                        " dates are written with order_format, such as %d.%m.%Y"
+                        f" dates are written with {argument('order_format')}, such as %d.%m.%Y"
                     ) from None
                 self.texts += 1
         return value
@@ -63,6 +65,6 @@ class OrderColumn:
         except ValueError:
             raise ValueError(
                 f"{where} has the order {value!r}, which is not of the form {format!r} that"
-                " order_format says"
+                f" {argument('order_format')} says"
             ) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.corpus.sketches import LineSketch, Sketch
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.records import Count, Record
 
 SAME = 0.5  # of the smaller set: the same people
@@ -232,7 +232,7 @@ def _folder(people: str) -> Path:
 def _locked() -> Iterator[None]:
     """One process at a time looks for people and remembers them."""
     path = state_folder() / "people"
-    path.mkdir(mode=0o700, exist_ok=True)
+    durable.make_folder(path)
     with durable.locked(path / ".lock"):
         yield
 
@@ -260,8 +260,8 @@ def _write_group(group: _Group) -> None:
 
 def _write(people: str, data: dict[str, Any]) -> None:
     path = _folder(people)
-    path.mkdir(mode=0o700, exist_ok=True)
-    durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode(), mode=0o600)
+    durable.make_folder(path)
+    durable.write_whole(path / FILE, (json.dumps(data) + "\n").encode())
 
 
 def state_folder(*, create: bool = True) -> Path:
@@ -273,15 +273,15 @@ def state_folder(*, create: bool = True) -> Path:
     if not create:
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
+        durable.make_folder(path)
     except OSError as problem:
         raise _unusable(path, problem.strerror) from None
     if not path.is_dir():
         raise _unusable(path, "it is a file")
     if not os.access(path, os.W_OK | os.X_OK):
         raise _unusable(path, "no permission")
+    if not trusted.is_of_this_user_alone(path.stat()):
+        raise _unusable(path, "another user owns it, or may write to it")
     return path
 
 
@@ -294,15 +294,8 @@ def secret() -> bytes:
     path = state_folder() / "secret"
     try:
         if not path.exists():
-            fresh = path.with_name(f".secret.{secrets.token_hex(8)}")
-            try:
-                durable.write_whole(fresh, secrets.token_bytes(_SECRET_BYTES), mode=0o600)
-                # A link is made by one process only, and of a whole file: the others read it.
-                with suppress(FileExistsError):
-                    os.link(fresh, path)
-                durable.sync(path.parent)
-            finally:
-                fresh.unlink(missing_ok=True)
+            with _locked(), suppress(FileExistsError):  # of two processes at once one makes it
+                durable.write_whole(path, secrets.token_bytes(_SECRET_BYTES), new=True)
         data = path.read_bytes()
     except OSError as problem:
         raise _unusable(path.parent, problem.strerror) from None

@@ -437,9 +437,9 @@ class PeopleLedger:
         """Write a copy of this ledger; it is a note for another installation, and no authority."""
         self._read()
         if self._record.lines:
-            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            durable.make_folder(copy.parent)
             with self._held() as fd:  # one process at a time writes the copy
-                durable.write_whole(copy, _read_from(fd, 0)[: self._record.size], mode=0o600)
+                durable.write_whole(copy, _read_from(fd, 0)[: self._record.size])
 
     def _take_over(self, fd: int, other: PeopleLedger, data: bytes) -> None:
         """Add all runs in the verified lines of another ledger; keep the stricter budget."""

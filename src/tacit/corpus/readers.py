@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tacit.corpus.files import FORMATS, InputFile, InputStream, opened
+from tacit.privacy.checks import argument
 
 # The first of these that a file has, in any case, is taken for the column of the user, the text.
 _USER_NAMES = (
@@ -63,21 +64,26 @@ class ReadOptions:
             delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter, delimiter)
             if format not in _DELIMITERS:
                 raise ValueError(
-                    f"delimiter is for CSV and TSV, and the input is {FORMATS[format]}"
+                    f"{argument('delimiter')} is for CSV and TSV, and the input is"
+                    f" {FORMATS[format]}"
                 )
             if len(delimiter) != 1 or delimiter in '\r\n"':
                 raise ValueError(
-                    f"delimiter must be one character such as ';', or tab, got {delimiter!r}"
+                    f"{argument('delimiter')} must be one character such as ';', or tab, got"
+                    f" {delimiter!r}"
                 )
         try:
             name = codecs.lookup(encoding).name
             "".encode(name)  # not all codecs are of text
         except (LookupError, ValueError):
             raise ValueError(
-                f"encoding must be such as utf-8, latin-1, cp1252 or utf-16, got {encoding!r}"
+                f"{argument('encoding')} must be such as utf-8, latin-1, cp1252 or utf-16, got"
+                f" {encoding!r}"
             ) from None
         if name != "utf-8" and format == "parquet":
-            raise ValueError("encoding is for text, and Parquet is always UTF-8: leave it out")
+            raise ValueError(
+                f"{argument('encoding')} is for text, and Parquet is always UTF-8: leave it out"
+            )
         return cls(quotes, whole_files, delimiter, name)
 
 
@@ -101,7 +107,7 @@ def _column(
         if name is None:
             raise ValueError(
                 f"{str(path)!r} has no column whose name says that it is the {role}: name one"
-                f" with {role}_column; its columns are {listed}"
+                f" with {argument(f'{role}_column')}; its columns are {listed}"
             )
     if name not in names:
         raise ValueError(

@@ -30,6 +30,7 @@ from tacit.corpus import people
 from tacit.corpus.hashing import derived
 from tacit.corpus.sketches import LineSketch
 from tacit.corpus.source import Counts, Mask, Progress, Subset, UserCorpus, UserSource
+from tacit.privacy import trusted
 
 FORMAT = "tacit corpus"
 VERSION = 2
@@ -77,6 +78,7 @@ class Corpus(UserCorpus):
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
         """Map a corpus directory; costs the same for a thousand users and for ten million."""
+        trusted.refuse_irregular_in(Path(path))
         return cls(Path(path), _read_meta(Path(path)))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,14 +153,8 @@ def output_folder(out: Path) -> Iterator[Path]:
         raise ValueError(f"{str(out)!r} exists already: choose another output, or remove it first")
     made = _made_parents(out)
     try:
-        with (
-            _locked(out),
-            _disk_errors(out),
-            durable.whole_folder(out, mode=0o700) as folder,  # people's text is for its owner only
-        ):
+        with _disk_errors(out), durable.whole_folder(out) as folder:
             yield folder
-            if out.exists():
-                raise ValueError(f"{str(out)!r} was made by somebody else in the meantime")
     finally:
         for parent in made:
             if parent.is_dir() and not any(parent.iterdir()):
@@ -177,28 +171,12 @@ def _made_parents(out: Path) -> list[Path]:
             break
         missing.append(folder)
     try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(out.absolute().parent, mode=durable.SHARED_FOLDER)
     except OSError as problem:
         raise ValueError(
             f"cannot make the folder of {str(out)!r}: {problem.strerror or problem}"
         ) from None
     return missing
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Let no other process write `out` meanwhile."""
-    lock = durable.partial_path(out).with_suffix(".partial.lock")
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(durable.locked(lock, wait=False))
-        except BlockingIOError:
-            raise ValueError(f"another ingest is writing {str(out)!r} at this moment") from None
-        except OSError as problem:
-            why = problem.strerror or problem
-            raise ValueError(f"cannot write beside {str(out)!r}: {why}") from None
-        stack.callback(lock.unlink, missing_ok=True)
-        yield
 
 
 @contextmanager

@@ -18,9 +18,7 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +26,7 @@ import torch
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import PATIENCE, Ranks, WorkerLost, dist, join_group
 from tacit.engines.worker import serve
+from tacit.privacy import scratch
 
 
 class Children:
@@ -40,8 +39,8 @@ class Children:
     def __init__(self, workers: int) -> None:
         if not workers >= 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
-        self._folder = tempfile.TemporaryDirectory(prefix="tacit-")  # mode 0700
-        self._store = str(Path(self._folder.name) / "store")
+        self._folder = contextlib.ExitStack()
+        self._store = str(self._folder.enter_context(scratch.folder()) / "store")
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(1, workers):
@@ -98,7 +97,7 @@ class Children:
                 child.wait()
             assert child.stdout is not None
             child.stdout.close()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def _why(code: int) -> str:

@@ -3,22 +3,24 @@
 Everything that a guarantee rests on (keys, ledgers, checkpoints) and everything that is shared
 (reports, bundles, tokenizers) is written by this module.  New content is made under a hidden name
 beside its path, synced, and then renamed, so a reader sees the old content or the new, never a
-part.  The hidden name is fixed, so what a killed process left behind is removed by the next
-writer; in return, each path has one writer at a time, and concurrent writers need a lock.
+part.  The hidden name is fixed and locked: what a killed process left behind is removed by the next
+writer of the same path, and of two writers at once one is refused.
+
+Guarantee: what is written is for its owner alone, whatever the umask, unless its `mode` says
+`SHARED` or `SHARED_FOLDER`; nobody but the owner can ever write to it.  The umask may take rights
+from others and never from the owner, who could else not read what was written.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import fcntl
-import functools
 import json
 import os
 import shutil
-import tempfile
+import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,12 +37,22 @@ def user_folder(kind: str) -> Path:
     return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]) / "tacit"
 
 
-@functools.cache
-def temporary_folder() -> Path:
-    """A folder of this process alone, for when the cache cannot be written to."""
-    folder = Path(tempfile.mkdtemp(prefix="tacit-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700  # people's text, tokens, keys, weights, and all else
+SHARED, SHARED_FOLDER = 0o644, 0o755  # what is made to be handed on: a bundle, a report, a plot
+
+
+def make_folder(path: Path, *, mode: int = PRIVATE_FOLDER) -> None:
+    """Make a folder, and those on the way to it, if they are missing."""
+    for folder in (*reversed(path.absolute().parents), path):
+        if not folder.is_dir():
+            with suppress(FileExistsError):  # another process was faster
+                folder.mkdir(mode)
+                folder.chmod(_kept_for_owner(folder.stat(), PRIVATE_FOLDER))
+
+
+def _kept_for_owner(made: os.stat_result, least: int) -> int:
+    """The mode that something was made with, and in it what its owner needs."""
+    return stat.S_IMODE(made.st_mode) | least
 
 
 def partial_path(path: Path) -> Path:
@@ -66,8 +78,10 @@ def locked(
     The lock excludes every other holder, or with `shared` only those that are not.  The system
     releases it if the process dies.  Without `wait`, `BlockingIOError` if it cannot be had now.
     """
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = os.open(path, flags, PRIVATE)
     try:
+        if flags & os.O_CREAT:
+            os.fchmod(descriptor, PRIVATE)
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
         yield descriptor
@@ -99,58 +113,142 @@ def cut_back(descriptor: int, size: int) -> bool:
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """An open file that becomes `path` when the block ends, or vanishes if the block raises.
 
     It takes the place of a file that exists.  It has its `mode` (less the umask) from its first
     byte on, so a secret is never readable to others.
     """
     partial = partial_path(path)
-    partial.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(_claim(partial, mode, path), "wb") as file:
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
     sync(path.parent)
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o644, new: bool = False) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE, new: bool = False) -> None:
     """Write a file whole and synced, in the place of one that exists.
 
     With `new`, a file that exists raises `FileExistsError` instead.
     """
-    if new and path.exists():
-        raise FileExistsError(f"{path} exists already")
     with whole_file(path, mode=mode) as file:
+        if new and path.exists():
+            raise FileExistsError(f"{path} exists already")
         file.write(data)
 
 
 @contextmanager
-def whole_folder(path: Path, *, mode: int = 0o777, replace: bool = False) -> Iterator[Path]:
+def whole_folder(
+    path: Path, *, mode: int = PRIVATE_FOLDER, replace: bool = False
+) -> Iterator[Path]:
     """A folder to fill that becomes `path` when the block ends, or vanishes if the block raises.
 
-    An empty folder at `path` is replaced; anything else there makes the renaming fail with
-    `OSError`, unless `replace` allows to remove it once the new folder is ready.
+    Whatever writes into it, all of it gets the rights of the folder itself: `mode`, less the
+    umask.  Until it is ready it is for its owner only.
+
+    An empty folder at `path` is replaced; anything else there is refused at the end, unless
+    `replace` allows to remove it once the new folder is ready.
     """
     partial, old = partial_path(path), path.with_name(f".{path.name}.old")
-    _remove(partial)
-    _remove(old)
-    partial.mkdir(mode=mode)
+    lock = partial.with_name(f"{partial.name}.lock")
+    claim = _claim(lock, PRIVATE, path)
     try:
+        _remove(partial)
+        _remove(old)
+        partial.mkdir(mode)
+        asked = _kept_for_owner(partial.stat(), PRIVATE_FOLDER)
+        partial.chmod(PRIVATE_FOLDER)
         yield partial
+        _permit_all(partial, asked)
         sync(partial)
         if replace and os.path.lexists(path):
             path.rename(old)
-        partial.rename(path)
+        try:
+            partial.rename(path)
+        except OSError:
+            if not os.path.lexists(path):
+                raise
+            raise ValueError(f"{str(path)!r} was made by another process meanwhile") from None
+        sync(path.parent)
     finally:
         _remove(partial)
         _remove(old)
-    sync(path.parent)
+        lock.unlink(missing_ok=True)
+        os.close(claim)
+
+
+def _claim(file: Path, mode: int, path: Path) -> int:
+    """A new and empty file, held by this process alone while it makes `path`; its descriptor.
+
+    The system gives it up if the process dies.  A file that nobody holds any more is removed first.
+    """
+    for _ in range(100):
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            _remove_unheld(file, path)
+            continue
+        except OSError as problem:
+            what = f"cannot write beside {str(path)!r}: {problem.strerror}"
+            raise OSError(problem.errno, what) from None
+        try:
+            _hold(descriptor, path)
+            if _is_still(file, descriptor):  # nobody took it for a dead one before it was held
+                os.fchmod(descriptor, _kept_for_owner(os.fstat(descriptor), PRIVATE))
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise ValueError(f"{str(file)!r} is in the way of {str(path)!r}, and cannot be removed")
+
+
+def _remove_unheld(file: Path, path: Path) -> None:
+    """Remove what a dead process left behind; refuse while a process that lives holds it."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # gone meanwhile, or no file of ours
+        _remove(file)
+        return
+    try:
+        _hold(descriptor, path)
+        if _is_still(file, descriptor):
+            file.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _hold(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ValueError(
+            f"another process is writing {str(path)!r} at this moment: wait for it to end, or name"
+            " something else"
+        ) from None
+
+
+def _is_still(file: Path, descriptor: int) -> bool:
+    """Whether the name still stands for the open file."""
+    try:
+        return os.path.samestat(file.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _permit_all(folder: Path, mode: int) -> None:
+    """Give a folder's mode to all that is in it, files without the right to be executed."""
+    for inside, _, files in os.walk(folder):
+        for name in files:
+            if not (file := Path(inside, name)).is_symlink():
+                file.chmod(mode & 0o666)
+        Path(inside).chmod(mode)
 
 
 def _remove(path: Path) -> None:
@@ -163,7 +261,7 @@ def _remove(path: Path) -> None:
 # JSON Lines: each append is synced, and a last line without its end counts as never written.
 
 
-def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> None:
+def append_line(path: Path, row: Mapping[str, Any], *, mode: int = PRIVATE) -> None:
     """Add a row to a JSON Lines file, which is made if it is missing, and sync it.
 
     What a crash left behind the last whole line is dropped first.  Each file has one writer.
@@ -172,6 +270,7 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> Non
     try:
         size = os.fstat(descriptor).st_size
         if size == 0:
+            os.fchmod(descriptor, _kept_for_owner(os.fstat(descriptor), PRIVATE))
             sync(path.parent)
         elif os.pread(descriptor, 1, size - 1) != b"\n":
             size = path.read_bytes().rfind(b"\n") + 1

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger_lines import (
@@ -381,7 +381,7 @@ def _refuse_changed(path: Path, descriptor: int, size: int) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return trusted.read_bytes(path)
     except FileNotFoundError as error:
         raise LedgerError(f"there is no ledger at {path}") from error
 

@@ -4,6 +4,9 @@ Nothing needs a compiler: a caller that asks for a library has to do without it 
 compiler, or one that fails.  What was built is kept in the user's cache, under a name made of the
 sources, the flags, the compiler's version and the processor: all that the bits of a result may
 depend on.
+
+Guarantee: a library is loaded only if nobody but this user (or root) could have written it.  A
+cache that others may write to is passed by, and a library built for this process alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import secrets
 import shlex
 import shutil
 import subprocess
@@ -20,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.privacy import durable
+from tacit.privacy import durable, scratch, trusted
 
 _BUILD_SECONDS = 120
 
@@ -51,20 +53,19 @@ def build(source: Source) -> Library | None:
         digest = _digest_of(source, compiler)
     except FileNotFoundError:  # an installation that left the sources out
         return None
-    for folder in (_cache_folder(), None):
+    for folder in (_cache_folder, scratch.of_this_process):
         try:
-            path = _compiled(source, compiler, digest, folder or durable.temporary_folder())
-            return Library(digest, ctypes.CDLL(str(path)))
+            return Library(digest, _loaded(_compiled(source, compiler, digest, folder())))
         except subprocess.SubprocessError:
             return None  # another folder would not help
-        except OSError:  # cannot be written to, or holds what cannot be loaded
+        except (OSError, ValueError):  # cannot be written to, or holds what cannot be trusted
             continue
     return None
 
 
 def _cache_folder() -> Path:
     """Where what was built is kept."""
-    return durable.user_folder("cache") / "kernels"
+    return trusted.own_folder(durable.user_folder("cache") / "kernels")
 
 
 def _digest_of(source: Source, compiler: list[str]) -> str:
@@ -99,18 +100,46 @@ def _processor() -> str:
 
 
 def _compiled(source: Source, compiler: list[str], digest: str, folder: Path) -> Path:
-    """The library's file in a folder, compiled now if it is not there yet.
+    """The library's file in a folder, compiled now if it is not there yet, or not ours alone.
 
-    It is compiled under a name that no other process uses, and then renamed.
+    One process compiles it, and the others wait.
     """
     path = folder / f"{source.name}-{digest}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-        command = [*compiler, *source.flags, str(source.files[0]), "-o", str(fresh)]
-        try:
-            subprocess.run(command, capture_output=True, timeout=_BUILD_SECONDS, check=True)
-            fresh.replace(path)  # at once, whatever other processes do
-        finally:
-            fresh.unlink(missing_ok=True)
+    if _is_ours(path):
+        return path
+    with durable.locked(folder / f".{path.name}.lock"):
+        if not _is_ours(path):
+            with durable.whole_file(path) as file:
+                fresh = durable.partial_path(path).with_suffix(".so")
+                command = [*compiler, *source.flags, str(source.files[0]), "-o", str(fresh)]
+                try:
+                    subprocess.run(
+                        command,
+                        capture_output=True,
+                        timeout=_BUILD_SECONDS,
+                        check=True,
+                        umask=0o077,
+                    )
+                    file.write(fresh.read_bytes())
+                finally:
+                    fresh.unlink(missing_ok=True)
     return path
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is there that nobody else could have written."""
+    return path.exists() and trusted.is_of_this_user_alone(path.lstat())
+
+
+def _loaded(path: Path) -> ctypes.CDLL:
+    """The library at a path, if it is ours alone.
+
+    What is looked at is what is loaded: the open file, which nobody can exchange.  It stays open,
+    since the system takes two libraries of one name for one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    if not trusted.is_of_this_user_alone(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise PermissionError(f"{path} belongs to another user, or others may write to it")
+    opened = Path(f"/proc/self/fd/{descriptor}")
+    return ctypes.CDLL(str(opened if opened.exists() else path))

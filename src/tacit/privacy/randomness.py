@@ -17,7 +17,7 @@ from typing import Self
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, durable, trusted
 from tacit.privacy.stream import Stream
 
 _KEY_SIZE = 32
@@ -127,14 +127,14 @@ class RunKey:
         """Write the key to a new file that only its owner can read; a key is never replaced."""
         mark = b"\x01" if self.is_simulation else b"\x00"
         try:
-            durable.write_whole(Path(path), _FILE_LABEL + mark + self._secret, mode=0o600, new=True)
+            durable.write_whole(Path(path), _FILE_LABEL + mark + self._secret, new=True)
         except FileExistsError as error:
             raise ValueError(f"{path} exists already, and a run key is never replaced") from error
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read what `save` wrote; anything else, or a file that others can read, is refused."""
-        with open(path, "rb") as file:
+        with trusted.open_regular(Path(path)) as file:
             mode = os.fstat(file.fileno()).st_mode & 0o777
             data = file.read(len(_FILE_LABEL) + 1 + _KEY_SIZE + 1)
         if mode & 0o077:

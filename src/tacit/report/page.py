@@ -59,7 +59,7 @@ class Target:
         """Write both files; the facts come first, so that no page is without them."""
         page = render(facts).encode()
         data = (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode()
-        mode = 0o600 if facts["internal"] else 0o644
+        mode = durable.PRIVATE if facts["internal"] else durable.SHARED
         durable.write_whole(self.facts, data, mode=mode)
         durable.write_whole(self.page, page, mode=mode)
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tacit.corpus.source import UserCorpus, UserSource
 from tacit.evaluation.baselines import Bigram
 from tacit.evaluation.scoring import Predictor
+from tacit.privacy import scratch
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language.people import People, cache_folder
 from tacit.tokenizers.cache import PAPERS_CAP, TokenCache
@@ -50,8 +49,8 @@ def training_tokens(
         experiment = stored.run.experiment
         people = People.of(experiment, users).view(experiment, stored.tokenizer)
         cap = experiment.corpus.max_tokens_per_user
-    with TemporaryDirectory() as folder:
-        otherwise = stored.run.directory.private if stored.run is not None else Path(folder)
+    with scratch.folder() as folder:
+        otherwise = stored.run.directory.private if stored.run is not None else folder
         yield TokenCache.open_or_build(
             people,
             stored.tokenizer,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.corpus.people_ledger import remark_on_others
+from tacit.privacy import trusted
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -56,6 +57,7 @@ class Bundle:
     @classmethod
     def open(cls, path: Path | str) -> Bundle:
         """The bundle in a folder; one with a file that is missing, changed or added is refused."""
+        trusted.refuse_irregular_in(Path(path))
         bundle = cls(Path(path), Ledger.read(Path(path) / LEDGER_FILE))
         if faults := bundle.faults():
             raise LedgerError(faults[0])

@@ -5,11 +5,11 @@
     metrics.jsonl     metrics on text that is not trained on, by leg
     checkpoints/      the model after some of the legs, and after the last
     result.json       how it ended; only a finished run has one
-    private/          mode 0700: the run key until the end, HMACs, internal diagnostics
+    private/          the run key until the end, HMACs, internal diagnostics
 
 and the files of its task: tokenizer.json and canaries.json of a language model, scaling.json of
 an intent and slot model.  It is made under another name and renamed, so it exists whole or not at
-all.
+all; and all of it is for its owner only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
@@ -55,11 +55,11 @@ class RunDirectory:
         """
         path = Path(path)
         cls.check_free(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent, mode=durable.SHARED_FOLDER)
         with durable.whole_folder(path) as folder:
             made = cls(folder)
-            made.checkpoints.folder.mkdir()
-            made.private.mkdir(mode=0o700)
+            durable.make_folder(made.checkpoints.folder)
+            durable.make_folder(made.private)
             fill(made)
         return cls(path)
 
@@ -78,6 +78,8 @@ class RunDirectory:
         directory = cls(path)
         if not directory.experiment_file.is_file():
             raise ValueError(f"{path} is not a run directory: it has no experiment.toml")
+        for folder in (path, directory.private, directory.checkpoints.folder):
+            trusted.refuse_irregular_in(folder)
         return directory
 
     def experiment(self) -> AnyExperiment:

@@ -87,7 +87,7 @@ def export_run(
         why_not = "the person who exported it says so"
     facts, own_files = _facts(opened, guarantee, leg)
     contents = _contents(opened, facts, own_files, why_not)
-    with durable.whole_folder(out) as folder:
+    with durable.whole_folder(out, mode=durable.SHARED_FOLDER) as folder:
         for name, data in contents.items():
             durable.write_whole(folder / name, data)
     ledger = Ledger(out / LEDGER_FILE, contents[LEDGER_FILE])

@@ -60,9 +60,9 @@ class Personalized:
             TOKENIZER_FILE: stored.tokenizer.to_json().encode(),
             "personalization.json": json.dumps(self.as_row(), indent=2).encode(),
         }
-        with durable.whole_folder(out, mode=0o700) as folder:
+        with durable.whole_folder(out) as folder:
             for name, data in contents.items():
-                durable.write_whole(folder / name, data, mode=0o600)
+                durable.write_whole(folder / name, data)
 
 
 def read_texts(path: Path) -> list[str]:

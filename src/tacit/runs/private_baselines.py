@@ -128,7 +128,7 @@ def release_baselines(
         users = (cache.tokens(user) for user in _told(len(cache), progress))
         total = mechanism.total(users)
     folder = run.path / FOLDER / str(max(_numbers(run.path), default=0) + 1)
-    folder.parent.mkdir(exist_ok=True)
+    durable.make_folder(folder.parent)
     with (
         durable.whole_folder(folder) as partial_folder,
         Ledger.create(partial_folder / _LEDGER, header) as ledger,

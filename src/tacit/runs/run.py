@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.builtin import load_corpus
+from tacit.corpus.builtin import find_corpus, load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
 from tacit.evaluation.cross_fitted import cross_fitted_baselines
@@ -205,8 +205,9 @@ class LanguageRun(Run):
         return round_plans(self.experiment, layer_sizes(self.model()))
 
     def corpus(self) -> UserCorpus:
-        """The corpus it was trained on, if that is still where it was."""
-        return load_corpus(self.experiment.corpus.source)
+        """The corpus it was trained on, where it was or where it was moved to."""
+        named = self.experiment.corpus
+        return load_corpus(find_corpus(named.source, named.identity, self.ledger.header.data))
 
     def sampled_tokenizer(
         self,

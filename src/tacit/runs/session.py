@@ -74,7 +74,7 @@ class Proofs:
         hmac = f"{beginning} {outcome}".rstrip()
         if self._hmacs.get((leg, attempt)) != hmac:
             row = {"leg": leg, "attempt": attempt, "hmac": hmac}
-            durable.append_line(self._path, row, mode=0o600)
+            durable.append_line(self._path, row)
             self._hmacs[leg, attempt] = hmac
 
 
@@ -176,7 +176,7 @@ class Session:
         if (row := self.trainer.diagnostics()) is not None:
             leg = {self.experiment.leg_name: self.leg, "attempt": attempt}
             finite = {name: _finite(value) for name, value in row.items()}
-            durable.append_line(self._directory.diagnostics_file, leg | finite, mode=0o600)
+            durable.append_line(self._directory.diagnostics_file, leg | finite)
 
     def evaluate_if_due(self, *, now: bool = False) -> None:
         """Append held-out metrics of this moment to metrics.jsonl, once."""

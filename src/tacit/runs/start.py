@@ -11,7 +11,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import find_corpus
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Header
@@ -30,6 +33,8 @@ from tacit.tasks.task import (
     Trainer,
     TrainingData,
 )
+
+_Some = TypeVar("_Some", bound=AnyExperiment)
 
 
 def create(
@@ -92,7 +97,7 @@ def branch(
             f" {experiment.legs}; add --{name}s"
         )
     task = task_of(experiment)
-    data = task.load(experiment, announce)
+    data = task.load(_where_it_is(experiment, ledger.header), announce)
     if not data.is_of(before):
         raise ValueError(f"{before.source} is not the corpus that {parent} was trained on")
     key = _new_key(experiment)
@@ -126,7 +131,7 @@ def resume(
         )
     header = Ledger.read(directory.ledger_file, torn_is_left_out=True).header
     directory.refuse_edited(header)
-    data = task_of(own).load(own, announce)
+    data = task_of(own).load(_where_it_is(own, header), announce)
     if not data.is_of(own):
         raise ValueError(
             f"{own.source} is not the corpus that {directory.path} was started on, so the run"
@@ -139,6 +144,15 @@ def resume(
         )
     _refuse_another(experiment, directory, own, data)
     return _open(directory, own, data, engine, announce)
+
+
+def _where_it_is(experiment: _Some, header: Header) -> _Some:
+    """The experiment with its corpus where that lies now, to be loaded and not to be kept."""
+    if not isinstance(experiment, Experiment):
+        return experiment
+    corpus = experiment.corpus
+    source = find_corpus(corpus.source, corpus.identity, header.data)
+    return experiment.changed(corpus={"source": source})
 
 
 def ending_without_result(experiment: AnyExperiment | None, run: str | Path) -> str | None:

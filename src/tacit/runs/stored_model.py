@@ -14,6 +14,7 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel
+from tacit.privacy import trusted
 from tacit.runs.bundle import Bundle, is_bundle
 from tacit.runs.run import LanguageRun, NluRun
 from tacit.tasks.nlu.models import NluModel
@@ -56,6 +57,7 @@ class StoredModel:
         path = Path(path)
         if not path.is_dir():
             raise ValueError(f"there is no run and no model at {path}")
+        trusted.refuse_irregular_in(path)
         if (path / "checkpoints").is_dir():
             return cls._of_run(LanguageRun.open(path), round)
         if not (path / MODEL_FILE).is_file():

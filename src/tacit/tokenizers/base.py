@@ -11,6 +11,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tacit.privacy import trusted
+
 DEFAULT = "base:en"
 _NAME = "base"
 
@@ -19,10 +21,16 @@ def path_of(source: str) -> Path:
     """The folder of a base model, for the name of one; else the path that `source` is.
 
     Raises:
-        ValueError: if there is no base model for the language.
+        ValueError: if there is no base model for the language, or the path is a pipe or a device.
     """
-    name = base_name(source)
-    return Path(source) if name is None else _folder() / name.removeprefix(f"{_NAME}:")
+    if (name := base_name(source)) is not None:
+        return _folder() / name.removeprefix(f"{_NAME}:")
+    path = Path(source)
+    if path.is_dir():
+        trusted.refuse_irregular_in(path)
+    else:
+        trusted.refuse_irregular(path)
+    return path
 
 
 def base_name(source: str) -> str | None:

@@ -122,11 +122,11 @@ class TokenCache:
         path = Path(folder) / key.folder_name
         if (cache := cls._open_if_sound(path, key)) is not None:
             return cache
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent)
         with durable.locked(path.with_name(f".{path.name}.lock")):
             if (cache := cls._open_if_sound(path, key)) is not None:  # built meanwhile
                 return cache
-            with durable.whole_folder(path, mode=0o700, replace=True) as partial:
+            with durable.whole_folder(path, replace=True) as partial:
                 _write_cache(partial, key, _encode_users(key, source, tokenizer, progress))
             return cls.open(path)
 

@@ -114,7 +114,7 @@ class LearntTokenizer:
         folder = Path(folder)
         if folder.exists():
             raise ValueError(f"{folder} exists already; name a new folder for the tokenizer")
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(folder.parent, mode=durable.SHARED_FOLDER)
         with durable.whole_folder(folder) as partial:
             self.write(partial)
         return folder

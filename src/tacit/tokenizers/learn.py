@@ -23,14 +23,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.people_ledger import PeopleLedger
 from tacit.corpus.public_inputs import refuse_known
 from tacit.corpus.source import UserCorpus, UserSource
-from tacit.privacy import checks
+from tacit.privacy import checks, scratch
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.guarantee import default_delta
@@ -191,7 +190,7 @@ def release(
         public_inputs=public_inputs,
     )
     plan_hash = sha256(public).hexdigest()
-    with TemporaryDirectory() as folder, Ledger.create(Path(folder) / LEDGER, header) as ledger:
+    with scratch.folder() as folder, Ledger.create(folder / LEDGER, header) as ledger:
         if header.people:
             PeopleLedger.open(header.people).witness(ledger)
         ledger.charge([Charge("words", 0, 0, event, plan_hash) for event in events])

@@ -30,7 +30,7 @@ from typing import Any, Literal, cast
 
 import tokenizers
 
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.normalisation import (
     WHITE_SPACE,
@@ -117,7 +117,7 @@ class Tokenizer:
         """A tokenizer from its file, or from tokenizer.json in a folder."""
         path = _file_at(Path(path))
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
+            return cls.from_json(trusted.read_text(path))
         except FileNotFoundError:
             raise ValueError(f"there is no tokenizer at {path}") from None
         except ValueError as error:
@@ -130,7 +130,7 @@ class Tokenizer:
         data = self.to_json().encode()
         if path.is_file() and path.read_bytes() == data:
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_folder(path.parent, mode=durable.SHARED_FOLDER)
         durable.write_whole(path, data, new=True)
         return path
 

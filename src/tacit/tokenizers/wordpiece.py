@@ -31,7 +31,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tacit.corpus.files import sha256_of
-from tacit.privacy import checks
+from tacit.privacy import checks, trusted
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.normalisation import check_unicode, strings
 
@@ -151,7 +151,7 @@ class PieceVocabulary:
             raise ValueError(f"{path} says that it is {stated!r}, and cannot be {provenance!r}")
         path = _file_at(Path(path))
         try:
-            text = path.read_text(encoding="utf-8")
+            text = trusted.read_text(path)
             if path.suffix == ".json":
                 pieces, lower_case = _parse(json.loads(text))
             else:

@@ -21,6 +21,7 @@ from tacit.corpus.people import is_same_people
 from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.corpus.source import IID, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
+from tacit.privacy import trusted
 from tacit.privacy.events import Adjacency, Event
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.ledger_lines import Header
@@ -163,9 +164,14 @@ class People:
 
 
 def cache_folder(corpus: UserCorpus, otherwise: Path) -> Path:
-    """Where token caches of a corpus go: beside it, or `otherwise` where that cannot be."""
+    """Where token caches of a corpus go: beside it, or `otherwise` where that cannot be.
+
+    In a folder that is not this user's alone others could have left a cache, or could read it.
+    """
     folder = corpus.path if isinstance(corpus, Corpus) else None
-    return folder if folder is not None and os.access(folder, os.W_OK) else otherwise
+    if folder is None or not os.access(folder, os.W_OK):
+        return otherwise
+    return folder if trusted.is_of_this_user_alone(folder.stat()) else otherwise
 
 
 def public_frequencies(tokenizer: Tokenizer, source: str) -> Frequencies:

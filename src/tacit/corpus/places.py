@@ -1,0 +1,54 @@
+"""Where corpora lie, so that a corpus that was moved is found by its identity.
+
+Runs keep a corpus's path as it was typed.  When nothing is there any more, whoever has opened the
+corpus elsewhere since has left a note of where, in the state folder with what is known of its
+people.  What a note leads to counts only if it is that very corpus, text by text.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from tacit.corpus import people
+from tacit.corpus.store import Corpus
+from tacit.privacy import durable
+
+FILE = "places.json"
+_MOST = 20
+
+
+def remember(corpus: Corpus) -> None:
+    """Note where a corpus lies, if its people are known here; a note that fails costs nothing."""
+    if not corpus.about_people:
+        return
+    with suppress(OSError, ValueError):
+        file, place = _file(corpus.identity), str(corpus.path.absolute())
+        known = _places(file)
+        if file.parent.is_dir() and known[:1] != [place]:
+            others = [other for other in known if other != place]
+            durable.write_whole(file, json.dumps([place, *others][:_MOST]).encode())
+
+
+def find(identity: str, commitment: str) -> Path | None:
+    """Where a corpus of these people with this commitment lies now, or None."""
+    with suppress(OSError, ValueError):
+        for place in _places(_file(identity)):
+            with suppress(OSError, ValueError):
+                if Corpus.open(place).commitment == commitment:
+                    return Path(place)
+    return None
+
+
+def _file(identity: str) -> Path:
+    return people.folder(identity, create=False) / FILE
+
+
+def _places(file: Path) -> list[str]:
+    """The paths in a note, the last one first."""
+    try:
+        noted = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return []
+    return [place for place in noted if isinstance(place, str)] if isinstance(noted, list) else []
