@@ -80,6 +80,9 @@ def ingest_builtin(name: str, out: str | Path, **settings: Any) -> Corpus:
     return ingest_records(records.items(), out, **settings)
 
 
+_MOST = 10**10  # of anything that is made up
+
+
 def _synthetic_options(name: str) -> SyntheticOptions:
     """What `synthetic:users=1e6,words=100` asks for."""
     names = [field.name for field in fields(SyntheticOptions)]
@@ -91,7 +94,9 @@ def _synthetic_options(name: str) -> SyntheticOptions:
         try:
             value = float(text) if key.endswith("fraction") else _whole(text)
         except (ValueError, ArithmeticError):
-            raise ValueError(f"{part!r} in {name!r} has no number, such as {key}=1000") from None
+            raise ValueError(
+                f"{part!r} in {name!r} has no number up to {_MOST:.0e}, such as {key}=1000"
+            ) from None
         options[key] = value
     return SyntheticOptions(**options)
 
@@ -99,7 +104,7 @@ def _synthetic_options(name: str) -> SyntheticOptions:
 def _whole(text: str) -> int:
     """A whole number, which may be written as 1e6."""
     value = Decimal(text)
-    if value != value.to_integral_value():
+    if not abs(value) <= _MOST or value != value.to_integral_value():
         raise ValueError
     return int(value)
 

@@ -20,19 +20,31 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+from tacit.privacy.documents import read_lines
+
+T = TypeVar("T", bound=Mapping[str, Any])
 
 
 def user_folder(kind: str) -> Path:
     """The user's folder of tacit for a `cache` or for `state`; nothing is made.
 
     It is `$TACIT_CACHE` or `$TACIT_STATE`, or else `tacit` in the folder that `$XDG_CACHE_HOME` or
-    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.
+    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.  A user without a home has
+    to name one of these.
     """
     if own := os.environ.get(f"TACIT_{kind.upper()}"):
         return Path(own)
     usual = {"cache": ".cache", "state": ".local/state"}
-    return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]) / "tacit"
+    try:
+        folder = os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]
+        return Path(folder) / "tacit"
+    except RuntimeError:
+        variable = f"TACIT_{kind.upper()}"
+        raise ValueError(
+            f"this user has no home directory: set {variable} to a folder of yours that stays"
+        ) from None
 
 
 @functools.cache
@@ -185,24 +197,10 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> Non
         os.close(descriptor)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All complete rows of a JSON Lines file; none if the file does not exist."""
-    if not path.exists():
-        return []
-    *lines, _ = path.read_bytes().split(b"\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"line {number} of {path} is not JSON: the file is damaged") from None
-    return rows
-
-
-def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+def keep_lines(path: Path, shape: type[T], keep: Callable[[T], bool]) -> None:
     """Drop the rows for which `keep` is false, and an incomplete last line."""
     if path.exists():
-        kept = b"".join(_json_line(row) for row in read_lines(path) if keep(row))
+        kept = b"".join(_json_line(row) for row in read_lines(path, shape) if keep(row))
         if kept != path.read_bytes():
             write_whole(path, kept)
 

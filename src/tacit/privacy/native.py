@@ -32,6 +32,7 @@ class Source:
     name: str
     files: tuple[Path, ...]
     flags: tuple[str, ...]
+    functions: tuple[str, ...] = ()  # without which a library is of no use
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,15 @@ def build(source: Source) -> Library | None:
         digest = _digest_of(source, compiler)
     except FileNotFoundError:  # an installation that left the sources out
         return None
-    for folder in (_cache_folder(), None):
+    for folder in (_cache_folder, durable.temporary_folder):
         try:
-            path = _compiled(source, compiler, digest, folder or durable.temporary_folder())
-            return Library(digest, ctypes.CDLL(str(path)))
+            path = _compiled(source, compiler, digest, folder())
+            library = ctypes.CDLL(str(path))
+            if all(hasattr(library, function) for function in source.functions):
+                return Library(digest, library)
         except subprocess.SubprocessError:
             return None  # another folder would not help
-        except OSError:  # cannot be written to, or holds what cannot be loaded
+        except (OSError, ValueError):  # cannot be written to, or holds what cannot be loaded
             continue
     return None
 
