@@ -120,7 +120,7 @@ def as_typed(said: str, options: Mapping[str, str]) -> str:
     def typed(name: re.Match[str]) -> str:
         return options.get(name[0], name[0])
 
-    return re.sub(r"(?<![\w.'\"/-])[a-z]+(_[a-z]+)+(?![\w.'\"=/(])", typed, said)
+    return re.sub(r"(?<![\w.'\"/-])[a-z]+(_[a-z]+)+(?![\w'\"=/(]|\.\w)", typed, said)
 
 
 def _is_out_of_memory(error: BaseException, said: str) -> bool:

@@ -31,6 +31,7 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
+_MOST_DOTS = 1000  # in a key of TOML, or in a list of numbers
 DEEPEST = 64  # a list in a list counts 2; ours have at most 8
 _PLAIN: dict[Any, str] = {
     bool: "true or false",
@@ -77,7 +78,12 @@ def parse_json(data: str | bytes, where: object) -> Any:
 def parse_toml(data: str | bytes, where: object) -> dict[str, Any]:
     """The tables of a TOML text, which `where` names in errors."""
     try:
-        tables = tomllib.loads(data if isinstance(data, str) else data.decode())
+        text = data if isinstance(data, str) else data.decode()
+        if any(
+            part.count(".") > _MOST_DOTS for line in text.split("\n") for part in line.split("=")
+        ):
+            raise RecursionError  # the time that a dotted key takes grows with its square
+        tables = tomllib.loads(text)
         _refuse_depth(tables)
     except UnicodeDecodeError:
         raise ValueError(f"{where} is not UTF-8") from None

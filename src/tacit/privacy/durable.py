@@ -60,11 +60,23 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system name the file, which those of an open one do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def sync(path: Path) -> None:
     """Wait until a file's content, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -87,16 +99,17 @@ def locked(
         os.close(descriptor)
 
 
-def append(descriptor: int, data: bytes) -> None:
+def append(descriptor: int, data: bytes, path: Path) -> None:
     """Write at the end of a file that is open for appending; on return it is on the disk.
 
     If that fails, a part may have been written: `cut_back` drops it.
     """
-    written = os.write(descriptor, data)
-    if written != len(data):
-        what = f"only {written} of {len(data)} bytes could be written"
-        raise OSError(errno.ENOSPC, f"No space left on device: {what}")
-    os.fsync(descriptor)
+    with naming(path):
+        written = os.write(descriptor, data)
+        if written != len(data):
+            what = f"only {written} of {len(data)} bytes could be written"
+            raise OSError(errno.ENOSPC, f"No space left on device: {what}")
+        os.fsync(descriptor)
 
 
 def cut_back(descriptor: int, size: int) -> bool:
@@ -121,7 +134,7 @@ def whole_file(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     partial.unlink(missing_ok=True)
     try:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
+        with naming(path), os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -189,7 +202,7 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> Non
             size = path.read_bytes().rfind(b"\n") + 1
             os.ftruncate(descriptor, size)
         try:
-            append(descriptor, _json_line(row))
+            append(descriptor, _json_line(row), path)
         except BaseException:
             cut_back(descriptor, size)
             raise
