@@ -30,7 +30,7 @@ from tacit import epsilon
 from tacit.cli.plots import new_figure, save
 from tacit.config import recipes
 from tacit.engines.engine import available_cores
-from tacit.privacy import durable
+from tacit.privacy import documents, durable
 from tacit.runs.run import LanguageRun
 from tacit.runs.session import TrainingProgress
 from tacit.train import train
@@ -55,7 +55,7 @@ class Trial:
     def rows(self) -> list[dict[str, Any]]:
         """The metrics of the rounds that were measured so far."""
         file = self.path / "metrics.jsonl"
-        return durable.read_lines(file) if file.is_file() else []
+        return documents.read_lines(file, dict) if file.is_file() else []
 
     @property
     def is_complete(self) -> bool:

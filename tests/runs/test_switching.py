@@ -8,7 +8,7 @@ import pytest
 
 from tacit.evaluation import sampling
 from tacit.models.base import to_vector
-from tacit.privacy import durable
+from tacit.privacy.documents import read_lines
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -288,4 +288,4 @@ def test_metrics_files_hold_rows_of_numbers(switched_run):
     lines = (switched_run[0].path / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert all(0 <= row["word_accuracy"] <= 1 for row in rows)
-    assert durable.read_lines(switched_run[0].path / "metrics.jsonl") == rows
+    assert read_lines(switched_run[0].path / "metrics.jsonl", dict) == rows

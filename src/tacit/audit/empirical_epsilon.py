@@ -18,10 +18,10 @@ published: nothing of a real user's text has a part in it.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from tacit.audit.one_run import (
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
 from tacit.audit.tries import TRIES_FILE, Tries
 from tacit.models.base import to_vector
+from tacit.privacy.documents import read_json
 from tacit.runs.run import LanguageRun
 from tacit.tasks.language import canary_clients as coins
 
@@ -158,13 +159,23 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
     )
 
 
+class _Counted(TypedDict):
+    try_number: int
+
+
+class _Published(TypedDict):
+    """What says of audit.json how often the run was audited."""
+
+    empirical_epsilon: _Counted | None
+
+
 def _stated_try(run: LanguageRun) -> int:
     """The number of the try that the run's published audit speaks of; 0 if it speaks of none."""
     try:
-        number = json.loads((run.path / AUDIT_FILE).read_bytes())["empirical_epsilon"]["try_number"]
-    except (OSError, ValueError, KeyError, TypeError):
+        audit = read_json(run.path / AUDIT_FILE, _Published)
+    except (OSError, ValueError):
         return 0
-    return number if type(number) is int else 0
+    return (audit["empirical_epsilon"] or {"try_number": 0})["try_number"]
 
 
 def _empirical_epsilon(

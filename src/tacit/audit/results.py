@@ -15,17 +15,17 @@ is not read, so that no path and no private figure gets into a report unless a f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tacit.audit.empirical_epsilon import AUDIT_FILE, EmpiricalEpsilon
 from tacit.audit.membership import MembershipResult
 from tacit.config.sections import sentence
+from tacit.privacy.documents import read_json
 from tacit.runs.directory import RunDirectory
 
 _Result = TypeVar("_Result")
@@ -174,23 +174,11 @@ def read(kind: type[_Result], path: Path) -> _Result | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object that a file holds, or None if there is no such file.
-
-    NaN and infinity, which are not JSON but pass for it in Python, are refused.
-    """
-
-    def refuse_constant(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number")
-
+    """The JSON object that a file holds, or None if there is no such file."""
     try:
-        data = json.loads(path.read_bytes(), parse_constant=refuse_constant)
+        return read_json(path, dict[str, Any])
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} is damaged: it is not a JSON object")
-    return data
 
 
 def check(kind: type[_Result], data: dict[str, Any], path: Path) -> _Result:

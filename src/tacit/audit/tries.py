@@ -25,11 +25,23 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from tacit.privacy import checks, durable
+from tacit.privacy import checks, documents, durable
 
 TRIES_FILE = "audits.jsonl"  # in the private folder of a run
+
+_Row = TypedDict(  # a try that begins, or what it has shown
+    "_Row",
+    {
+        "try": int,
+        "asked": float,
+        "confidence": float,
+        "settings": dict[str, Any],
+        "lower_bound": float,
+    },
+    total=False,
+)
 
 
 @dataclass(frozen=True)
@@ -92,9 +104,7 @@ class Tries:
         """The largest bound that any try has shown; 0 before the first."""
         return max((row.get("lower_bound", 0.0) for row in self._rows()), default=0.0)
 
-    def _try(
-        self, rows: list[dict[str, Any]], settings: Mapping[str, Any], confidence: float
-    ) -> _Try:
+    def _try(self, rows: list[_Row], settings: Mapping[str, Any], confidence: float) -> _Try:
         """The recorded try with these settings, or else the next one."""
         count = _count(rows)
         if count < self._at_least:
@@ -109,12 +119,10 @@ class Tries:
                 return _Try(row["try"], confidence)
         return _Try(count + 1, confidence)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        rows = durable.read_lines(self._path)
+    def _rows(self) -> list[_Row]:
+        rows = documents.read_lines(self._path, _Row)
         numbers = [row.get("try") for row in rows if "settings" in row]
-        known = all(
-            isinstance(row.get("lower_bound", row.get("asked")), float | int) for row in rows
-        )
+        known = all("lower_bound" in row or "asked" in row for row in rows)
         if not known or numbers != list(range(1, len(numbers) + 1)):
             raise ValueError(f"{self._path} is damaged: it does not number its tries from 1 on")
         return rows
@@ -124,5 +132,5 @@ class Tries:
         return durable.locked(self._path.with_name(f".{self._path.name}.lock"))
 
 
-def _count(rows: list[dict[str, Any]]) -> int:
+def _count(rows: list[_Row]) -> int:
     return sum("settings" in row for row in rows)

@@ -11,7 +11,6 @@ command's, the object a function or a typer app.  `tacit demo` and `tacit papers
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,7 +38,8 @@ from tacit.cli import (
     train,
     verify,
 )
-from tacit.cli.output import Interrupted, note
+from tacit.cli.endings import end_well, not_text
+from tacit.cli.output import note
 
 
 class _Root(TyperGroup):
@@ -115,42 +115,36 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit.
-
-    Exit codes: 0 done, 1 a check that failed (`audit`, `verify`), 2 a mistake in the input (one
-    sentence on standard error; with TACIT_DEBUG set, the traceback), 130 interrupted.
-    """
+    """Run one command and exit, with the codes that `tacit.cli.endings` lists."""
     arguments = sys.argv[1:] if arguments is None else arguments
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
-        sys.exit(_run(arguments))
+        sys.exit(end_well(lambda: _run(arguments), lambda: _options(arguments)))
 
 
-def _run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code, as `main` has them."""
+def _run(arguments: Sequence[str]) -> object:
     if "" in arguments and arguments[0] != "predict":  # a path would take it for this folder
-        note("an argument is empty: name a file or a value (is a variable of the shell not set?)")
-        return 2
-    try:
-        code = app(args=list(arguments) or ["--help"], standalone_mode=False)
-    except typer.Exit as stop:
-        code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
-    except Interrupted as stop:
-        note(str(stop))
-        return 130
-    except (typer.TyperException, ValueError, OSError) as mistake:
-        if type(mistake).__name__ == "NoArgsIsHelpError":  # a group by itself: typer has shown help
-            return 0
-        if os.environ.get("TACIT_DEBUG"):
-            raise
-        format_message = getattr(mistake, "format_message", mistake.__str__)
-        note(" ".join(format_message().split()) or type(mistake).__name__)
-        code = 2
-    if code == 130:  # typer may turn Ctrl-C into an exit code
-        note("interrupted")
-    return code if isinstance(code, int) else 0
+        raise ValueError(
+            "an argument is empty: name a file or a value (is a variable of the shell not set?)"
+        )
+    if (odd := not_text(arguments)) is not None:
+        raise ValueError(f"{odd} is not UTF-8 text: give the file or folder another name")
+    return app(args=list(arguments) or ["--help"], standalone_mode=False)
+
+
+def _options(arguments: Sequence[str]) -> dict[str, str]:
+    """The options of the command that is called, as they are typed, by the parameters' names."""
+    command: Any = typer.main.get_command(app)
+    for word in arguments:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+    options = {}
+    for parameter in command.params:
+        own = f"--{(parameter.name or '').replace('_', '-')}"
+        if parameter.opts[0].startswith("--"):
+            options[parameter.name] = own if own in parameter.opts else parameter.opts[0]
+    return options
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,8 @@ def table(
 
 def note(message: str) -> None:
     """A line to the person at the terminal, on standard error."""
-    print(f"tacit: {message}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it, which is no reason to end
+        print(f"tacit: {message}", file=sys.stderr)
 
 
 def epsilon(value: float | None) -> str:

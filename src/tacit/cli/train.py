@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.endings import explain
 from tacit.cli.options import (
     AsJson,
     Delta,
@@ -255,6 +256,11 @@ def carry_out(
             results.append(train_one(request, engine, **options))
         except KeyboardInterrupt:
             raise Interrupted(_how_to_go_on(request, len(asked) > 1)) from None
+        except (OSError, MemoryError, RuntimeError) as stop:
+            said, code = explain(stop)
+            if code == 1 or "--resume" in said or not _is_begun(request):
+                raise
+            raise ValueError(f"{said}; {_how_to_go_on(request, len(asked) > 1)}") from stop
     result = results if asked[0].variant else results[0]
     emit(result, as_json, lambda console: _print(console, asked, results))
 
@@ -296,8 +302,14 @@ def train_one(
     return RunDirectory.open(request.run).result() or {}
 
 
+def _is_begun(request: Request) -> bool:
+    from tacit.runs.directory import RunDirectory
+
+    return bool(RunDirectory(request.run).checkpoints.legs())
+
+
 def _how_to_go_on(request: Request, several: bool) -> str:
-    """After Ctrl-C: what was kept, and the command that goes on with it."""
+    """After Ctrl-C, or a full disk: what was kept, and the command that goes on with it."""
     from tacit.runs.directory import RunDirectory
 
     legs = RunDirectory(request.run).checkpoints.legs()

@@ -291,6 +291,6 @@ def _setting(text: str) -> Tables:
         raise ValueError(f"--set must be key=value, such as plan.clip_norm=3, got {text!r}")
     try:
         parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = value.strip()
     return _nested(parts, parsed)

@@ -9,12 +9,13 @@ and how a phase changes the plan: one rule for all of them.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tacit.privacy import documents
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -93,10 +94,7 @@ class Complete(Section):
 
 def read_toml(text: str, where: str) -> Tables:
     """The tables of a TOML text; `where` names it in an error."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where} is not TOML: {error}") from None
+    return documents.parse_toml(text, where)
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Tables:

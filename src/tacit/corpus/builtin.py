@@ -34,7 +34,7 @@ from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.corpus.store import Corpus
-from tacit.privacy import checks, durable, scratch, trusted
+from tacit.privacy import checks, durable, scratch
 from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
@@ -98,6 +98,9 @@ def ingest_builtin(name: str, out: str | Path, **settings: Any) -> Corpus:
     return ingest_records(records.items(), out, **settings)
 
 
+_MOST = 10**10  # of anything that is made up
+
+
 def _synthetic_options(name: str) -> SyntheticOptions:
     """What `synthetic:users=1e6,words=100` asks for."""
     names = [field.name for field in fields(SyntheticOptions)]
@@ -109,7 +112,9 @@ def _synthetic_options(name: str) -> SyntheticOptions:
         try:
             value = float(text) if key.endswith("fraction") else _whole(text)
         except (ValueError, ArithmeticError):
-            raise ValueError(f"{part!r} in {name!r} has no number, such as {key}=1000") from None
+            raise ValueError(
+                f"{part!r} in {name!r} has no number up to {_MOST:.0e}, such as {key}=1000"
+            ) from None
         options[key] = value
     return SyntheticOptions(**options)
 
@@ -117,7 +122,7 @@ def _synthetic_options(name: str) -> SyntheticOptions:
 def _whole(text: str) -> int:
     """A whole number, which may be written as 1e6."""
     value = Decimal(text)
-    if value != value.to_integral_value():
+    if not abs(value) <= _MOST or value != value.to_integral_value():
         raise ValueError
     return int(value)
 
@@ -150,7 +155,7 @@ def _chitchat() -> Corpus:
     """1,315 people's chat, 2.48M words (MIT); made on first use, and kept in the user's cache."""
     name = f"chitchat-{version('chitchat-dataset')}-{store.VERSION}"
     try:
-        return _cached_chitchat(trusted.own_folder(_cache_folder()) / name)
+        return _cached_chitchat(durable.own_folder(_cache_folder()) / name)
     except OSError:  # a cache that cannot be written to: one for this process, then
         return _cached_chitchat(scratch.of_this_process() / name)
 

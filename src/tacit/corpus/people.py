@@ -28,10 +28,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tacit.corpus.sketches import LineSketch, Sketch
 from tacit.privacy import durable, trusted
+from tacit.privacy.documents import read_json
 from tacit.privacy.records import Count, Record
 
 SAME = 0.5  # of the smaller set: the same people
@@ -58,6 +59,12 @@ class Recognition:
     shared: float
     declared_new: str | None = None
     overlaps: tuple[tuple[str, float], ...] = ()
+
+
+class _Merged(TypedDict, total=False):
+    """What people.json says of a group that was merged into another."""
+
+    merged_into: str
 
 
 @dataclass(frozen=True)
@@ -172,14 +179,12 @@ def resolve(people: str) -> str:
         try:
             if path.stat().st_size >= _MERGED_BYTES:
                 return people
-            merged_into = json.loads(path.read_bytes()).get("merged_into")
+            merged_into = read_json(path, _Merged).get("merged_into")
         except OSError:
             return people
-        except (ValueError, AttributeError):
-            raise ValueError(f"{str(path)!r} is damaged") from None
         if merged_into is None:
             return people
-        people = str(merged_into)
+        people = merged_into
     raise ValueError(f"{str(_folder(people) / FILE)!r} is damaged: it is merged into itself")
 
 
@@ -241,7 +246,7 @@ def _read(people: str) -> _Group | None:
     """A group, or None if it is not known or was merged into another."""
     path = _folder(people) / FILE
     try:
-        data = json.loads(path.read_bytes())
+        data = read_json(path, dict[str, Any])
         return None if "merged_into" in data else _Group.from_json({"id": people, **data})
     except FileNotFoundError:
         return None

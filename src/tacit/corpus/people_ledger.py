@@ -246,7 +246,7 @@ class PeopleLedger:
             lines.append(line)
         with self._undone_if_it_fails(fd):
             os.ftruncate(fd, record.size)  # drops what a crash left behind the last whole line
-            durable.append(fd, b"".join(lines))
+            durable.append(fd, b"".join(lines), self.path)
             if not record.lines:
                 durable.sync(self.path.parent)
             self._refresh(fd)

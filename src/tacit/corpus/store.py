@@ -17,11 +17,10 @@ to open whatever its size, and a user is read from where the user is.
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
-from collections.abc import Mapping
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +30,7 @@ from tacit.corpus.hashing import derived
 from tacit.corpus.sketches import LineSketch
 from tacit.corpus.source import Counts, Mask, Progress, Subset, UserCorpus, UserSource
 from tacit.privacy import trusted
+from tacit.privacy.documents import DamagedFile, fitted, read_json
 
 FORMAT = "tacit corpus"
 VERSION = 2
@@ -48,11 +48,28 @@ USERS_SCHEMA = pa.schema(
 )
 TEXTS_SCHEMA = pa.schema([("text", pa.large_string()), ("held_out", pa.bool_())])
 
-_NEEDED = set(
-    "users test_users fingerprint bytes salt digests inputs people overlaps about_people".split()
-)
 _FILES = {"bytes": {USERS, TEXTS}, "digests": {USERS, TEXTS, LINES}}
 _PIECE = 1 << 20
+
+
+class _Input(TypedDict):
+    sha256: str
+
+
+class _Meta(TypedDict):
+    """What corpus.json holds, as far as it is read here."""
+
+    users: int
+    test_users: int
+    fingerprint: str
+    bytes: dict[str, int]
+    salt: str
+    digests: dict[str, str]
+    inputs: list[_Input]
+    people: str
+    new_people: NotRequired[str | None]
+    overlaps: list[tuple[str, float]]
+    about_people: bool
 
 
 class Corpus(UserCorpus):
@@ -62,7 +79,7 @@ class Corpus(UserCorpus):
     who is a test user: so both parts are ranges of users.
     """
 
-    def __init__(self, path: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, meta: _Meta) -> None:
         self.path = path
         self._meta = meta
         users = _mapped_table(path / USERS, meta["bytes"][USERS], USERS_SCHEMA)
@@ -74,6 +91,8 @@ class Corpus(UserCorpus):
         self._offsets: Any = users.column("offset").to_numpy()
         self._counts: Any = users.column("texts").to_numpy()
         self._words: Any = users.column("words").to_numpy()
+        if len(users) != meta["users"]:
+            raise DamagedFile(path / META, f"it says {meta['users']} users, and has {len(users)}")
 
     @classmethod
     def open(cls, path: str | Path) -> Corpus:
@@ -191,7 +210,7 @@ class Corpus(UserCorpus):
         """A sample of the lines of all texts, by which they are found again elsewhere."""
         path = self.path / LINES
         try:
-            return LineSketch.from_json(json.loads(path.read_bytes()))
+            return LineSketch.from_json(read_json(path, dict[str, Any]))
         except OSError as problem:
             raise ValueError(f"cannot read {str(path)!r}: {problem.strerror}") from None
         except ValueError:
@@ -226,26 +245,29 @@ def _mapped_table(path: Path, size: int, schema: pa.Schema) -> pa.RecordBatch:
     return batch
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
+def _read_meta(path: Path) -> _Meta:
     """What corpus.json says; a folder that is no whole corpus of this version is refused."""
     if not path.exists():
         raise ValueError(f"there is no corpus at {str(path)!r}: make one with tacit ingest")
     try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
+        found = read_json(path / META, dict[str, Any])
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{str(path)!r} is not a corpus: it has no {META}; make one with tacit ingest"
         ) from None
-    except ValueError:
-        raise ValueError(f"{str(path / META)!r} is not JSON: it is damaged") from None
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+    if found.get("format") != FORMAT:
         raise ValueError(f"{str(path / META)!r} does not describe a corpus of tacit")
-    if meta.get("version") != VERSION:
+    if found.get("version") != VERSION:
         raise ValueError(
-            f"the corpus {str(path)!r} has format version {meta.get('version')}; this tacit reads"
+            f"the corpus {str(path)!r} has format version {found.get('version')}; this tacit reads"
             f" version {VERSION}: ingest its input again"
         )
-    missing = _NEEDED - set(meta)
-    if missing or any(set(meta[name]) != files for name, files in _FILES.items()):
-        raise ValueError(f"{str(path / META)!r} is damaged: {sorted(missing)} is missing")
+    meta = fitted(found, _Meta, path / META)
+    for name, files in _FILES.items():
+        if found[name].keys() != files:
+            raise DamagedFile(path / META, f"{name} must have {', '.join(sorted(files))}")
+    if not (0 <= meta["test_users"] <= meta["users"] and re.fullmatch("(..)+", meta["salt"])):
+        raise DamagedFile(path / META, "its counts or its salt are none")
+    if not re.fullmatch("[0-9a-f]*", meta["salt"] + meta["fingerprint"]):
+        raise DamagedFile(path / META, "its salt or fingerprint has other than hexadecimal digits")
     return meta

@@ -71,7 +71,8 @@ def serve(ranks: Ranks) -> None:
 
 def _main() -> None:
     """Serve the process that started this one, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
     store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Importing torch takes seconds, and nobody should wait for it to end a worker.

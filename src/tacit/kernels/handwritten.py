@@ -54,6 +54,7 @@ SOURCE = native.Source(
         "-std=gnu++17 -O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math"
         " -fno-exceptions -fno-rtti -falign-functions=64 -falign-loops=64 -fPIC -shared".split()
     ),
+    ("tacit_workspace", "tacit_step"),
 )
 _KINDS: dict[type[RecurrentModel], int] = {LSTM: 0, CIFG: 1, GRU: 2}
 

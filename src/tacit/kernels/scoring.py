@@ -29,6 +29,7 @@ SOURCE = native.Source(
         "-std=gnu++17 -O3 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math"
         " -fno-exceptions -fno-rtti -fPIC -shared".split()
     ),
+    ("tacit_score",),
 )
 
 _Function = Callable[..., None]

@@ -31,6 +31,7 @@ SOURCE = native.Source(
     (Path(__file__).with_name("summing.cpp"),),
     # Fused operations would change the bits.
     tuple("-std=gnu++17 -O3 -march=native -ffp-contract=off -fPIC -shared".split()),
+    tuple(f"tacit_{verb}_{kind}" for verb in ("square", "add") for kind in ("float32", "float64")),
 )
 
 _COLUMNS = 1024  # partial sums of squares; as many as in C++

@@ -118,7 +118,7 @@ def _listed(path: str | Path, key: str) -> tuple[str, ...]:
     metadata, _ = unpack(Path(path), with_tensors=False)
     try:
         return tuple(map(str, json.loads(metadata).get(key, ())))
-    except (ValueError, AttributeError, TypeError) as mistake:
+    except (ValueError, AttributeError, TypeError, RecursionError) as mistake:
         raise ValueError(f"{path} has metadata that cannot be read") from mistake
 
 

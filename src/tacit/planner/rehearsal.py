@@ -50,7 +50,7 @@ class Rehearsal:
 def rehearse(
     experiment: Experiment, model: LanguageModel, tokenizer: Tokenizer, test: UserSource
 ) -> Rehearsal:
-    """Twelve rounds of the experiment's update and server, without noise, on half of the test people.
+    """Twelve rounds of the experiment's update and server on half of the test people, no noise.
 
     The model is left as it is.  With fewer test people than a cohort, all of their half take part
     in every round.

@@ -22,19 +22,32 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
+
+from tacit.privacy import trusted
+from tacit.privacy.documents import read_lines
+
+T = TypeVar("T", bound=Mapping[str, Any])
 
 
 def user_folder(kind: str) -> Path:
     """The user's folder of tacit for a `cache` or for `state`; nothing is made.
 
     It is `$TACIT_CACHE` or `$TACIT_STATE`, or else `tacit` in the folder that `$XDG_CACHE_HOME` or
-    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.
+    `$XDG_STATE_HOME` names, by default `~/.cache` and `~/.local/state`.  A user without a home has
+    to name one of these.
     """
     if own := os.environ.get(f"TACIT_{kind.upper()}"):
         return Path(own)
     usual = {"cache": ".cache", "state": ".local/state"}
-    return Path(os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]) / "tacit"
+    try:
+        folder = os.environ.get(f"XDG_{kind.upper()}_HOME") or Path.home() / usual[kind]
+        return Path(folder) / "tacit"
+    except RuntimeError:
+        variable = f"TACIT_{kind.upper()}"
+        raise ValueError(
+            f"this user has no home directory: set {variable} to a folder of yours that stays"
+        ) from None
 
 
 PRIVATE, PRIVATE_FOLDER = 0o600, 0o700  # people's text, tokens, keys, weights, and all else
@@ -50,6 +63,18 @@ def make_folder(path: Path, *, mode: int = PRIVATE_FOLDER) -> None:
                 folder.chmod(_kept_for_owner(folder.stat(), PRIVATE_FOLDER))
 
 
+def own_folder(path: Path) -> Path:
+    """A folder of a cache that nobody else can write to, made if it is missing.
+
+    Any other is refused with `PermissionError`: nobody knows what was left in it.
+    """
+    make_folder(path)
+    facts = path.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or not trusted.is_of_this_user_alone(facts):
+        raise PermissionError(f"{str(path)!r} belongs to another user, or others may write to it")
+    return path
+
+
 def _kept_for_owner(made: os.stat_result, least: int) -> int:
     """The mode that something was made with, and in it what its owner needs."""
     return stat.S_IMODE(made.st_mode) | least
@@ -60,11 +85,23 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the system name the file, which those of an open one do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def sync(path: Path) -> None:
     """Wait until a file's content, or the names in a directory, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -89,16 +126,17 @@ def locked(
         os.close(descriptor)
 
 
-def append(descriptor: int, data: bytes) -> None:
+def append(descriptor: int, data: bytes, path: Path) -> None:
     """Write at the end of a file that is open for appending; on return it is on the disk.
 
     If that fails, a part may have been written: `cut_back` drops it.
     """
-    written = os.write(descriptor, data)
-    if written != len(data):
-        what = f"only {written} of {len(data)} bytes could be written"
-        raise OSError(errno.ENOSPC, f"No space left on device: {what}")
-    os.fsync(descriptor)
+    with naming(path):
+        written = os.write(descriptor, data)
+        if written != len(data):
+            what = f"only {written} of {len(data)} bytes could be written"
+            raise OSError(errno.ENOSPC, f"No space left on device: {what}")
+        os.fsync(descriptor)
 
 
 def cut_back(descriptor: int, size: int) -> bool:
@@ -120,7 +158,7 @@ def whole_file(path: Path, *, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     byte on, so a secret is never readable to others.
     """
     partial = partial_path(path)
-    with os.fdopen(_claim(partial, mode, path), "wb") as file:
+    with naming(path), os.fdopen(_claim(partial, mode, path), "wb") as file:
         try:
             yield file
             file.flush()
@@ -276,7 +314,7 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = PRIVATE) -> N
             size = path.read_bytes().rfind(b"\n") + 1
             os.ftruncate(descriptor, size)
         try:
-            append(descriptor, _json_line(row))
+            append(descriptor, _json_line(row), path)
         except BaseException:
             cut_back(descriptor, size)
             raise
@@ -284,24 +322,10 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = PRIVATE) -> N
         os.close(descriptor)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All complete rows of a JSON Lines file; none if the file does not exist."""
-    if not path.exists():
-        return []
-    *lines, _ = path.read_bytes().split(b"\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"line {number} of {path} is not JSON: the file is damaged") from None
-    return rows
-
-
-def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+def keep_lines(path: Path, shape: type[T], keep: Callable[[T], bool]) -> None:
     """Drop the rows for which `keep` is false, and an incomplete last line."""
     if path.exists():
-        kept = b"".join(_json_line(row) for row in read_lines(path) if keep(row))
+        kept = b"".join(_json_line(row) for row in read_lines(path, shape) if keep(row))
         if kept != path.read_bytes():
             write_whole(path, kept)
 

@@ -257,7 +257,7 @@ class Ledger:
         data = b"".join(lines)
         try:
             with self.witness(self, releases) as take_lines:
-                durable.append(descriptor, data)
+                durable.append(descriptor, data, self.path)
                 take_lines(lines)
         except BaseException:
             # Last of all: a line that is here and not in the people's ledger is added there when

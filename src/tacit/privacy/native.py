@@ -34,6 +34,7 @@ class Source:
     name: str
     files: tuple[Path, ...]
     flags: tuple[str, ...]
+    functions: tuple[str, ...] = ()  # without which a library is of no use
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ def build(source: Source) -> Library | None:
         return None
     for folder in (_cache_folder, scratch.of_this_process):
         try:
-            return Library(digest, _loaded(_compiled(source, compiler, digest, folder())))
+            library = _loaded(_compiled(source, compiler, digest, folder()))
+            if all(hasattr(library, function) for function in source.functions):
+                return Library(digest, library)
         except subprocess.SubprocessError:
             return None  # another folder would not help
         except (OSError, ValueError):  # cannot be written to, or holds what cannot be trusted
@@ -65,7 +68,7 @@ def build(source: Source) -> Library | None:
 
 def _cache_folder() -> Path:
     """Where what was built is kept."""
-    return trusted.own_folder(durable.user_folder("cache") / "kernels")
+    return durable.own_folder(durable.user_folder("cache") / "kernels")
 
 
 def _digest_of(source: Source, compiler: list[str]) -> str:

@@ -42,6 +42,7 @@ SOURCE = native.Source(
     tuple(
         "-std=gnu++17 -O3 -march=native -ffp-contract=off -fno-tree-vectorize -fPIC -shared".split()
     ),
+    ("tacit_quantiles",),
 )
 
 _SEGMENT_BITS = 5

@@ -12,8 +12,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from tacit.privacy import durable
-
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -72,15 +70,3 @@ def _check_regular(path: Path, facts: os.stat_result) -> None:
 def is_of_this_user_alone(facts: os.stat_result) -> bool:
     """Whether this user, or root, owns something that others may not write to."""
     return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & 0o022
-
-
-def own_folder(path: Path) -> Path:
-    """A folder of a cache that nobody else can write to, made if it is missing.
-
-    Any other is refused with `PermissionError`: nobody knows what was left in it.
-    """
-    durable.make_folder(path)
-    facts = path.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or not is_of_this_user_alone(facts):
-        raise PermissionError(f"{str(path)!r} belongs to another user, or others may write to it")
-    return path

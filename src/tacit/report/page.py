@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
+from tacit.privacy.documents import read_json
 from tacit.report.facts import KIND, TASKS
 from tacit.report.figures import Facts, epsilon_chart, short
 
@@ -67,10 +68,9 @@ class Target:
 def _is_report(path: Path) -> bool:
     """Whether a file holds the facts of a report, so that another report may replace it."""
     try:
-        data = json.loads(path.read_bytes())
+        return read_json(path, dict[str, Any]).get("kind") == KIND
     except (ValueError, OSError):
         return False
-    return isinstance(data, dict) and data.get("kind") == KIND
 
 
 def render(facts: Facts) -> str:

@@ -10,13 +10,13 @@ for its guarantee as a run is: `open_release` opens whichever of them a folder h
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.privacy import trusted
+from tacit.privacy.documents import fitted, parse_json
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -78,8 +78,8 @@ class Bundle:
             )
         if hashlib.sha256(last.note.encode()).hexdigest() != last.plan_hash:
             raise LedgerError(f"{self.path}: the last line of its ledger contradicts itself")
-        digests: dict[str, str] = json.loads(last.note)
-        return digests
+        where = f"the last line of {self.ledger.path}"
+        return fitted(parse_json(last.note, where), dict[str, str], where)
 
     def faults(self) -> list[str]:
         """What differs from what the ledger says, a sentence for each file."""

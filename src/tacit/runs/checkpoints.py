@@ -15,16 +15,32 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from safetensors import SafetensorError, numpy, safe_open
 
 from tacit.privacy import durable
+from tacit.privacy.documents import fitted, parse_json
 from tacit.privacy.ledger_lines import Head
 from tacit.tasks.task import LastState, State
 
 _KEY = "tacit"
 _STATE = re.compile(r"state-(\d{6,})\.safetensors")
+_OWN = ("leg", "head", "model")
+_OF_LANGUAGE = {"tokenizer", "clip_norms", "clip_round"}
+
+
+class _Facts(TypedDict):
+    """The metadata of a checkpoint; what the trainers of the tasks add to it is theirs."""
+
+    leg: int
+    head: dict[str, Any]
+    model: str
+    tokenizer: NotRequired[str]  # the three of a language model
+    clip_norms: NotRequired[list[float]]
+    clip_round: NotRequired[int]
+    experiment: NotRequired[str]  # of intents and slots
 
 
 @dataclass(frozen=True)
@@ -77,16 +93,19 @@ class Checkpoints:
         path = self.state_file(leg)
         try:
             with safe_open(path, framework="numpy") as file:
-                facts = json.loads((file.metadata() or {})[_KEY])
+                metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             del arrays["leg"]
-            head = Head.from_json(facts.pop("head"))
-            digest, stated_leg = facts.pop("model"), facts.pop("leg")
+            stated = fitted(parse_json(metadata[_KEY], path), _Facts, path)
+            facts = {name: value for name, value in stated.items() if name not in _OWN}
+            if not (facts.keys() >= _OF_LANGUAGE or "experiment" in facts):
+                raise ValueError(f"{_KEY} lacks what its task needs")
+            head = Head.from_json(stated["head"])
             checkpoint = Checkpoint(leg, self.model_file(leg), arrays, facts, head)
             model = checkpoint.model_file.read_bytes()
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
             raise ValueError(_damaged(path, leg, legs, str(error))) from error
-        if hashlib.sha256(model).hexdigest() != digest or stated_leg != leg:
+        if hashlib.sha256(model).hexdigest() != stated["model"] or stated["leg"] != leg:
             raise ValueError(_damaged(checkpoint.model_file, leg, legs, "its digest is another"))
         return checkpoint
 

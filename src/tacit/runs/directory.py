@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.privacy import durable, trusted
+from tacit.privacy import documents, durable, trusted
 from tacit.privacy.ledger_lines import Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
+from tacit.runs import shapes
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tasks import AnyExperiment, read_experiment
 
@@ -109,20 +111,23 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, one row per evaluation."""
-        return durable.read_lines(self.metrics_file)
+        rows = documents.read_lines(self.metrics_file, shapes.METRICS[self.experiment().leg_name])
+        return typing.cast(list[dict[str, Any]], rows)
 
     def forget_after(self, leg: int, leg_name: str) -> None:
         """Drop what was measured after a checkpoint: those legs are going to be repeated."""
         for path in (self.metrics_file, self.diagnostics_file):
-            durable.keep_lines(path, lambda row: row[leg_name] <= leg)
+            durable.keep_lines(path, shapes.LEGS[leg_name], lambda row: row[leg_name] <= leg)
 
     def result(self) -> dict[str, Any] | None:
         """How the run ended, or None while it has not."""
-        if not self.result_file.exists():
+        try:
+            result = documents.read_json(self.result_file, shapes.RESULTS[self.task])
+        except FileNotFoundError:
             return None
-        result: dict[str, Any] = json.loads(self.result_file.read_text(encoding="utf-8"))
-        result.pop("sha256", None)
-        return result
+        if result["accountant"] not in result["epsilon"]:
+            raise documents.DamagedFile(self.result_file, "epsilon has none by its accountant")
+        return {name: value for name, value in result.items() if name != "sha256"}
 
     def destroy_key(self) -> None:
         """Take away the way to repeat any noise, before anything else that may fail at the end.

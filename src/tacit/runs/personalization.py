@@ -90,7 +90,7 @@ def _record(line: str, where: str) -> tuple[list[str], str | None]:
     """The texts of a line, which may be a string or an object, and whose they are if it says so."""
     try:
         record: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{where} is not JSON") from None  # and must not be quoted
     record = {"text": record} if isinstance(record, str) else record
     texts = record.get("texts", [record.get("text")]) if isinstance(record, dict) else None

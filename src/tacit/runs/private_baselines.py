@@ -31,6 +31,7 @@ from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.scoring import Predictor
 from tacit.mechanisms.noisy_counts import NoisyCounts, ReleasedCounts, SparseSum
 from tacit.privacy import checks, durable
+from tacit.privacy.documents import read_json
 from tacit.privacy.events import Composition, PostProcessing
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
@@ -80,7 +81,7 @@ class PrivateBaselines:
         arrays = safetensors.numpy.load(data)
         tokenizer = bytes(arrays.pop("tokenizer")).decode()
         unigram = Unigram(arrays.pop("probs"))
-        figures = json.loads((folder / _FIGURES).read_text(encoding="utf-8"))
+        figures = read_json(folder / _FIGURES, dict[str, dict[str, Any]])
         return cls(Bigram(unigram, **arrays), ledger, tokenizer, figures)
 
 

@@ -22,8 +22,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from tacit.privacy import durable
+from tacit.privacy import documents, durable
 from tacit.privacy.accountants import accountant_named
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoint
@@ -50,6 +51,14 @@ class TrainingProgress:
 Observer = Callable[[TrainingProgress], None]
 
 
+class _Proof(TypedDict):
+    """A line of `private/releases.jsonl`."""
+
+    leg: int
+    attempt: int
+    hmac: str
+
+
 class Proofs:
     """What each attempt at a leg was made from: `private/releases.jsonl`.
 
@@ -61,7 +70,7 @@ class Proofs:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        rows = durable.read_lines(path)  # a torn line is from before its ledger entry
+        rows = documents.read_lines(path, _Proof)  # a torn line is from before its ledger entry
         self._hmacs = {(row["leg"], row["attempt"]): row["hmac"] for row in rows}
 
     def read(self, leg: int, attempt: int) -> tuple[str, str]:

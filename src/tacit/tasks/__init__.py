@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING
 
 from tacit.config.experiment import Experiment
+from tacit.privacy.documents import parse_toml
 from tacit.tasks.nlu.experiment import NluExperiment
 
 if TYPE_CHECKING:
@@ -17,11 +17,8 @@ EXPERIMENTS: dict[str, type[AnyExperiment]] = {"language": Experiment, "nlu": Nl
 
 def read_experiment(text: str, where: str) -> AnyExperiment:
     """The experiment of a TOML text, of the task that its key `task` names."""
-    try:
-        task = tomllib.loads(text).get("task", "language")
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{where} is not TOML: {error}") from None
-    if task not in EXPERIMENTS:
+    task = parse_toml(text, where).get("task", "language")
+    if not isinstance(task, str) or task not in EXPERIMENTS:
         raise ValueError(f"{where}: task must be one of {', '.join(EXPERIMENTS)}, got {task!r}")
     return EXPERIMENTS[task].from_toml(text, where)
 

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.privacy import checks, durable
+from tacit.privacy.documents import read_json
 from tacit.tokenizers.capped import CappedEncoder
 from tacit.tokenizers.normalisation import check_unicode
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -66,7 +67,7 @@ class _Description:
     def read(cls, folder: Path) -> _Description:
         """What cache.json says; `ValueError` if it is missing or damaged."""
         try:
-            description = cls(**json.loads((folder / "cache.json").read_bytes()))
+            description = cls(**read_json(folder / "cache.json", dict[str, Any]))
         except FileNotFoundError:
             raise ValueError("it has no cache.json") from None
         except (ValueError, TypeError) as error:

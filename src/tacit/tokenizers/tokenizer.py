@@ -31,6 +31,7 @@ from typing import Any, Literal, cast
 import tokenizers
 
 from tacit.privacy import durable, trusted
+from tacit.privacy.documents import parse_json
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.normalisation import (
     WHITE_SPACE,
@@ -104,12 +105,12 @@ class Tokenizer:
     def from_json(cls, text: str) -> Tokenizer:
         """A tokenizer from the contents of tokenizer.json; `ValueError` says why it is refused."""
         try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = parse_json(text, "it")
+        except ValueError as error:
             raise ValueError("it is cut off or not valid JSON") from error
         try:
             return cls.of(document)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
             raise ValueError(f"a part of it is missing or malformed: {error!r}") from error
 
     @classmethod

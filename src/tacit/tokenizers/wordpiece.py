@@ -25,13 +25,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from tacit.corpus.files import sha256_of
 from tacit.privacy import checks, trusted
+from tacit.privacy.documents import read_json
 from tacit.tokenizers import provenance as origins
 from tacit.tokenizers.normalisation import check_unicode, strings
 
@@ -158,7 +159,7 @@ class PieceVocabulary:
                 pieces = text.splitlines()
                 lower_case = all(piece == piece.lower() for piece in pieces if piece not in SPECIAL)
             return cls(tuple(pieces), lower_case, stated or provenance or origins.UNKNOWN)
-        except (KeyError, TypeError, AttributeError) as mistake:
+        except (KeyError, TypeError, AttributeError, RecursionError) as mistake:
             raise ValueError(f"the vocabulary {path} is malformed: {mistake!r}") from mistake
         except ValueError as mistake:
             causes = {
@@ -200,6 +201,13 @@ class PieceVocabulary:
         return backend
 
 
+class _Origin(TypedDict):
+    """What origin.json says of the files beside it."""
+
+    provenance: str
+    sha256: dict[str, str]
+
+
 def _file_at(path: Path) -> Path:
     names = ("tokenizer.json", "vocab.txt")
     candidates = [path / name for name in names] if path.is_dir() else [path]
@@ -215,9 +223,9 @@ def _stated_origin(folder: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        stated, digests = str(content["provenance"]), dict(content["sha256"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        content = read_json(path, _Origin)
+        stated, digests = content["provenance"], content["sha256"]
+    except ValueError:
         raise ValueError(f"{path} is damaged: it does not say where the model is from") from None
     for name in DIGESTED_FILES:
         if not (folder / name).is_file() or sha256_of(folder / name) != digests.get(name):

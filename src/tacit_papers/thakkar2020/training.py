@@ -30,6 +30,7 @@ from tacit.models import weights
 from tacit.models.base import LanguageModel
 from tacit.privacy import durable
 from tacit.privacy.claims import PROJECTED
+from tacit.privacy.documents import read_json
 from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
@@ -90,7 +91,7 @@ class SecretSharer:
     def results(self) -> list[dict[str, Any]]:
         """The results in the folder of all the grid's arms, also of those not asked for now."""
         rows = [
-            json.loads(path.read_text(encoding="utf-8"))
+            read_json(path, dict[str, Any])
             for arm in self.grid.all_arms()
             for path in sorted(self.out.glob(f"seed-*/{arm.name}/{_RESULT_FILE}"))
         ]
@@ -239,7 +240,7 @@ class SeedTrainings:
         file = directory.path / "model.safetensors"
         planting = self.people.planting(experiment, self.tokenizer)
         assert planting is not None
-        if directory.result() is None:
+        if not directory.result_file.exists():
             directory.path.mkdir(parents=True, exist_ok=True)
             cache = self._tokens(experiment, watcher)
             tokens = (cache.tokens(user) for user in range(len(cache)))
@@ -247,11 +248,10 @@ class SeedTrainings:
             facts = self._fit_records(arm, experiment, cache, file, watcher)
             self.tokenizer.save(directory.tokenizer_file)
             _write_json(directory.result_file, facts)
-        result = directory.result()
-        assert result is not None
+        result = read_json(directory.result_file, dict[str, Any])
         own = experiment.model.own_factory
         model = weights.load(file, vocab_size=self.tokenizer.vocab_size, own_factory=own)
-        rows = json.loads(directory.canaries_file.read_text(encoding="utf-8"))["canaries"]
+        rows = read_json(directory.canaries_file, dict[str, Any])["canaries"]
         planted = [
             Planted(canary, row["sharers"], row["copies"])
             for canary, row in zip(planting.canaries, rows, strict=True)

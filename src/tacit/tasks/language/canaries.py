@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from tacit.config.experiment import Canaries
 from tacit.corpus.hashing import derived
 from tacit.corpus.source import Counts, UserSource, View
 from tacit.privacy import durable
+from tacit.privacy.documents import DamagedFile, read_json
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, LedgerError
@@ -229,6 +230,21 @@ class _PlantedUsers(View):
         return self._source.text_counts()
 
 
+class _PlantedRow(TypedDict):
+    text: str
+    tokens: list[int]
+    expected_sharers: float
+    example_prob: float
+    sharers: int
+    copies: int
+
+
+class _PlantedFile(TypedDict):
+    """What canaries.json holds."""
+
+    canaries: list[_PlantedRow]
+
+
 @dataclass(frozen=True)
 class Planted:
     """One canary as it is in the tokens that are trained on, after all caps."""
@@ -248,10 +264,10 @@ class Planted:
         }
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Planted:
+    def from_row(cls, row: _PlantedRow) -> Planted:
         """The planted canary of a row of canaries.json."""
         tokens = tuple(row["tokens"])
-        if not tokens or not all(type(token) is int and token >= 0 for token in tokens):
+        if not tokens or min(tokens) < 0:
             raise ValueError(f"tokens must be a list of token ids, got {row['tokens']!r}")
         cell = Cell(row["expected_sharers"], row["example_prob"])
         canary = Canary(tuple(row["text"].split(" ")), tokens, cell)
@@ -291,11 +307,11 @@ def read_planted(folder: Path) -> list[Planted]:
         )
     if promised and promised[0] != _digest_of(file):
         raise LedgerError(f"{file} was changed: the ledger has another digest of it")
+    rows = read_json(file, _PlantedFile)["canaries"]
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))["canaries"]
         return [Planted.from_row(row) for row in rows]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged: {error}") from None
+    except ValueError as error:
+        raise DamagedFile(file, str(error)) from None
 
 
 def commit(ledger: Ledger, kind: str, digest: str, what: str) -> None:

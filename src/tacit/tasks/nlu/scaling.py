@@ -17,12 +17,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tacit.mechanisms.layer_scaling import LayerScaling, layer_norms
 from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy import durable
+from tacit.privacy.documents import read_json
 from tacit.privacy.randomness import RunKey
 from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import OUTSIDE, Utterance
@@ -51,8 +53,7 @@ def read(folder: Path) -> LayerScaling:
     private = folder / "private" / FILE_NAME
     file = private if private.exists() else folder / FILE_NAME
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        return LayerScaling.from_json(data)
+        return LayerScaling.from_json(read_json(file, dict[str, Any]))
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file} is missing or damaged: {error}") from error
 

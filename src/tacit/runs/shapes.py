@@ -1,0 +1,84 @@
+"""What the JSON of a run must hold to be read: rows of metrics and diagnostics, and the result.
+
+Only what something reads is named; further figures may stand beside it (`privacy.documents`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class _Round(TypedDict):
+    round: int
+
+
+class _Epoch(TypedDict):
+    epoch: int
+
+
+class _RoundMetrics(_Round):
+    """A line of the metrics.jsonl of a language model."""
+
+    epsilon: float | None
+    accuracy_top1: float | None
+    accuracy_top3: float | None
+    accuracy_top5: float | None
+    accuracy_top1_smoothed: float | None
+    perplexity: float | None
+    perplexity_per_word: NotRequired[float | None]
+    targets: int
+    unknown_rate: float | None
+    switched: NotRequired[bool]
+
+
+class _NluFigures(TypedDict):
+    semantic_error_rate: float | None
+    intent_accuracy: float | None
+    slot_f1: float | None
+    slot_precision: float | None
+    slot_recall: float | None
+    exact_match: float | None
+    utterances: int
+
+
+class _EpochMetrics(_Epoch, _NluFigures):
+    """A line of the metrics.jsonl of an intent and slot model."""
+
+
+class _Result(TypedDict):
+    """What result.json holds of any run."""
+
+    run: str
+    task: str
+    ending: str
+    claim: str
+    delta: float
+    epsilon: dict[str, float | None]
+    accountant: str
+    other_runs: str | None
+    key_kept: bool
+    simulation: bool
+    baselines: dict[str, dict[str, float | None]]
+
+
+class _LanguageResult(_Result):
+    rounds: int
+    accuracy_top1: NotRequired[float | None]
+    accuracy_top3: NotRequired[float | None]
+    accuracy_top5: NotRequired[float | None]
+    perplexity: NotRequired[float | None]
+    perplexity_per_word: NotRequired[float | None]
+    unknown_rate: NotRequired[float | None]
+    tokens: NotRequired[int | None]
+
+
+class _NluResult(_Result):
+    epochs: int
+    test: _NluFigures
+
+
+# By what a task counts in.
+LEGS: dict[str, Any] = {"round": _Round, "epoch": _Epoch}
+METRICS: dict[str, Any] = {"round": _RoundMetrics, "epoch": _EpochMetrics}
+# By the task.
+RESULTS: dict[str, Any] = {"language": _LanguageResult, "nlu": _NluResult}
