@@ -17,7 +17,7 @@ from tests.hostile.fuzz.place import made
 from tests.hostile.fuzz.session import Session
 from tests.hostile.fuzz.verdicts import judged, listing
 
-SAMPLE = {"damaged": 24, "lines": 12, "parsers": 4}
+SAMPLE = {"damaged": 16, "lines": 8, "kills": 2, "parsers": 2}
 SEED = 19
 
 
@@ -51,10 +51,11 @@ def unknown(figures: dict[str, Any]) -> list[str]:
     return [failure for failure in every if not is_known(failure)]
 
 
-def test_a_sample_of_hostile_files_and_command_lines_ends_well(tmp_path):
+def test_a_sample_of_hostile_files_command_lines_and_kills_ends_well(tmp_path):
     figures = figures_of(tmp_path, SAMPLE, 240)
     assert unknown(figures) == []
     assert figures["cases"]["damaged"] == SAMPLE["damaged"]
+    assert figures["cases"]["kills"] == SAMPLE["kills"]
 
 
 @pytest.mark.slow
@@ -76,8 +77,8 @@ def ended():
     [
         ({"code": 70, "err": "Traceback (most recent call last):\nKeyError: 'x'\n"}, "traceback"),
         ({"code": -11}, "crash"),
-        ({"code": 130, "was_stopped": True}, "hang"),
-        ({"code": -9, "was_stopped": True, "was_killed": True}, "hang"),
+        ({"code": 130, "was_stopped": "waits"}, "hang"),
+        ({"code": -9, "was_stopped": "waits", "was_killed": True}, "hang"),
         ({"code": 3}, "exit code"),
         ({"code": 1}, "fault"),
         ({"code": 2}, "message"),

@@ -43,7 +43,7 @@ class Ended:
     out: str
     err: str
     seconds: float
-    was_stopped: bool = False  # it was told to end, since its time was up
+    was_stopped: str = ""  # "works" or "waits", if it was told to end, since its time was up
     was_killed: bool = False  # and did not
 
     @property
@@ -82,14 +82,13 @@ def call(
     if process == 0:
         _child(act, folder, (out, err), memory, environment or {}, drops)
     watched = os.pidfd_open(process)
-    stopped = killed = False
+    stopped, killed = "", False
     try:
         if kill_after is not None:
             select.select([watched], [], [], kill_after)
-        elif not _ends(process, watched, limit):
-            stopped = True
+        elif stopped := _beyond(process, watched, limit):
             _signal_all(process, signal.SIGINT, group=False)
-            killed = not _ends(process, watched, GRACE)
+            killed = bool(_beyond(process, watched, GRACE))
     finally:
         # Its group: whatever it has started ends with it.
         _signal_all(process, signal.SIGKILL)
@@ -128,22 +127,24 @@ def environment_of(folder: Path, cache: Path | None) -> dict[str, str]:
     }
 
 
-def _ends(process: int, watched: int, limit: float) -> bool:
-    """Whether it ends within `limit` seconds that it had a processor for.
+def _beyond(process: int, watched: int, limit: float) -> str:
+    """What it does after `limit` seconds that it had a processor for; empty if it has ended.
 
     On a machine that is busy with other things, a second of work takes many; a child that waits for
     what never comes (a FIFO, a lock) does no work, and is over its time by the clock.
     """
     if select.select([watched], [], [], limit)[0]:
-        return True
+        return ""
     done = _work(process)
     for _ in range(round(_PATIENCE * limit / _STEP)):
         if select.select([watched], [], [], _STEP)[0]:
-            return True
+            return ""
         before, done = done, _work(process)
-        if done >= limit or done == before:
-            return False
-    return False
+        if done == before:
+            return "waits"
+        if done >= limit:
+            break
+    return "works"
 
 
 def _work(process: int) -> float:

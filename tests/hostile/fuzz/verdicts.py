@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.hostile.fuzz.child import Ended
 
+GROUPS = ("corpus", "tokenizer", "model", "recipes", "papers")
 CHECKS = ("verify", "audit")  # commands that may end with 1
 _LEFT = re.compile(r"(^|/)\.[^/]*\.(partial|old)(/|$)|(^|/)(tmp|home)/")
 _NOT_OURS = re.compile(r"(^|/)(torchinductor_\w+|matplotlib-\w+|\.cache/|\.config/matplotlib)")
@@ -58,13 +59,13 @@ def judged(
 
     With `is_work`, the command may take as long as it likes, and has to end well after Ctrl-C.
     """
-    command = " ".join(word for word in words[:2] if not word.startswith("-"))
+    command = " ".join(words[: 2 if words[0] in GROUPS else 1])
     if ended.is_fault:
         return Failure("traceback", ended.cause)
     if ended.was_killed:
         return Failure("hang", f"{command}, deaf to Ctrl-C")
     if ended.was_stopped and not is_work:
-        return Failure("hang", f"{command} takes over the time that there is")
+        return Failure("hang", f"{command} {ended.was_stopped} for over 20 seconds")
     if ended.code < 0:
         return Failure("crash", f"signal {-ended.code} in {command}")
     if ended.code == 1 and (words[0] not in CHECKS or "report" in ended.err):

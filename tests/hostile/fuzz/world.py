@@ -70,8 +70,7 @@ def _make(whole: bool) -> None:
     _tacit("report planted")
     train(private, "other")
     _tacit("report other")
-    switched = {"rounds": 3, "phases": [{"rounds": 1}, {"rounds": 2, "tokenizer": _SWITCH}]}
-    train(experiment(here, seed=None).changed(seed=None, **switched), "switched")
+    train(experiment(here, seed=None).changed(seed=None, **_SWITCHED), "switched")
     train(experiment(here), "simulated")
     _tacit("export simulated --out simulated-bundle --not-for-release")
     train(_nlu(), "nlu-other")
@@ -99,6 +98,7 @@ _CANARIES = {
     **{"words": 3, "max_share": 0.9},
 }
 _SWITCH = {"sampled_tokens": 200, "size": 15}
+_SWITCHED = {"rounds": 3, "phases": [{"rounds": 1}, {"rounds": 2, "tokenizer": _SWITCH}]}
 
 
 def _tacit(line: str) -> None:
@@ -150,8 +150,12 @@ def _stopped(experiment: object, name: str) -> None:
 def _recipes(base: object) -> None:
     from tests.tasks.nlu.small import small
 
-    text = base.changed(rounds=2).to_toml()  # type: ignore[attr-defined]
-    Path("recipe.toml").write_text(text)
+    recipes = {
+        "recipe.toml": base.changed(rounds=2),  # type: ignore[attr-defined]
+        "switching.toml": base.changed(**_SWITCHED),  # type: ignore[attr-defined]
+    }
+    for name, experiment in recipes.items():
+        Path(name).write_text(experiment.to_toml())
     Path("nlu.toml").write_text(
         small(data={"source": "said.jsonl"}, training={"epochs": 1}).to_toml()
     )
