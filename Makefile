@@ -1,12 +1,13 @@
 # Every target sets up .venv first if it is missing or older than the files that define it.
 
 PYTHON ?= python3
+MINUTES ?= 30
 BIN := .venv/bin
 VENV := .venv/.installed
 SHELL := /bin/sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format docs bench clean
+.PHONY: help demo test test-all fuzz lint format docs bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +20,12 @@ test: $(VENV) ## run the tests, without the slow ones
 
 test-all: $(VENV) ## run all tests; property tests then draw new examples each time
 	@TACIT_RANDOM_EXAMPLES=1 $(BIN)/pytest -q -n 2 --dist worksteal
+
+fuzz: $(VENV) ## try hostile files, command lines and kills for MINUTES=30 (SEED=1 repeats a session)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+	  $(BIN)/pip install -qq --disable-pip-version-check --no-deps -c constraints.txt atheris || \
+	  echo "atheris cannot be installed here: no parser is guided by coverage" >&2
+	@$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES) --out build/fuzz $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV) ## check style and types
 	@$(BIN)/ruff check

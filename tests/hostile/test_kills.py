@@ -1,0 +1,25 @@
+"""kill -9 at any moment of any writing command, and then the same command once more.
+
+The sample in test_fuzz.py has a few of these.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hostile.fuzz import kills
+from tests.hostile.test_fuzz import figures_of, unknown
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_over_all_writing_commands_leave_the_same_bits_and_nothing_else(tmp_path):
+    figures = figures_of(tmp_path, {"kills": 100}, 1800)
+    assert unknown(figures) == []
+    named = {kind.partition(",")[0] for kind in figures["kinds"]["kills"]}
+    assert len(named) >= len(kills.ACTS) - 2
+
+
+def test_a_hidden_part_and_scratch_are_leftovers(tmp_path):
+    (tmp_path / "tmp" / "tacit-abc").mkdir(parents=True)
+    (tmp_path / ".out.0123.partial").touch()
+    assert kills.leftovers(tmp_path) == [".out.0123.partial", "tmp/tacit-abc"]
