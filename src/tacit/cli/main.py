@@ -11,8 +11,12 @@ command's, the object a function or a typer app.  `tacit demo` and `tacit papers
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # where `python -m` is typed, files may lie that are called like modules
+
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -40,6 +44,7 @@ from tacit.cli import (
     verify,
 )
 from tacit.cli.output import Interrupted, note
+from tacit.models import own_code
 
 
 class _Root(TyperGroup):
@@ -110,8 +115,12 @@ def _root(
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
+    trust_code: Annotated[
+        list[str],
+        typer.Option(metavar="MODULE:NAME", help="Let this code of yours make models; repeatable."),
+    ] = [],  # noqa: B006
 ) -> None:
-    pass
+    own_code.trust(*trust_code)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: note(f"warning: {_one_line(message)}")
         sys.exit(_run(arguments))
 
 
@@ -143,11 +152,15 @@ def _run(arguments: Sequence[str]) -> int:
         if os.environ.get("TACIT_DEBUG"):
             raise
         format_message = getattr(mistake, "format_message", mistake.__str__)
-        note(" ".join(format_message().split()) or type(mistake).__name__)
+        note(_one_line(format_message()) or type(mistake).__name__)
         code = 2
     if code == 130:  # typer may turn Ctrl-C into an exit code
         note("interrupted")
     return code if isinstance(code, int) else 0
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 if __name__ == "__main__":
