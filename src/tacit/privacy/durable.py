@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tacit.privacy.visible import one_line
+
 
 def user_folder(kind: str) -> Path:
     """The user's folder of tacit for a `cache` or for `state`; nothing is made.
@@ -41,6 +43,9 @@ def temporary_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="tacit-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+LONGEST_NAME = 200  # of a folder; systems allow 255 bytes, and a partial one needs some of them
 
 
 def partial_path(path: Path) -> Path:
@@ -135,8 +140,10 @@ def whole_folder(path: Path, *, mode: int = 0o777, replace: bool = False) -> Ite
     """A folder to fill that becomes `path` when the block ends, or vanishes if the block raises.
 
     An empty folder at `path` is replaced; anything else there makes the renaming fail with
-    `OSError`, unless `replace` allows to remove it once the new folder is ready.
+    `OSError`, unless `replace` allows to remove it once the new folder is ready.  Its name will be
+    shown to people, so that `ValueError` refuses one that is not a line of text.
     """
+    one_line("the name of a new folder", path.name, LONGEST_NAME)
     partial, old = partial_path(path), path.with_name(f".{path.name}.old")
     _remove(partial)
     _remove(old)
