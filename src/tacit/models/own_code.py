@@ -6,7 +6,7 @@ no permission: a function is imported and called only if that person has named i
 
     tacit --trust-code shop.models:Small train ...      on the command line
     TACIT_TRUST_CODE=shop.models:Small                  for all that is started from a shell
-    trust("shop.models:Small")                          in Python; "shop.models" is all that is there
+    trust("shop.models:Small")                          in Python; "shop.models" is all in it
     Experiment(model={"name": shop.models.Small})       in Python, which hands over the code itself
 
 Nothing that is read from a file adds to these.  They stand in the environment, because the
