@@ -21,6 +21,11 @@ _STATE = tempfile.mkdtemp(prefix="tacit-state-")
 os.environ["TACIT_STATE"] = _STATE
 atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 
+# The models that tests bring are trusted; what happens without that is tested in tests/hostile.
+os.environ["TACIT_TRUST_CODE"] = ",".join(
+    f"tests.models.{module}" for module in ("nowhere", "own_modules", "test_vocabulary")
+)
+
 
 @pytest.fixture(autouse=True)
 def _fresh_state(tmp_path_factory, monkeypatch):

@@ -16,7 +16,7 @@ SRC = Path(__file__).parents[1] / "src"
 ARROWS: dict[str, set[str]] = {
     "privacy": set(),
     "models": set(),
-    "config": {"privacy"},
+    "config": {"privacy", "models"},
     "mechanisms": {"privacy"},
     "corpus": {"privacy"},
     "tokenizers": {"privacy", "corpus"},

@@ -1,11 +1,13 @@
 """Tables as Markdown: how the papers' tables are kept in files.
 
-A bar inside of a cell is escaped, so that names of users' files cannot break a table.
+What a name of a user's file has in it is text in a cell, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+from tacit.privacy.visible import markdown
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -15,4 +17,4 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left:
 
 
 def _line(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(text.replace('|', chr(92) + '|') for text in texts)} |"
+    return f"| {' | '.join(map(markdown, texts))} |"

@@ -84,7 +84,7 @@ def test_a_file_cannot_choose_the_code_that_loads_it(tmp_path, allowed):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("nowhere.at_all:f", {}, "cannot import 'nowhere.at_all' .* on PYTHONPATH"),
+        ("tests.models.nowhere:f", {}, "cannot import 'tests.models.nowhere' .* on PYTHONPATH"),
         (f"{HERE}:Bigrams", {}, "has no factory 'Bigrams'; did you mean 'Bigram'?"),
         (f"{HERE}:NOT_CALLABLE", {}, "has no factory 'NOT_CALLABLE'"),
         (f"{HERE}:", {}, "named as package.module:factory, got"),

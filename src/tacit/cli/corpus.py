@@ -20,6 +20,7 @@ from tacit.cli.options import AsJson, argument, check_counts, count, real, text
 from tacit.cli.output import emit, note, table
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.records import one_of
+from tacit.privacy.visible import visible
 from tacit.runs.progress import tracked
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _head(
         for row in rows:
             console.print(f"user {row['user']}", soft_wrap=True)
             for line in row["texts"]:
-                console.print(f"  {line}", soft_wrap=True)
+                console.print(f"  {visible(line)}", soft_wrap=True)
 
     emit(rows, as_json, render)
 

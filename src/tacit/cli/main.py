@@ -12,6 +12,10 @@ command's, the object a function or a typer app.  `tacit demo` and `tacit papers
 from __future__ import annotations
 
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # where `python -m` is typed, files may lie that are called like modules
+
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -40,6 +44,7 @@ from tacit.cli import (
 )
 from tacit.cli.endings import end_well, not_text
 from tacit.cli.output import note
+from tacit.models import own_code
 
 
 class _Root(TyperGroup):
@@ -110,15 +115,19 @@ def _root(
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
+    trust_code: Annotated[
+        list[str],
+        typer.Option(metavar="MODULE:NAME", help="Let this code of yours make models; repeatable."),
+    ] = [],  # noqa: B006
 ) -> None:
-    pass
+    own_code.trust(*trust_code)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit, with the codes that `tacit.cli.endings` lists."""
     arguments = sys.argv[1:] if arguments is None else arguments
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: note(f"warning: {message}")
+        warnings.showwarning = lambda message, *_, **__: note(f"warning: {_one_line(message)}")
         sys.exit(end_well(lambda: _run(arguments), lambda: _options(arguments)))
 
 
@@ -145,6 +154,10 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
         if parameter.opts[0].startswith("--"):
             options[parameter.name] = own if own in parameter.opts else parameter.opts[0]
     return options
+
+
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 if __name__ == "__main__":

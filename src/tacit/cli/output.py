@@ -20,7 +20,9 @@ from rich.table import Table
 
 from tacit.privacy import durable
 from tacit.privacy.claims import format_epsilon
+from tacit.privacy.visible import one_line, visible
 from tacit.runs.figures import FIGURES
+from tacit.runs.terminal import Terminal
 
 
 class Interrupted(Exception):
@@ -31,11 +33,10 @@ def emit(result: Any, as_json: bool, render: Callable[[Console], None]) -> None:
     """Print `result` as JSON if `as_json`, else let `render` print it on a console.
 
     `result` is JSON data, or an object with `as_row()` that returns JSON data.  NaN and infinity
-    are refused because they are not JSON: a result says None instead.  The console takes text as
-    it is: no markup, no highlighting, no emoji codes, since people's words pass through it.
+    are refused because they are not JSON: a result says None instead.
     """
     if not as_json:
-        render(Console(highlight=False, markup=False, emoji=False))
+        render(Terminal())
         return
     row = result.as_row() if hasattr(result, "as_row") else result
     json.dump(row, sys.stdout, indent=2, allow_nan=False)
@@ -63,10 +64,15 @@ def table(
     return made
 
 
+def say(text: str) -> None:
+    """A line of the result, or several, with nothing folded to fit a terminal."""
+    print(visible(text, lines=True), flush=True)
+
+
 def note(message: str) -> None:
     """A line to the person at the terminal, on standard error."""
     with suppress(OSError):  # nobody reads it, which is no reason to end
-        print(f"tacit: {message}", file=sys.stderr)
+        print(f"tacit: {visible(message)}", file=sys.stderr)
 
 
 def epsilon(value: float | None) -> str:
@@ -103,7 +109,8 @@ def new_directory(out: Path) -> Iterator[Path]:
 
 
 def check_new_directory(out: Path) -> None:
-    """Refuse an `--out` that exists, or whose parent does not."""
+    """Refuse an `--out` that exists, whose parent does not, or that no folder is named by."""
+    one_line("the name of --out", out.name, durable.LONGEST_NAME)
     if out.exists():
         raise ValueError(f"--out {str(out)!r} exists already: choose a directory that does not")
     if not out.absolute().parent.is_dir():

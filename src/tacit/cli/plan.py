@@ -27,6 +27,7 @@ from tacit.cli.options import (
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.projection import SmallExperiment
+from tacit.runs.terminal import Terminal
 
 if TYPE_CHECKING:
     from tacit.cli.plots import Panel
@@ -134,7 +135,7 @@ def plan(
     )
     if plot is not None:
         plots.check_target(plot)
-    with Console(stderr=True).status("accounting"):
+    with Terminal(stderr=True).status("accounting"):
         answered, refused = answers(question, accountant, precise=precise)
     rows = [_as_row(answer) for answer in answered]
     emit(rows, as_json, lambda console: _print(console, rows, refused, question.asked))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.privacy import durable
+from tacit.privacy.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,11 +60,30 @@ def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure; nothing half-written is left under the name that was asked for."""
+    _take_as_text(figure)
     try:
         with durable.whole_file(path, mode=durable.SHARED) as file:
             figure.savefig(file, format=path.suffix.removeprefix("."), dpi=150)
     except OSError as error:
         raise ValueError(f"plot file {str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def _take_as_text(figure: Figure) -> None:
+    """Keep names from being read as mathematics between dollars, and show all that is in them.
+
+    Only what matplotlib itself writes along a logarithmic axis is mathematics.
+    """
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(visible(text.get_text(), lines=True))
+        text.set_parse_math(False)
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatter):
+            for label in axis.get_ticklabels(which="both"):
+                label.set_parse_math(True)
 
 
 def draw(path: Path, *panels: Panel) -> None:

@@ -26,7 +26,8 @@ from tacit.cli.options import (
     count,
     refuse_unfit,
 )
-from tacit.cli.output import emit, table
+from tacit.cli.output import emit, say, table
+from tacit.privacy.visible import visible
 from tacit.runs.figures import percent
 
 
@@ -74,7 +75,7 @@ def predict(
         return
     for line in _lines():  # one line of output for each
         said = answer(line)
-        print(json.dumps(said.row) if as_json else said.line, flush=True)
+        say(json.dumps(said.row) if as_json else visible(said.line))
 
 
 def _suggestions(run: Path, round: int | None, top: int) -> Callable[[str], _Answer]:

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from tacit.cli.output import note, table
 from tacit.privacy.claims import format_delta, format_epsilon
+from tacit.privacy.visible import visible
+from tacit.runs.terminal import Terminal
 
 if TYPE_CHECKING:
     from tacit.planner.choice import Choice
@@ -23,11 +26,11 @@ def make(wish: Wish) -> Proposal:
     """
     from tacit.planner.proposal import propose
 
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     if not console.is_terminal:
         return propose(wish, lambda what: note(f"planning: {what}"))
     with console.status("planning") as status:
-        return propose(wish, lambda what: status.update(f"planning: {what}"))
+        return propose(wish, lambda what: status.update(Text(visible(f"planning: {what}"))))
 
 
 def show(console: Console, proposal: Proposal, *, explain: bool = False) -> None:
@@ -118,4 +121,4 @@ def _value(tables: Any, key: str) -> str:
 
 def announce(proposal: Proposal) -> None:
     """Show the plan on standard error, where progress goes, before it is trained."""
-    show(Console(file=sys.stderr, highlight=False, markup=False, emoji=False), proposal)
+    show(Terminal(file=sys.stderr), proposal)

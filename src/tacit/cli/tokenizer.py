@@ -33,7 +33,7 @@ from tacit.cli.options import (
     text,
     typed_options,
 )
-from tacit.cli.output import emit
+from tacit.cli.output import emit, say
 from tacit.cli.output import epsilon as written_epsilon
 from tacit.privacy import checks
 from tacit.privacy.claims import format_delta
@@ -185,12 +185,12 @@ def _sample(
         "seconds": round(time.monotonic() - began, 2),
     }
     if out is None:
-        emit(row | {"sampled": texts}, as_json, lambda _: print("\n".join(texts)))
+        emit(row | {"sampled": texts}, as_json, lambda _: say("\n".join(texts)))
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     durable.write_whole(out, "".join(f"{text}\n" for text in texts).encode(), new=True)
     done = f"{row['texts']:,} texts of {row['words']:,} words in {out}, {row['seconds']} s"
-    emit(row, as_json, lambda _: print(done))
+    emit(row, as_json, lambda _: say(done))
 
 
 @app.command("swap")

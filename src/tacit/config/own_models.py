@@ -3,6 +3,9 @@
 An experiment is a file of settings, so it can only say where a model's code is: "package.module:
 factory", and the options that it is called with.  Worker processes and a resumed run make the model
 again from these.  What `tacit.models.registry` asks of the module stands there.
+
+Whoever hands over the object itself wants its code to run, and so it is trusted from then on
+(`tacit.models.own_code`).  A path is only a name, which may have come from a file.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tacit.models import own_code
 
 
 def model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +36,9 @@ def model_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             )
         options = name.keywords | options
         name = name.func
-    return dict(settings) | {"name": _import_path(name), "options": options}
+    path = _import_path(name)
+    own_code.trust(path)
+    return dict(settings) | {"name": path, "options": options}
 
 
 def _import_path(factory: Callable[..., Any]) -> str:

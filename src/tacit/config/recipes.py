@@ -20,6 +20,7 @@ those of `tacit train`, and other commands have shelves of their own, each in a 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import product
-from os.path import normpath
+from os.path import normpath, realpath
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -38,8 +39,10 @@ from tacit.config.experiment import Experiment
 from tacit.config.sections import Complete, Section, Tables, by_dotted_key, merge, read_toml
 from tacit.privacy import trusted
 
-# Each variant is a directory of its own in that of a run.
-_VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# Each variant is a directory of its own in that of a run, and so is each cell of a grid.
+_VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{,199}")
+MOST_EXPERIMENTS = 1000  # of one recipe; each of them is a training
+_DEEPEST = 32  # recipes that each extend the next
 
 E = TypeVar("E", bound=Complete)
 
@@ -120,7 +123,7 @@ class Shelf(Generic[E]):
             ValueError: in one sentence, if there is no such recipe or variant, or a value is wrong.
         """
         name = Path(name_or_path).stem
-        tables, where = self._merged(_beside("", name_or_path), ())
+        tables, where = self._merged(beside("", name_or_path), {}, {})
         tables = _without(tables, unset)
         changes = [_setting(text) for text in settings]
         for change in changes:
@@ -132,7 +135,7 @@ class Shelf(Generic[E]):
             for change in changes:  # what the caller says wins over variants too
                 if "variants" not in change:
                     data = merge(data, change)
-            cells |= _cells(label, data, where)
+            _add_cells(cells, label, data, where)
         if variant is not None and list(cells) != [""]:
             if variant not in cells:
                 raise _no_variant(name, variant, list(cells))
@@ -158,10 +161,25 @@ class Shelf(Generic[E]):
                     by_name.setdefault(file.name.removesuffix(".toml"), file)
         return by_name
 
-    def _merged(self, name: str, below: tuple[str, ...]) -> tuple[Tables, str]:
-        """A recipe's tables over those that it extends, and how to call it in a message."""
-        if name in below:
-            raise ValueError(f"the recipe {name} extends itself: {' -> '.join([*below, name])}")
+    def _merged(
+        self, name: str, below: Mapping[str, str], known: dict[str, tuple[Tables, str]]
+    ) -> tuple[Tables, str]:
+        """A recipe's tables over those that it extends, and how to call it in a message.
+
+        Args:
+            name: the recipe's name or path.
+            below: the recipes that lead to it, each by its identity with its name.
+            known: what was found by identity, so that each recipe is read once however often it is
+                extended.
+        """
+        own_identity = identity(name)
+        way = " -> ".join([*below.values(), name])
+        if own_identity in below:
+            raise ValueError(f"the recipe {name} extends itself: {way}")
+        if len(below) >= _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} recipes extend one another: {way}")
+        if own_identity in known:
+            return known[own_identity]
         text, where = self._read(name)
         own = read_toml(text, where)
         extended = own.pop("extends", [])
@@ -170,9 +188,11 @@ class Shelf(Generic[E]):
             raise ValueError(f"{where}: extends must be a recipe's name or a list of names")
         tables: Tables = {}
         for parent in parents:
-            tables = merge(tables, self._merged(_beside(name, parent), (*below, name))[0])
+            path = beside(name, parent)
+            tables = merge(tables, self._merged(path, {**below, own_identity: name}, known)[0])
             tables.pop("name", None)
-        return merge(tables, own), where
+        known[own_identity] = merge(tables, own), where
+        return known[own_identity]
 
     def _read(self, name: str) -> tuple[str, str]:
         """The text of a recipe, and how to call it in a message."""
@@ -227,24 +247,48 @@ def _variants(variants: Any, where: str) -> dict[str, Tables]:
     """The changes of each variant, checked; one without a name or changes if there are none."""
     if not isinstance(variants, dict) or not all(isinstance(v, dict) for v in variants.values()):
         raise ValueError(f"{where}: variants must be tables, such as [variants.NAME.plan]")
-    if odd := [variant for variant in variants if not _VARIANT.fullmatch(variant)]:
-        raise ValueError(f"{where}: a variant's name has letters, digits and _.- only: {odd[0]!r}")
+    for variant in variants:
+        _refuse_name(variant, where)
     return variants or {"": {}}
 
 
-def _cells(label: str, data: Tables, where: str) -> dict[str, Tables]:
-    """The tables of a variant, or one for each cell of its grid, named by what it sets."""
+def _refuse_name(name: str, where: str) -> None:
+    """Raise unless a folder inside of a run's can be called so."""
+    if not _VARIANT.fullmatch(name):
+        raise ValueError(
+            f"{where}: a variant's name has letters, digits and _.- only, and at most 200 of them"
+            f" (for a cell of a grid it is made of its values): {name[:300]!r}"
+        )
+
+
+def _add_cells(cells: dict[str, Tables], label: str, data: Tables, where: str) -> None:
+    """Add the tables of a variant, or those of each cell of its grid, named by what it sets.
+
+    Each gets a folder of its own, so that a name is refused which is none of a folder inside of
+    the run's, or which another has already.
+    """
     grid = data.pop("grid", {})
     if not isinstance(grid, dict) or not all(isinstance(v, list) and v for v in grid.values()):
         raise ValueError(f'{where}: grid must have lists, such as "plan.clip_norm" = [5.0, 10.0]')
-    cells = {}
+    count = len(cells) + math.prod(map(len, grid.values()))
+    if count > MOST_EXPERIMENTS:
+        raise ValueError(
+            f"{where}: variants and grid make {count:,} trainings, and a recipe may have at most"
+            f" {MOST_EXPERIMENTS:,}"
+        )
+    taken = {name.casefold() for name in cells}  # some systems take two spellings for one name
     for values in product(*grid.values()):
         cell, parts = data, [label] if label else []
         for key, value in zip(grid, values, strict=True):
             cell = merge(cell, _nested(key.split("."), value))
             parts.append(f"{key.rpartition('.')[2]}-{value}")
-        cells["_".join(parts)] = cell
-    return cells
+        name = "_".join(parts)
+        if parts:
+            _refuse_name(name, where)
+        if name.casefold() in taken:
+            raise ValueError(f"{where}: two variants, or cells of a grid, are called {name!r}")
+        taken.add(name.casefold())
+        cells[name] = cell
 
 
 def _without(tables: Tables, keys: Sequence[str]) -> Tables:
@@ -278,9 +322,14 @@ def _nested(keys: Sequence[str], value: Any) -> Tables:
     return tables
 
 
-def _beside(name: str, parent: str) -> str:
+def beside(name: str, parent: str) -> str:
     """What a recipe extends: a name, or a file whose path starts at the recipe's own folder."""
     return normpath(Path(name).parent / parent) if parent.endswith(".toml") else parent
+
+
+def identity(name: str) -> str:
+    """What is the same for all ways to name a recipe: its name, or where its file really is."""
+    return realpath(name) if name.endswith(".toml") else name
 
 
 def _setting(text: str) -> Tables:

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self, get_origin
+from typing import Annotated, Any, ClassVar, Self, get_origin
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from tacit.privacy import documents
+from tacit.privacy.visible import one_line
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -23,6 +31,9 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
 Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Tables = dict[str, Any]  # as tomllib reads them
+LONGEST_NAME = 500  # characters of a name, which may be that of a recipe and of its variant
+
+_MOST_QUOTED = 200  # characters of a value that is wrong
 
 # Keys of the plan that contradict each other: setting one of them removes the other.
 _NORMS = {"clip_norm", "layer_clip_norms"}
@@ -30,14 +41,27 @@ _CONTRADICTORY = ({"noise_multiplier", "noise_stddev"}, _NORMS, {"schedule", "ad
 
 
 class Section(BaseModel):
-    """A table of the file.  Unknown keys are mistakes, and nothing changes after reading."""
+    """A table of the file.  Unknown keys are mistakes, and nothing changes after reading.
+
+    All text in it is one line, without characters that act on whoever is shown it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    longest: ClassVar[int] = 4096  # characters of a text, which may be a path
+
+    @field_validator("*")
+    @classmethod
+    def _texts_are_lines(cls, value: Any, info: ValidationInfo) -> Any:
+        most = LONGEST_NAME if info.field_name == "name" else cls.longest
+        for text in _texts(value):
+            one_line("it", text, most)
+        return value
 
 
 class About(Section):
     """What the experiment stands for, in words."""
 
+    longest: ClassVar[int] = 1000
     paper: str = ""
     section: str = ""
     says: str = ""
@@ -90,6 +114,17 @@ class Complete(Section):
                     f"{holder} holds another experiment: {key} is {old.get(key)!r} there and"
                     f" {new.get(key)!r} here; resume it unchanged, or {or_else}"
                 )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a value, the keys of tables among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value.keys(), *value.values()])
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _texts(one)
 
 
 def read_toml(text: str, where: str) -> Tables:
@@ -147,7 +182,9 @@ def sentence(error: ValidationError, where: str, model: type[BaseModel]) -> str:
             return f"{where}: {key} is missing"
         case "value_error":
             return f"{where}: {f'{key}: ' if key else ''}{message}"
-    return f"{where}: {key} cannot be {first.get('input')!r}: {message}"
+    got = repr(first.get("input"))
+    got = got if len(got) <= _MOST_QUOTED else f"{got[:_MOST_QUOTED]}..."
+    return f"{where}: {key} cannot be {got}: {message}"
 
 
 def _hint(model: type[BaseModel], table: type[BaseModel], keys: list[str]) -> str:

@@ -8,7 +8,8 @@
 | `lstm-14m`, `transformer-14m` | 14M | Bagdasaryan et al. 2022 |
 
 A model of the user's own is named by its import path, "package.module:factory" (in Python also by
-the class or function itself: `tacit.config.own_models`).  What is asked of it:
+the class or function itself: `tacit.config.own_models`).  Its code runs only if the person at the
+machine has said so (`tacit.models.own_code`).  What is asked of it:
 
     def factory(vocab_size: int, **options) -> torch.nn.Module     # or the module's class
 
@@ -31,7 +32,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -41,6 +41,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from tacit.models import own_code
 from tacit.models.base import LanguageModel, ModelConfig, State, check_inputs
 from tacit.models.layers import seeded
 from tacit.models.recurrent import (
@@ -131,7 +132,7 @@ class _OwnModel(LanguageModel):
 
 def _make(config: OwnConfig, seed: int | Generator) -> nn.Module:
     """What the factory returns given the seed; the global random state is left as it was."""
-    factory = _import(config.factory)
+    factory = own_code.load(config.factory)
     draw = torch.randint(2**63 - 1, (), generator=seeded(seed)).item()
     try:
         inspect.signature(factory).bind(vocab_size=config.vocab_size, **config.options)
@@ -148,24 +149,6 @@ def _make(config: OwnConfig, seed: int | Generator) -> nn.Module:
             f"{config.factory} must return a torch.nn.Module, got {type(module).__name__}"
         )
     return module
-
-
-def _import(path: str) -> Callable[..., Any]:
-    """The callable that "package.module:factory" names; without one, name the nearest."""
-    module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as mistake:
-        raise ValueError(
-            f"cannot import {module_name!r} of {path!r}: {mistake}; is its folder on PYTHONPATH?"
-        ) from mistake
-    factory: Callable[..., Any] | None = getattr(module, name, None)
-    if not callable(factory):
-        names = [each for each, value in vars(module).items() if callable(value)]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{module_name!r} has no factory {name!r}{hint}")
-    return factory
 
 
 def _check_module(model: _OwnModel) -> None:

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from tacit.privacy import trusted
 from tacit.privacy.documents import read_lines
+from tacit.privacy.visible import one_line
 
 T = TypeVar("T", bound=Mapping[str, Any])
 
@@ -78,6 +79,9 @@ def own_folder(path: Path) -> Path:
 def _kept_for_owner(made: os.stat_result, least: int) -> int:
     """The mode that something was made with, and in it what its owner needs."""
     return stat.S_IMODE(made.st_mode) | least
+
+
+LONGEST_NAME = 200  # of a folder; systems allow 255 bytes, and a partial one needs some of them
 
 
 def partial_path(path: Path) -> Path:
@@ -191,8 +195,10 @@ def whole_folder(
     umask.  Until it is ready it is for its owner only.
 
     An empty folder at `path` is replaced; anything else there is refused at the end, unless
-    `replace` allows to remove it once the new folder is ready.
+    `replace` allows to remove it once the new folder is ready.  Its name will be shown to people,
+    so `ValueError` refuses one that is not a line of text.
     """
+    one_line("the name of a new folder", path.name, LONGEST_NAME)
     partial, old = partial_path(path), path.with_name(f".{path.name}.old")
     lock = partial.with_name(f"{partial.name}.lock")
     claim = _claim(lock, PRIVATE, path)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from tacit.privacy import checks
+from tacit.privacy.visible import one_line
 
 _Check = Callable[[str, Any], object]
 
@@ -61,8 +62,16 @@ def _bool(name: str, value: object) -> None:
         raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
+def _name(name: str, value: object) -> None:
+    """The check of a name, which is shown to people."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be text that is not empty, got {value!r}")
+    one_line(name, value, LONGEST_TEXT)
+
+
+LONGEST_TEXT = 10_000  # characters; the name of a public input may be a path
 Count = Annotated[int, at_least(0)]
-Text = Annotated[str, _matching("text that is not empty", ".+")]
+Text = Annotated[str, _name]
 Digest = Annotated[str, _matching("lower-case hexadecimal digits", "[0-9a-f]+")]
 _PLAIN: dict[Any, _Check] = {bool: _bool, str: _matching("text", ".*")}
 

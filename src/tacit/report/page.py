@@ -21,6 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
 from tacit.privacy.documents import read_json
+from tacit.privacy.visible import visible
 from tacit.report.facts import KIND, TASKS
 from tacit.report.figures import Facts, epsilon_chart, short
 
@@ -92,6 +93,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tacit.report", "."),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,  # a fact that is missing is a mistake and no empty cell
         trim_blocks=True,
         lstrip_blocks=True,
@@ -110,6 +112,11 @@ def _environment() -> Environment:
         "px": lambda value: f"{round(value, 1):g}",
     }
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """What a template puts out: text with all of it visible, and what it has made as it is."""
+    return visible(value, lines=True) if type(value) is str else value
 
 
 def _figure(value: float | None) -> str:

@@ -7,7 +7,7 @@ must follow from them and from `CardFacts` alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ import jinja2
 from tacit.privacy.claims import format_delta, format_epsilon
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger_lines import Head
+from tacit.privacy.visible import markdown
 from tacit.runs.figures import (
     BASELINES,
     better_baselines,
@@ -50,7 +51,7 @@ def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> st
     """README.md of a bundle; `why_not` is why it is not for release, or None."""
     measured = facts.metrics or {}
     better = better_baselines(measured, facts.baselines)
-    template = templates().get_template(f"card-{experiment.task}.md.j2")
+    template = templates(_written).get_template(f"card-{experiment.task}.md.j2")
     return template.render(
         experiment=experiment,
         facts=facts,
@@ -62,9 +63,17 @@ def card(experiment: AnyExperiment, facts: CardFacts, why_not: str | None) -> st
     )
 
 
+def _written(value: Any) -> Any:
+    """What a card's template puts out: text escaped, unless it is marked as safe there."""
+    return markdown(value) if type(value) is str else value
+
+
 @cache
-def templates() -> jinja2.Environment:
-    """The templates of a bundle's files; a name that is not defined is an error."""
+def templates(write: Callable[[Any], Any] | None = None) -> jinja2.Environment:
+    """The templates of a bundle's files; `write` is called with every value that they put out.
+
+    A name that is not defined is an error.
+    """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tacit.runs", ""),
         trim_blocks=True,
@@ -72,6 +81,7 @@ def templates() -> jinja2.Environment:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # Markdown and Python, not HTML
+        finalize=write,
     )
     filters = {
         "epsilon": format_epsilon,

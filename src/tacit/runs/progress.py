@@ -20,13 +20,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from tacit.privacy.claims import format_epsilon
+from tacit.privacy.visible import visible
 from tacit.runs.figures import percent, perplexity
+from tacit.runs.terminal import Terminal
 
 if TYPE_CHECKING:
     from tacit.runs.session import Observer, TrainingProgress
@@ -57,22 +59,22 @@ def bar(title: str, *, quiet: bool = False) -> Iterator[Show]:
         return
     line_below = Text()
     bars = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(20),
         TextColumn("{task.percentage:>3.0f}%"),
         TextColumn("{task.fields[state]}", markup=False),
         TimeRemainingColumn(),
         console=console,
     )
-    task = bars.add_task(title, total=None, state="")
+    task = bars.add_task(visible(title), total=None, state="")
     current = title
 
     def show(step: str, done: float, total: float | None, state: str) -> None:
         nonlocal current
         if step != current:  # another step has a clock of its own
             current = step
-            bars.reset(task, description=step)
-        state, _, line_below.plain = state.partition("\n")
+            bars.reset(task, description=visible(step))
+        state, _, line_below.plain = visible(state, lines=True).partition("\n")
         bars.update(task, completed=done, total=total, state=state)
 
     with Live(Group(bars, line_below), console=console, transient=True):
@@ -87,16 +89,16 @@ def tracked(items: Sequence[Item], title: str) -> Iterator[Item]:
             yield item
 
 
-def _stderr(*, quiet: bool) -> Console:
-    return Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=True)
+def _stderr(*, quiet: bool) -> Terminal:
+    return Terminal(stderr=True, quiet=quiet, soft_wrap=True)
 
 
-def _is_terminal(console: Console) -> bool:
+def _is_terminal(console: Terminal) -> bool:
     """Many CI systems make a console take a file for a terminal (FORCE_COLOR): ask the file too."""
     return console.is_terminal and console.file.isatty() and not console.quiet
 
 
-def _lines(console: Console, title: str) -> Show:
+def _lines(console: Terminal, title: str) -> Show:
     """A function that prints a line if the last one is a few seconds old."""
     step, began = title, time.monotonic()
     printed = began

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from tacit.config.recipes import TRAINING, Recipe, Shelf
+from tacit.config.recipes import TRAINING, Recipe, Shelf, beside, identity
 from tacit.config.sections import read_toml
 from tacit.tasks.nlu.experiment import RECIPES
 
@@ -23,35 +22,36 @@ def names() -> dict[str, str]:
     return {name: task for task, shelf in SHELVES.items() for name in shelf.names()}
 
 
-def task_of_recipe(recipe: str, below: tuple[str, ...] = ()) -> str:
+def task_of_recipe(recipe: str) -> str:
     """The task that a recipe is for, by its name or the path of its file.
 
     Raises:
         ValueError: if there is no such file, or it names a task that does not exist.
     """
-    if not recipe.endswith(".toml"):
-        for task, shelf in SHELVES.items():
-            try:
-                shelf.source(recipe)
-            except ValueError:
-                continue
-            return task
-        known = names()  # loading it will say that there is none, and which one was meant
-        near = difflib.get_close_matches(recipe, known, n=1, cutoff=0.4)
-        return known[near[0]] if near else "language"
-    tables = read_toml(TRAINING.source(recipe), recipe)
-    if "task" in tables:
-        if tables["task"] not in SHELVES:
-            raise ValueError(
-                f"{recipe}: task must be one of {', '.join(SHELVES)}, got {tables['task']!r}"
-            )
-        return str(tables["task"])
-    parents = tables.get("extends") or []
-    parent = parents if isinstance(parents, str) else parents[0] if parents else None
-    if not isinstance(parent, str) or recipe in below:
-        return "language"  # what is wrong with it is said when it is loaded
-    beside = str(Path(recipe).parent / parent) if parent.endswith(".toml") else parent
-    return task_of_recipe(beside, (*below, recipe))
+    seen = set()
+    while recipe.endswith(".toml"):
+        tables = read_toml(TRAINING.source(recipe), recipe)
+        if "task" in tables:
+            if tables["task"] not in [*SHELVES]:
+                raise ValueError(
+                    f"{recipe}: task must be one of {', '.join(SHELVES)}, got {tables['task']!r}"
+                )
+            return str(tables["task"])
+        seen.add(identity(recipe))
+        parents = tables.get("extends") or []
+        first = parents[0] if isinstance(parents, list) and parents else parents
+        if not isinstance(first, str) or identity(beside(recipe, first)) in seen:
+            return "language"  # what is wrong with it is said when it is loaded
+        recipe = beside(recipe, first)
+    for task, shelf in SHELVES.items():
+        try:
+            shelf.source(recipe)
+        except ValueError:
+            continue
+        return task
+    known = names()  # loading it will say that there is none, and which one was meant
+    near = difflib.get_close_matches(recipe, known, n=1, cutoff=0.4)
+    return known[near[0]] if near else "language"
 
 
 def load(

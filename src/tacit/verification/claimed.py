@@ -24,6 +24,7 @@ from tacit.config.experiment import Experiment
 from tacit.privacy.guarantee import finite
 from tacit.privacy.ledger_lines import Head
 from tacit.privacy.projection import Projection
+from tacit.privacy.visible import markdown
 from tacit.report.claim import claim_facts, epsilon_over_releases, ledger_facts, projected_facts
 from tacit.report.facts import KIND
 from tacit.report.page import render
@@ -193,7 +194,7 @@ def _card(evidence: Evidence) -> Iterator[str]:
     experiment, facts = evidence.experiment, _card_facts(evidence)
     text = file.read_text(encoding="utf-8")
     why_not = evidence.guarantee.why_not_for_release
-    if why_not and not text.startswith(f"{_WARNING}{why_not}.**\n"):
+    if why_not and not text.startswith(f"{_WARNING}{markdown(why_not)}.**\n"):
         yield f"{file} does not begin with why it is not for release: {why_not}"
     marked = why_not or ("marked by hand" if text.startswith(_WARNING) else None)
     stated, expected = _sections(text), _sections(card(experiment, facts, marked))

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import AsJson, check_counts, number, whole_number
-from tacit.cli.output import emit
+from tacit.cli.output import emit, say
 from tacit.privacy.projection import Projection
 from tacit.runs.progress import bar
 
@@ -121,7 +121,7 @@ def compare(
 
     def render(console: Console) -> None:
         if as_markdown:
-            print(table.markdown(rows, notes), end="")
+            say(table.markdown(rows, notes).rstrip("\n"))
             return
         console.print(table.table(rows))
         console.print(table.sources(rows))

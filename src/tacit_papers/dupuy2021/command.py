@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import AsJson, whole_number
-from tacit.cli.output import emit, table
+from tacit.cli.output import emit, say, table
 from tacit.privacy.claims import format_epsilon
 from tacit.runs.progress import bar
 from tacit_papers.markdown import markdown_table
@@ -241,6 +241,6 @@ def _print(
 ) -> None:
     """A table for the terminal or as Markdown; all but the first column are numbers."""
     if markdown:
-        print(markdown_table(headings, rows))
+        say(markdown_table(headings, rows))
     else:
         console.print(table(headings[0], *(f">{each}" for each in headings[1:]), rows=rows))

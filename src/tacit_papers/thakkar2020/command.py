@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from tacit.cli.options import AsJson, Quiet
-from tacit.cli.output import Interrupted, emit, table
+from tacit.cli.output import Interrupted, emit, say, table
 from tacit.runs.progress import Display
 
 EXAMPLES = """
@@ -95,7 +95,7 @@ def secret_sharer(
     grid = GRIDS.load(recipe, changes).only()
     chosen = grid.chosen([name.strip() for name in (arms or "").split(",") if name.strip()])
     if list_arms:
-        print("\n".join(arm.name for arm in chosen))
+        say("\n".join(arm.name for arm in chosen))
         return
     torch.set_num_threads(threads)  # small products are slower on two, above all on a busy machine
     sharer = SecretSharer(grid, out, chosen, _seeds(seeds), workers or available_cores())

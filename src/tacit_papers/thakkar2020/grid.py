@@ -112,7 +112,8 @@ class _ArmList(Section):
     ]
     data: tuple[Literal["iid", "non-iid"], ...]
     batch: tuple[Whole, ...]
-    label: str = ""  # behind the arms' names, where those would be the same
+    # Behind the arms' names, where those would be the same; an arm's folder is called so.
+    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,100}$")] = ""
     rounds: Whole | None = None  # of users
     epochs: Positive | None = None  # of records
     steps: Whole | None = None
@@ -182,6 +183,12 @@ class Grid(Complete):
     @model_validator(mode="after")
     def _has_arms(self) -> Self:
         """Refuse a grid without arms, with two of one name, or with an endless one."""
+        count = sum(len(listed.data) * len(listed.batch) for listed in self.arms)
+        if count > recipes.MOST_EXPERIMENTS:
+            raise ValueError(
+                f"there are {count:,} arms, and a grid may have at most"
+                f" {recipes.MOST_EXPERIMENTS:,}"
+            )
         names = [arm.name for arm in self.all_arms()]
         if not names:
             raise ValueError("there are no arms; add [[arms]] with optimizer, data and batch")
