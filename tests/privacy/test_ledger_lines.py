@@ -34,6 +34,7 @@ from tacit.privacy.ledger_lines import (
     _open_seal,
     seal,
 )
+from tacit.privacy.line_shapes import LineShapes
 
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
 ROUND = PoissonGaussian(0.01, 1.0)
@@ -388,8 +389,7 @@ def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path:
 )
 def test_a_sealed_line_opens_and_no_other(fields: dict[str, object]) -> None:
     line, line_hash = seal(fields)
-    assert _open_seal(line[:-1], Path("l"), 1) == (fields, line_hash)
+    assert _open_seal(line[:-1], Path("l"), 1, LineShapes()) == (fields, line_hash)
     with pytest.raises(LedgerError, match="it was changed"):
-        _open_seal(
-            seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2'), Path("l"), 1
-        )
+        changed = seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2')
+        _open_seal(changed, Path("l"), 1, LineShapes())

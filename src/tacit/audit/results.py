@@ -15,6 +15,7 @@ is not read, so that no path and no private figure gets into a report unless a f
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -196,6 +197,13 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def check(kind: type[_Result], data: dict[str, Any], path: Path) -> _Result:
     """Data of the file at `path` as a dataclass; the first mistake in it is one sentence."""
     try:
-        return TypeAdapter(kind).validate_python(data)
+        result: _Result = _adapter(kind).validate_python(data)
+        return result
     except ValidationError as error:
         raise ValueError(sentence(error, f"{path} is damaged", BaseModel)) from None
+
+
+@functools.cache
+def _adapter(kind: type[_Result]) -> TypeAdapter[_Result]:
+    """What checks data of this kind: it takes much longer to make than to use."""
+    return TypeAdapter(kind)

@@ -43,6 +43,7 @@ from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import FORMAT as LEDGER_FORMAT
 from tacit.privacy.ledger_lines import Charge, Header, LedgerError, open_chain, seal
+from tacit.privacy.line_shapes import LineShapes
 from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
@@ -83,6 +84,8 @@ class PeopleLedger:
         self.path = folder / FILE_NAME
         self._record = _Record()
         self._events: dict[str, Event] = {}  # equal events are one object: there are many
+        self._last_event: tuple[dict[str, Any], Event] | None = None
+        self._shapes = LineShapes()
         self._cover: tuple[PeoplesBudget, Cover] | None = None
         self._read()
 
@@ -188,7 +191,9 @@ class PeopleLedger:
             )
         # An append that was cut off is left out: its noise was never drawn.  The next one drops it.
         *lines, _ = data[len(record.last) :].split(b"\n")
-        chain = open_chain(lines, self.path, FORMAT, count=record.lines, above=record.head)
+        chain = open_chain(
+            lines, self.path, FORMAT, count=record.lines, above=record.head, shapes=self._shapes
+        )
         for line, (number, row, line_hash) in zip(lines, chain, strict=True):
             if number > 1:
                 try:
@@ -229,8 +234,14 @@ class PeopleLedger:
             return
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
-        event = Event.from_json(line["event"])
-        known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
+        known.add(self._event(line["event"]), line["hash"])
+
+    def _event(self, data: dict[str, Any]) -> Event:
+        """An event as a line has it; the line above mostly has the same object."""
+        if self._last_event is None or data is not self._last_event[0]:
+            event = self._events.setdefault(canonical_json(data), Event.from_json(data))
+            self._last_event = data, event
+        return self._last_event[1]
 
     # Writing.
 

@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 
+_BLOCK = 1 << 16  # bytes that are read at once from the end of a file
+
+
 def user_folder(kind: str) -> Path:
     """The user's folder of tacit for a `cache` or for `state`; nothing is made.
 
@@ -187,22 +190,49 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = 0o644) -> Non
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """All complete rows of a JSON Lines file; none if the file does not exist."""
+    return list(each_line(path))
+
+
+def each_line(path: Path) -> Iterator[dict[str, Any]]:
+    """The same rows one after the other, so that a long file is never in memory as a whole."""
     if not path.exists():
-        return []
-    *lines, _ = path.read_bytes().split(b"\n")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"line {number} of {path} is not JSON: the file is damaged") from None
-    return rows
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise ValueError(
+                    f"line {number} of {path} is not JSON: the file is damaged"
+                ) from None
+
+
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last complete row of a JSON Lines file, or None; it is read from the file's end."""
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        start, tail = file.seek(0, os.SEEK_END), b""
+        while start and tail.count(b"\n") < 2:  # the end of the row, and that of the one above
+            start = max(start - max(_BLOCK, len(tail)), 0)
+            file.seek(start)
+            tail = file.read()
+    *lines, _ = tail.split(b"\n")
+    if not lines:
+        return None
+    try:
+        row: dict[str, Any] = json.loads(lines[-1])
+    except ValueError:
+        raise ValueError(f"the last line of {path} is not JSON: the file is damaged") from None
+    return row
 
 
 def keep_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop the rows for which `keep` is false, and an incomplete last line."""
     if path.exists():
-        kept = b"".join(_json_line(row) for row in read_lines(path) if keep(row))
+        kept = b"".join(_json_line(row) for row in each_line(path) if keep(row))
         if kept != path.read_bytes():
             write_whole(path, kept)
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar
 
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import Adjacency, Composition, Event
+from tacit.privacy.line_shapes import LineShapes
 from tacit.privacy.records import (
     Count,
     Digest,
@@ -51,22 +52,21 @@ def seal(fields: dict[str, Any]) -> tuple[bytes, str]:
     return canonical_json(fields | {"hash": line_hash}).encode() + b"\n", line_hash
 
 
-def _open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], str]:
+def _open_seal(
+    line: bytes, path: Path, number: int, shapes: LineShapes
+) -> tuple[dict[str, Any], str]:
     """The fields of a line and its hash; `LedgerError` if they do not match.
 
     Another spelling of the same JSON is refused too.  The hash is taken of the line's own bytes
     with the item that states it cut out: these are the canonical JSON of all other fields, and
     ledgers are long.
     """
-    try:
-        fields = json.loads(line)
-        is_canonical = canonical_json(fields).encode() == line
-    except (ValueError, RecursionError) as error:
-        raise LedgerError.at(path, number, "it is cut off or not valid JSON") from error
-    if not (isinstance(fields, dict) and is_canonical):
-        raise LedgerError.at(path, number, "it is not a JSON object as tacit writes it")
+    fields = shapes.read(line)
+    if fields is None:
+        fields = _parsed(line, path, number)
+        shapes.learn(line, fields)
     stated = fields.pop("hash", None)
-    item = b'"hash":' + canonical_json(stated).encode()
+    item = b'"hash":' + json.dumps(stated).encode()
     others = line.replace(item + b",", b"", 1) if fields else b"{}"
     if len(others) == len(line):  # the last of the fields
         others = line.replace(b"," + item, b"", 1)
@@ -75,8 +75,26 @@ def _open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], st
     return fields, stated
 
 
+def _parsed(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    """The fields of a line, which must be the canonical JSON of an object."""
+    try:
+        fields = json.loads(line)
+        is_canonical = canonical_json(fields).encode() == line
+    except (ValueError, RecursionError) as error:
+        raise LedgerError.at(path, number, "it is cut off or not valid JSON") from error
+    if not (isinstance(fields, dict) and is_canonical):
+        raise LedgerError.at(path, number, "it is not a JSON object as tacit writes it")
+    return fields
+
+
 def open_chain(
-    lines: Sequence[bytes], path: Path, format: str, *, count: int = 0, above: str = ""
+    lines: Sequence[bytes],
+    path: Path,
+    format: str,
+    *,
+    count: int = 0,
+    above: str = "",
+    shapes: LineShapes | None = None,
 ) -> Iterator[tuple[int, dict[str, Any], str]]:
     """Each line's number, fields and hash, once it is verified to follow from the line above it.
 
@@ -86,9 +104,11 @@ def open_chain(
         format: what the first line of the file must say that its format is.
         count: how many lines of the file were verified before.
         above: the hash of the last of those.
+        shapes: what lines looked like that were read before.
     """
+    shapes = LineShapes() if shapes is None else shapes
     for number, line in enumerate(lines, start=count + 1):
-        fields, line_hash = _open_seal(line, path, number)
+        fields, line_hash = _open_seal(line, path, number, shapes)
         if number == 1:
             if fields.get("format") != format:
                 what = f"it is not the header of a ledger in the format {format}"
@@ -245,6 +265,12 @@ class Entry(Charge):
     index: Count = field(kw_only=True)
     branch: Text = field(kw_only=True)
     title: ClassVar[str] = "a ledger's entry"
+
+    def again(self, index: int, round: int) -> Entry:
+        """The same charge in another line and for another round; all else was checked before."""
+        entry = object.__new__(Entry)
+        vars(entry).update(vars(self), index=index, round=round)
+        return entry
 
     def line(self, previous: str) -> tuple[bytes, str]:
         """The line after the one with the hash `previous`, with its newline, and its hash."""

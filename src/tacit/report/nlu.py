@@ -15,6 +15,7 @@ from tacit.audit import results
 from tacit.audit.nlu import kept_result
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
+from tacit.report import metrics
 from tacit.report.audit import membership_facts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
@@ -74,10 +75,11 @@ class NluReport:
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """What was released, the metrics, and the attack in an internal report."""
-        file = self._run.directory.metrics_file
-        rows = [results.check(_EpochMetrics, row, file).as_row() for row in self._run.metrics()]
+        rows = metrics.read(_EpochMetrics, self._run.directory)
+        shown = metrics.thinned(rows, (*_ERRORS, *_SUCCESSES, "exact_match"))
         return {
-            "metrics": rows,
+            "metrics": [row.as_row() for row in shown],
+            "measured": len(rows),
             "released": self._released(),
             "test": self._test(tell),
             **({"membership": membership_facts(self._attacks)} if self._internal else {}),

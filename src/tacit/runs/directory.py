@@ -109,6 +109,10 @@ class RunDirectory:
         """Metrics on text that is not trained on, one row per evaluation."""
         return durable.read_lines(self.metrics_file)
 
+    def last_metrics(self) -> dict[str, Any]:
+        """The last row of them, at the same cost however many there are; empty if there is none."""
+        return durable.last_line(self.metrics_file) or {}
+
     def forget_after(self, leg: int, leg_name: str) -> None:
         """Drop what was measured after a checkpoint: those legs are going to be repeated."""
         for path in (self.metrics_file, self.diagnostics_file):
