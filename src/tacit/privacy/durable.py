@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-
 _BLOCK = 1 << 16  # bytes that are read at once from the end of a file
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from tacit.privacy.events import PostProcessing
@@ -77,7 +78,8 @@ class LanguageReport:
         """
         claim = released_claim(self._run)
         rows = metrics.read(_RoundMetrics, self._run.directory)
-        shown = metrics.thinned(rows, (*_COMPARED, "perplexity_per_word"))
+        drawn = [attrgetter(name) for name in (*_COMPARED, "perplexity_per_word")]
+        shown = metrics.thinned(rows, drawn)
         return {
             "metrics": [asdict(row) for row in shown],
             "measured": len(rows),

@@ -6,7 +6,8 @@ out lies between points that are drawn: the curve has the same ends, peaks and d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -26,21 +27,24 @@ def read(kind: type[_Row], directory: RunDirectory) -> list[_Row]:
     return [results.check(kind, row, file) for row in durable.each_line(file)]
 
 
-def thinned(rows: Sequence[_Row], columns: Sequence[str], most: int = MOST_ROWS) -> list[_Row]:
+def thinned(
+    rows: Sequence[_Row],
+    columns: Sequence[Callable[[_Row], float | None]],
+    most: int = MOST_ROWS,
+) -> list[_Row]:
     """At most so many of the rows, in order: all of them if they are no more than that.
 
     Kept are the first, the last, and of equally long stretches those with the least and the
-    greatest value of each column, so of all rows, too.  A column is an attribute that may be None.
+    greatest value of each column, so of all rows, too.  A column gives a row's value in it.
     """
     if len(rows) <= most:
         return list(rows)
-    stretches = (most - 2) // (2 * len(columns))
-    edges = np.linspace(0, len(rows), stretches + 1).astype(int)
+    edges = np.linspace(0, len(rows), (most - 2) // (2 * len(columns)) + 1).astype(int)
     kept = {0, len(rows) - 1}
     for column in columns:
-        found = [getattr(row, column) for row in rows]
+        found = [column(row) for row in rows]
         values = np.array([np.nan if value is None else value for value in found], float)
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges.tolist()):
             stretch = values[start:end]
             if not np.isnan(stretch).all():
                 kept |= {start + int(np.nanargmin(stretch)), start + int(np.nanargmax(stretch))}

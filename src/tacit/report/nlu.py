@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from tacit.audit import results
@@ -76,7 +77,8 @@ class NluReport:
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """What was released, the metrics, and the attack in an internal report."""
         rows = metrics.read(_EpochMetrics, self._run.directory)
-        shown = metrics.thinned(rows, (*_ERRORS, *_SUCCESSES, "exact_match"))
+        drawn = [attrgetter(name) for name in (*_ERRORS, *_SUCCESSES, "exact_match")]
+        shown = metrics.thinned(rows, drawn)
         return {
             "metrics": [row.as_row() for row in shown],
             "measured": len(rows),
@@ -154,5 +156,5 @@ class NluReport:
         table = by_intent(utterances, answers)
         if sum(table.values(), NLUMetrics()) != self._result.test:
             return unknown
-        rows = [{"intent": intent, **metrics.as_row()} for intent, metrics in table.items()]
+        rows = [{"intent": intent, **reached.as_row()} for intent, reached in table.items()]
         return {**whole, "by_intent": rows}
