@@ -389,7 +389,6 @@ def test_an_entry_of_another_adjacency_than_the_header_declares_is_refused(path:
 def test_a_sealed_line_opens_and_no_other(fields: dict[str, object]) -> None:
     line, line_hash = seal(fields)
     assert _open_seal(line[:-1], Path("l"), 1) == (fields, line_hash)
+    changed = seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2')
     with pytest.raises(LedgerError, match="it was changed"):
-        _open_seal(
-            seal(fields | {"more": 1})[0][:-1].replace(b'"more":1', b'"more":2'), Path("l"), 1
-        )
+        _open_seal(changed, Path("l"), 1)

@@ -15,6 +15,7 @@ is not read, so that no path and no private figure gets into a report unless a f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -184,6 +185,14 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def check(kind: type[_Result], data: dict[str, Any], path: Path) -> _Result:
     """Data of the file at `path` as a dataclass; the first mistake in it is one sentence."""
     try:
-        return TypeAdapter(kind).validate_python(data)
+        hashable: Any = kind  # which a type is
+        result: _Result = _adapter(hashable).validate_python(data)
+        return result
     except ValidationError as error:
         raise ValueError(sentence(error, f"{path} is damaged", BaseModel)) from None
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """What checks data of this kind: it takes much longer to make than to use."""
+    return TypeAdapter(kind)

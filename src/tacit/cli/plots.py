@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,14 @@ _COMPARED = {
 def draw_runs(
     path: Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], task: str = "language"
 ) -> None:
-    """Held-out metrics of runs by name: over legs, and over epsilon where that is finite."""
+    """Held-out metrics of runs by name: over legs, and over epsilon where that is finite.
+
+    The curves of a long run are thinned as in its report.
+    """
+    from tacit.report.metrics import thinned
+
+    drawn = [itemgetter(y) for y in dict.fromkeys(y for _, y in _COMPARED[task])]
+    runs = {name: thinned(rows, drawn) for name, rows in runs.items()}
 
     def panel(x: str, y: str) -> Panel:
         scale = 1 if y == "perplexity" else 100

@@ -83,6 +83,7 @@ class PeopleLedger:
         self.path = folder / FILE_NAME
         self._record = _Record()
         self._events: dict[str, Event] = {}  # equal events are one object: there are many
+        self._last_event: tuple[dict[str, Any], Event] | None = None
         self._cover: tuple[PeoplesBudget, Cover] | None = None
         self._read()
 
@@ -229,8 +230,14 @@ class PeopleLedger:
             return
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
-        event = Event.from_json(line["event"])
-        known.add(self._events.setdefault(canonical_json(line["event"]), event), line["hash"])
+        known.add(self._event(line["event"]), line["hash"])
+
+    def _event(self, data: dict[str, Any]) -> Event:
+        """An event as a line has it; the line above mostly has the same."""
+        if self._last_event is None or data != self._last_event[0]:
+            event = self._events.setdefault(canonical_json(data), Event.from_json(data))
+            self._last_event = data, event
+        return self._last_event[1]
 
     # Writing.
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import reprlib
 import sys
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -33,6 +34,7 @@ from tacit.privacy import trusted
 
 T = TypeVar("T")
 
+_BLOCK = 1 << 16  # bytes that are read at once from the end of a file
 _MOST_DOTS = 1000  # in a key of TOML, or in a list of numbers
 DEEPEST = 64  # a list in a list counts 2; ours have at most 8
 _PLAIN: dict[Any, str] = {
@@ -103,14 +105,34 @@ def read_json(path: Path, shape: type[T]) -> T:
 
 def read_lines(path: Path, shape: type[T]) -> list[T]:
     """All complete rows of a JSON Lines file; none if the file does not exist."""
+    return list(each_line(path, shape))
+
+
+def each_line(path: Path, shape: type[T]) -> Iterator[T]:
+    """The same rows one after the other, so that a long file is never in memory as a whole."""
     if not path.exists():
-        return []
-    *lines, _ = trusted.read_bytes(path).split(b"\n")  # without its end, a line was never written
-    rows = []
-    for number, line in enumerate(lines, 1):
-        where = f"line {number} of {path}"
-        rows.append(fitted(parse_json(line, where), shape, where))
-    return rows
+        return
+    with trusted.open_regular(path) as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):  # it was never written to its end
+                return
+            where = f"line {number} of {path}"
+            yield fitted(parse_json(line, where), shape, where)
+
+
+def last_line(path: Path, shape: type[T]) -> T | None:
+    """The last complete row of a JSON Lines file, or None; it is read from the file's end."""
+    if not path.exists():
+        return None
+    with trusted.open_regular(path) as file:
+        start, tail = file.seek(0, os.SEEK_END), b""
+        while start and tail.count(b"\n") < 2:  # the end of the row, and that of the one above
+            start = max(start - max(_BLOCK, len(tail)), 0)
+            file.seek(start)
+            tail = file.read()
+    *lines, _ = tail.split(b"\n")
+    where = f"the last line of {path}"
+    return fitted(parse_json(lines[-1], where), shape, where) if lines else None
 
 
 def fitted(value: Any, shape: type[T], where: object) -> T:

@@ -24,8 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from tacit.privacy import trusted
-from tacit.privacy.documents import read_lines
+from tacit.privacy import documents, trusted
 from tacit.privacy.visible import one_line
 
 T = TypeVar("T", bound=Mapping[str, Any])
@@ -331,7 +330,7 @@ def append_line(path: Path, row: Mapping[str, Any], *, mode: int = PRIVATE) -> N
 def keep_lines(path: Path, shape: type[T], keep: Callable[[T], bool]) -> None:
     """Drop the rows for which `keep` is false, and an incomplete last line."""
     if path.exists():
-        kept = b"".join(_json_line(row) for row in read_lines(path, shape) if keep(row))
+        kept = b"".join(_json_line(row) for row in documents.each_line(path, shape) if keep(row))
         if kept != path.read_bytes():
             write_whole(path, kept)
 

@@ -9,7 +9,8 @@ figures alike.  The words are made in `privacy.claims`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tacit.privacy.accountants import sound_accountants
@@ -26,7 +27,7 @@ from tacit.privacy.events import (
     PureDP,
 )
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Header, PriorCost
+from tacit.privacy.ledger_lines import Charge, Header, PriorCost
 from tacit.privacy.projection import Projection
 
 _FIXED_DENOMINATOR = "fixed-denominator"  # the only estimator whose noise can be projected
@@ -40,6 +41,12 @@ class ReleaseGroup:
     event: Event
     count: int
     estimator: str | None = None
+
+
+def grouped(charges: Iterable[Charge]) -> list[ReleaseGroup]:
+    """Charges with equal ones counted, in the order in which each first happened."""
+    counts = Counter((one.kind, one.event, one.estimator) for one in charges)
+    return [ReleaseGroup(kind, event, count, how) for (kind, event, how), count in counts.items()]
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,7 @@ class Guarantee:
     @classmethod
     def of(cls, ledger: Ledger) -> Guarantee:
         """The guarantee of all that a ledger holds."""
-        return cls.for_releases(
-            ledger.header,
-            [ReleaseGroup(one.kind, one.event, 1, one.estimator) for one in ledger.entries],
-        )
+        return cls.for_releases(ledger.header, grouped(ledger.entries))
 
     @classmethod
     def for_releases(

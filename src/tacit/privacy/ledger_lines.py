@@ -246,6 +246,12 @@ class Entry(Charge):
     branch: Text = field(kw_only=True)
     title: ClassVar[str] = "a ledger's entry"
 
+    def again(self, index: int, round: int) -> Entry:
+        """The same charge in another line and for another round; all else was checked before."""
+        entry = object.__new__(Entry)
+        vars(entry).update(vars(self), index=index, round=round)
+        return entry
+
     def line(self, previous: str) -> tuple[bytes, str]:
         """The line after the one with the hash `previous`, with its newline, and its hash."""
         return seal(self.to_json() | {"previous": previous})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from tacit.privacy.accountants import accountant_named, sound_accountants
 from tacit.privacy.claims import PROJECTED
 from tacit.privacy.events import PostProcessing
-from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup, finite, grouped
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.projection import Projection
 
@@ -92,14 +93,15 @@ def epsilon_over_releases(
     costly = [one for one in ledger.entries if not isinstance(one.event, PostProcessing)]
     if guarantee.reasons or not costly:
         return None
-    releases = [ReleaseGroup(entry.kind, entry.event, 1, entry.estimator) for entry in costly]
-    counts = sorted({round(float(x)) for x in np.linspace(1, len(releases), _POINTS)})
+    counts = sorted({round(float(x)) for x in np.linspace(1, len(costly), _POINTS)})
     curves: dict[str, list[float | None]] = {name: [] for name in guarantee.epsilon}
-    for number, count in enumerate(counts):
+    releases: list[ReleaseGroup] = []
+    for number, (before, count) in enumerate(pairwise([0, *counts])):
         if tell is not None:
             tell("epsilon so far", number, len(counts))
-        is_last = count == len(releases)
-        so_far = guarantee if is_last else Guarantee.for_releases(header, releases[:count])
+        releases += grouped(costly[before:count])
+        is_last = count == len(costly)
+        so_far = guarantee if is_last else Guarantee.for_releases(header, releases)
         for name, curve in curves.items():
             curve.append(finite(so_far.epsilon[name]))
     rounds = [entry.round for entry in costly if entry.kind == "round"]

@@ -21,6 +21,7 @@ Facts = Mapping[str, Any]  # a section of report.json
 Curves = Mapping[str, Sequence[tuple[float, float]]]  # points by the name of a curve
 
 _MOST_BARS = 12  # of a histogram
+_MOST_MARKERS = 150  # on a curve: more would hide it
 _COLUMNS = {"rounds": "round", "epochs": "epoch", "epsilon so far": "epsilon"}  # of the metrics
 
 
@@ -113,7 +114,9 @@ def fitted_chart(
         for name, points in curves.items()
     )
     y_axis = _Axis.over(up, ys, is_log=is_log and min(ys) > 0)
-    return _line_chart(title, f"{up} over {across}, {ends}", _Axis.over(across, xs), y_axis, curves)
+    has_markers = max(map(len, curves.values())) <= _MOST_MARKERS
+    about, x_axis = f"{up} over {across}, {ends}", _Axis.over(across, xs)
+    return _line_chart(title, about, x_axis, y_axis, curves, has_markers=has_markers)
 
 
 def shares_chart(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
-from tacit.audit import results
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.guarantee import Guarantee, finite
+from tacit.report import metrics
 from tacit.report.audit import AuditSection, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
@@ -59,6 +60,7 @@ class LanguageReport:
         self.audited_leg = self._audit.public.round if self._audit.public else None
         self.provenance = run.tokenizer.provenance
         self._baselines = published_baselines(run)
+        self._last = run.directory.last_metrics()
 
     def about(self) -> dict[str, Any]:
         """The model and its tokenizer."""
@@ -75,10 +77,12 @@ class LanguageReport:
         Perplexity is per token, or per word where the tokenizer was switched: only that compares.
         """
         claim = released_claim(self._run)
-        file = self._run.directory.metrics_file
-        rows = [results.check(_RoundMetrics, row, file) for row in self._run.metrics()]
+        rows = metrics.read(_RoundMetrics, self._run.directory)
+        drawn = [attrgetter(name) for name in (*_COMPARED, "perplexity_per_word")]
+        shown = metrics.thinned(rows, drawn)
         return {
-            "metrics": [asdict(row) for row in rows],
+            "metrics": [asdict(row) for row in shown],
+            "measured": len(rows),
             "perplexity_per": "word" if any(row.switched for row in rows) else "token",
             "baselines": [
                 {"name": BASELINES[name], **{key: row.get(key) for key in _COMPARED}}
@@ -103,10 +107,9 @@ class LanguageReport:
                 f"This is an audit run: {' and '.join(what)}, so that the model is for finding out"
                 " what it gives away and not for use.",
             )
-        rows = self._run.metrics()
-        better = better_baselines(rows[-1] if rows else {}, self._baselines)
+        better = better_baselines(self._last, self._baselines)
         if better:
-            text = describe_loss("The model", rows[-1], better)
+            text = describe_loss("The model", self._last, better)
             yield ReportWarning.note("loses-to-baseline", text)
         yield from self._audit.warnings()
 

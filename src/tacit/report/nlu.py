@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from tacit.audit import results
 from tacit.audit.nlu import kept_result
 from tacit.privacy.events import Gaussian, PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
+from tacit.report import metrics
 from tacit.report.audit import membership_facts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
@@ -74,10 +76,12 @@ class NluReport:
 
     def sections(self, tell: Tell | None) -> dict[str, Any]:
         """What was released, the metrics, and the attack in an internal report."""
-        file = self._run.directory.metrics_file
-        rows = [results.check(_EpochMetrics, row, file).as_row() for row in self._run.metrics()]
+        rows = metrics.read(_EpochMetrics, self._run.directory)
+        drawn = [attrgetter(name) for name in (*_ERRORS, *_SUCCESSES, "exact_match")]
+        shown = metrics.thinned(rows, drawn)
         return {
-            "metrics": rows,
+            "metrics": [row.as_row() for row in shown],
+            "measured": len(rows),
             "released": self._released(),
             "test": self._test(tell),
             **({"membership": membership_facts(self._attacks)} if self._internal else {}),
@@ -152,5 +156,5 @@ class NluReport:
         table = by_intent(utterances, answers)
         if sum(table.values(), NLUMetrics()) != self._result.test:
             return unknown
-        rows = [{"intent": intent, **metrics.as_row()} for intent, metrics in table.items()]
+        rows = [{"intent": intent, **reached.as_row()} for intent, reached in table.items()]
         return {**whole, "by_intent": rows}

@@ -55,6 +55,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._unpruned: list[int] | None = None  # None before the folder was looked at
 
     def legs(self) -> list[int]:
         """After how many legs there are checkpoints, in order."""
@@ -80,6 +81,8 @@ class Checkpoints:
         arrays["leg"] = np.array([leg], np.int64)  # a file needs at least one tensor
         data = numpy.save(arrays, {_KEY: json.dumps(facts, sort_keys=True)})
         durable.write_whole(self.state_file(leg), data)
+        if self._unpruned is not None and leg not in self._unpruned:
+            self._unpruned.append(leg)
 
     def read(self, leg: int | None = None) -> Checkpoint:
         """The checkpoint after a leg, by default the last; a damaged one is refused."""
@@ -113,9 +116,12 @@ class Checkpoints:
         """Remove all but those to keep and the last two.
 
         Two, so that a reader of a run that is still going does not lose the file in its hands, and
-        so that there is one to go back to if the last is damaged.
+        so that there is one to go back to if the last is damaged.  The folder is listed the first
+        time only: a run that keeps all of its checkpoints must not list them after each leg.
         """
-        for leg in self.legs()[:-2]:
+        legs = self.legs() if self._unpruned is None else self._unpruned
+        self._unpruned = legs[-2:]
+        for leg in legs[:-2]:
             if not is_kept(leg):
                 self.state_file(leg).unlink(missing_ok=True)
                 self.model_file(leg).unlink(missing_ok=True)

@@ -111,8 +111,16 @@ class RunDirectory:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Metrics on text that is not trained on, one row per evaluation."""
-        rows = documents.read_lines(self.metrics_file, shapes.METRICS[self.experiment().leg_name])
-        return typing.cast(list[dict[str, Any]], rows)
+        return documents.read_lines(self.metrics_file, self._row)
+
+    def last_metrics(self) -> dict[str, Any]:
+        """The last row of them, at the same cost however many there are; empty if there is none."""
+        return documents.last_line(self.metrics_file, self._row) or {}
+
+    @property
+    def _row(self) -> type[dict[str, Any]]:
+        """The shape of a row of metrics, which is that of the run's task."""
+        return typing.cast(type[dict[str, Any]], shapes.METRICS[self.experiment().leg_name])
 
     def forget_after(self, leg: int, leg_name: str) -> None:
         """Drop what was measured after a checkpoint: those legs are going to be repeated."""

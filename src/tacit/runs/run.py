@@ -98,11 +98,11 @@ class Run:
         """
         ending = "finished" if self.is_complete else "not finished"
         done = f"{self.experiment.leg_name} {self.leg:,} of {self.experiment.legs:,}, {ending}"
-        rows = self.metrics()
+        last = self.directory.last_metrics()
         measured = [
-            f"{figure.name} {figure.show(rows[-1].get(figure.key))}"
+            f"{figure.name} {figure.show(last.get(figure.key))}"
             for figure in FIGURES[self.experiment.task]
-            if figure.compared and rows
+            if figure.compared and last
         ]
         name = f"{type(self).__name__} {self.path}"
         return f"<{name}: {'; '.join([done, *filter(None, [', '.join(measured)])])}>"
@@ -267,8 +267,7 @@ class LanguageRun(Run):
 
     def results(self) -> dict[str, Any]:
         """The last metrics on the text of test users."""
-        rows = self.metrics()
-        measured = dict(rows[-1]) if rows else {}
+        measured = self.directory.last_metrics()
         measured["tokens"] = measured.pop("targets", None)
         return {name: measured[name] for name in measured if name not in ("round", "epsilon")}
 

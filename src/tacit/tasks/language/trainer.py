@@ -11,9 +11,10 @@ independent noise on any other (design rule 12).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -229,14 +230,11 @@ class LanguageTrainer:
         """
         settings, switched = self._experiment.evaluation, self._just_switched
         due = now or leg >= self.end or switched or leg % settings.every == 0
-        is_done = any(
-            row["round"] == leg and row.get("switched", False) == switched for row in rows
-        )
-        if is_done or not due:
+        if not due or any(row.get("switched", False) == switched for row in _rows_of(leg, rows)):
             return None
         mark = {"switched": True} if switched else {}
         row: Row = {"round": leg, **mark, **self._evaluate(self._released()).as_row()}
-        recent = [*([] if switched else _since_switch(rows)), row][-settings.smooth :]
+        recent = [*([] if switched else _latest(rows, settings.smooth - 1)), row]
         for name in SMOOTHED:
             values = [past[name] for past in recent if past.get(name) is not None]
             row[f"{name}_smoothed"] = sum(values) / len(values) if values else None
@@ -291,10 +289,22 @@ def _users(
     return users
 
 
-def _since_switch(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows since the last switch: figures of other tokens do not average with these."""
-    switches = [index for index, row in enumerate(rows) if row.get("switched")]
-    return rows[switches[-1] if switches else 0 :]
+def _rows_of(leg: int, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows of a round, which are the last ones: the others are not looked at."""
+    return takewhile(lambda row: row["round"] == leg, reversed(rows))
+
+
+def _latest(rows: Sequence[Row], count: int) -> list[Row]:
+    """At most so many of the last rows, in order, and none from before the last switch.
+
+    Figures of tokens from before it do not average with these.
+    """
+    latest: list[Row] = []
+    for row in islice(reversed(rows), count):
+        latest.append(row)
+        if row.get("switched"):
+            break
+    return latest[::-1]
 
 
 def _serial_engine(model: LanguageModel) -> Engine:

@@ -179,7 +179,7 @@ class NluTrainer:
     ) -> Row | None:
         """Metrics on valid; None if they are not due, or are in `rows` already."""
         due = now or leg >= self.end or leg % self._experiment.evaluation.every == 0
-        if not due or not self._valid or any(row["epoch"] == leg for row in rows):
+        if not due or not self._valid or (rows and rows[-1]["epoch"] == leg):
             return None
         return {"epoch": leg, **evaluate(self._job.model, self._valid).as_row()}
 

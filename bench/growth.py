@@ -1,0 +1,139 @@
+"""Time and memory of long runs and of many or talkative people, in one table.
+
+A run of 100,000 rounds that were charged and measured, and not computed: report, ledger, verify and
+compare look at what is on the disk.  Then a million users with ten words each, and one user with
+ten million words: ingest, two rounds of a tiny model, report.  Seconds are those of the processor,
+imports included, and memory is the peak of the command's process.  The first row is a command that
+does nothing, so what imports alone take.  `--share 0.01` makes everything a hundredth as large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.ingest import ingest_records
+from tacit.privacy.ledger_lines import Charge
+from tacit.runs.start import create
+from tacit.tokenizers import build, provenance
+from tacit.train import train
+
+ROUNDS, USERS, WORDS_OF_ONE = 100_000, 1_000_000, 10_000_000
+WORDS = "the a dog cat runs sleeps eats and then quickly slowly red blue big small".split()
+TINY = {"name": "lstm", "options": {"embedding_size": 6, "cells": 8}}
+
+
+def experiment(folder: Path, corpus: Path, rounds: int, population: int) -> Experiment:
+    """A tiny model in a public vocabulary, measured after each round."""
+    made = build.word_level(WORDS, provenance=provenance.public("a list of words"))
+    return Experiment.from_data(
+        {
+            "rounds": rounds,
+            "corpus": {"source": str(corpus)},
+            "tokenizer": {"source": str(made.save(folder / f"{corpus.name}.json"))},
+            "model": TINY,
+            "plan": {
+                "cohort": 5,
+                "clip_norm": 0.3,
+                "noise_multiplier": 8.0,
+                "population": population,
+            },
+            "evaluation": {"every": 1, "max_tokens": 200},
+        },
+        "the benchmark",
+    )
+
+
+def charged(folder: Path, rounds: int) -> Path:
+    """A finished run of so many rounds, with a line of metrics for each."""
+    corpus, run = folder / "few", folder / "run"
+    records = [(f"user {n}", [" ".join(WORDS[n % 5 :])] * 3) for n in range(60)]
+    ingest_records(records, corpus, count=len(records))
+    session = create(experiment(folder, corpus, rounds, 1000), run)
+    try:
+        plan = session.trainer.phase(0).plan
+        event, digest, how = plan.event(), plan.hash(), plan.estimator_name
+        session._ledger.charge(
+            [Charge("round", n, 0, event, digest, estimator=how) for n in range(rounds)]
+        )
+        row = session.trainer.evaluate(0, [], lambda: 0.0, now=True)
+        with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            for n in range(rounds + 1):
+                figures = {"round": n, "epsilon": n * 1e-4, "accuracy_top1": n * 7919 % 1000 / 1e4}
+                file.write(json.dumps(row | figures) + "\n")
+        session.leg = rounds
+        session.save(0)
+    finally:
+        session.close()
+    return train(None, run, resume=True).path
+
+
+def write_rows(path: Path, rows: Iterator[tuple[int, str]]) -> Path:
+    """A CSV of users and texts."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write("user,text\n")
+        file.writelines(f"{user},{text}\n" for user, text in rows)
+    return path
+
+
+def measured(name: str, *command: object) -> None:
+    """Run a command of tacit in a process of its own, and print its row of the table."""
+    call = "from tacit.cli.main import main; main()"
+    words = [sys.executable, "-c", call, *map(str, command)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{name} failed: {said}")
+    seconds = used.ru_utime + used.ru_stime
+    print(f"| {name} | {seconds:.1f} | {used.ru_maxrss / 1024:,.0f} |", flush=True)
+
+
+def corpus_rows(folder: Path, name: str, rows: Iterator[tuple[int, str]], population: int) -> None:
+    """Ingest, train and report on one corpus."""
+    file, corpus, run = folder / f"{name}.csv", folder / name, folder / f"run-{name}"
+    write_rows(file, rows)
+    measured(f"{name}: ingest", "ingest", file, "--out", corpus)
+    recipe = folder / f"{name}.toml"
+    recipe.write_text(experiment(folder, corpus, 2, population).to_toml(), encoding="utf-8")
+    measured(f"{name}: two rounds", "train", recipe, "--run", run, "--workers", 1)
+    measured(f"{name}: report", "report", run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--share", type=float, default=1.0, help="of the full sizes")
+    share = parser.parse_args().share
+    rounds, users, words = (max(int(share * n), 200) for n in (ROUNDS, USERS, WORDS_OF_ONE))
+    text = " ".join(WORDS[:10])
+    with tempfile.TemporaryDirectory(prefix="tacit-bench-") as name:
+        folder = Path(name)
+        os.environ["TACIT_STATE"] = str(folder / "state")
+        os.environ["TACIT_CACHE"] = str(folder / "cache")
+        run = charged(folder, rounds)
+        print(f"{rounds:,} rounds; {users:,} users; one user with {words:,} words\n")
+        print("| command | seconds of the processor | peak memory, MB |\n|---|---:|---:|")
+        measured("nothing", "recipes")
+        for command in ("report", "ledger", "verify", "compare"):
+            measured(f"long run: {command}", command, run)
+        page = (run / "report.html").stat().st_size
+        corpus_rows(folder, "many users", ((n, text) for n in range(users)), users)
+        few = ((n, text) for n in range(200))
+        one = ((200, text) for _ in range(words // 10))
+        corpus_rows(
+            folder, "one talkative user", (row for rows in (few, one) for row in rows), 1000
+        )
+        print(f"\nThe page of the long run has {page:,} bytes.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Long runs and many measurements: work that grows with a run is done once, and not in each round.
+
+Work is counted (rows looked at, lines parsed, bytes read) and not timed, since machines are busy.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import contextmanager
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tacit.corpus.people_ledger import PeopleLedger
+from tacit.privacy import documents, guarantee
+from tacit.privacy.events import PoissonGaussian
+from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError
+from tacit.report.figures import shares_chart
+from tacit.report.metrics import MOST_ROWS, thinned
+from tacit.report.page import _environment
+from tacit.runs.checkpoints import Checkpoints
+from tacit.runs.directory import RunDirectory
+from tacit.tasks.language.trainer import LanguageTrainer
+
+MANY = 3000
+HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
+
+
+def charge(round: int) -> Charge:
+    return Charge("round", round, 0, PoissonGaussian(0.01, 1.0), "ab" * 32)
+
+
+def ledger_of(path: Path, rounds: int) -> Ledger:
+    ledger = Ledger.create(path, HEADER)
+    if rounds:
+        ledger.charge([charge(round) for round in range(rounds)])
+    return ledger
+
+
+@contextmanager
+def counted(monkeypatch, owner, name):
+    """How often a function is called inside."""
+    calls, real = [], getattr(owner, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            owner, name, lambda *args, **named: (calls.append(1), real(*args, **named))[1]
+        )
+        yield calls
+
+
+def bytes_read() -> int:
+    """What this process has asked the system to read so far."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["rchar"])
+
+
+class Watched(Sequence):
+    """Rows that count how often one is looked at."""
+
+    def __init__(self, rows):
+        self.rows, self.looked = rows, 0
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        self.looked += 1
+        return self.rows[index]
+
+
+# The report.
+
+
+def test_thinned_curves_keep_ends_and_extremes():
+    rows = [SimpleNamespace(a=(n * 7919) % 10_007, b=None if n % 2 else -n) for n in range(100_000)]
+    rows[54_321].a, rows[12_345].a = 1e6, -1e6
+    kept = thinned(rows, [attrgetter("a"), attrgetter("b")])
+    assert len(kept) <= MOST_ROWS
+    assert kept[0] is rows[0]
+    assert kept[-1] is rows[-1]
+    assert {1e6, -1e6} <= {row.a for row in kept}
+    assert [rows.index(row) for row in kept[:20]] == sorted(rows.index(row) for row in kept[:20])
+    assert thinned(rows[:MOST_ROWS], [attrgetter("a")]) == rows[:MOST_ROWS]
+
+
+def test_a_chart_of_a_hundred_thousand_measurements_is_small():
+    rows = [{"round": n, "epsilon": None, "accuracy": (n % 97) / 97} for n in range(100_000)]
+    shown = thinned(rows, [itemgetter("accuracy")])
+    chart = shares_chart("title", "in %", "rounds", shown, {"accuracy": "top-1"})
+    draw = _environment().get_template("charts.html").module.draw
+    assert len(draw(chart)) < 30_000
+
+
+def test_the_last_measurement_is_read_from_the_end(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.last_metrics() == {}
+    lines = [json.dumps({"round": n, "text": "x" * 200}) + "\n" for n in range(10_000)]
+    directory.metrics_file.write_text("".join(lines) + '{"round": 10000, "torn')
+    before = bytes_read()
+    assert directory.last_metrics()["round"] == 9_999
+    assert bytes_read() - before < 200_000 < directory.metrics_file.stat().st_size
+    assert documents.read_lines(directory.metrics_file, dict) == directory.metrics()
+
+
+@pytest.mark.parametrize("size", [1, 100, 65_535, 65_536, 200_000])
+def test_the_last_row_is_found_whatever_its_length(tmp_path, size):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"n": 1}) + "\n" + json.dumps({"n": 2, "text": "x" * size}) + "\n")
+    assert documents.last_line(file, dict)["n"] == 2
+    file.write_text('{"n": 3')
+    assert documents.last_line(file, dict) is None
+    file.write_text(json.dumps({"n": 4, "text": "x" * size}) + "\n")
+    assert documents.last_line(file, dict)["n"] == 4
+
+
+def test_counting_releases_makes_no_record_for_each(tmp_path, monkeypatch):
+    ledger = ledger_of(tmp_path / "l", MANY)
+    with counted(monkeypatch, guarantee, "ReleaseGroup") as calls:
+        made = Guarantee.of(ledger)
+    assert len(calls) < 5
+    assert [part.count for part in made.parts] == [MANY]
+
+
+# The ledger.
+
+
+def test_events_that_are_alike_are_made_once(tmp_path, monkeypatch):
+    ledger_of(tmp_path / "l", MANY).close()
+    with counted(monkeypatch, Entry, "from_json") as calls:
+        ledger = Ledger.read(tmp_path / "l")
+    assert len(calls) < 10
+    assert [entry.round for entry in ledger.entries] == list(range(MANY))
+    assert ledger.entries[7] == ledger_of(tmp_path / "m", 8).entries[7]
+
+
+@pytest.mark.parametrize("index", ["01", "1.0", "-1", "1e0", '"1"', "true", "9" * 5000])
+def test_a_number_in_another_spelling_is_still_refused(tmp_path, index):
+    ledger_of(tmp_path / "l", 3).close()
+    data = (tmp_path / "l").read_bytes()
+    (tmp_path / "l").write_bytes(data.replace(b'"index":1,', b'"index":%s,' % index.encode()))
+    with pytest.raises(LedgerError, match="line 3"):
+        Ledger.read(tmp_path / "l")
+
+
+def test_a_charge_reads_as_much_after_many_as_after_few(tmp_path):
+    def read_by_a_charge(folder: Path, rounds: int) -> int:
+        folder.mkdir()
+        people = PeopleLedger(folder)
+        ledger = ledger_of(folder / "run.jsonl", rounds)
+        people.witness(ledger)
+        ledger.charge([charge(rounds)])
+        before = bytes_read()
+        ledger.charge([charge(rounds + 1)])
+        return bytes_read() - before
+
+    few = read_by_a_charge(tmp_path / "few", 1)
+    many = read_by_a_charge(tmp_path / "many", MANY)
+    assert many - few < 1000
+
+
+# A round.
+
+
+@pytest.mark.parametrize(("leg", "looked"), [(MANY, 5), (MANY + 1, 1)])
+def test_a_round_looks_at_the_last_measurements_only(leg, looked):
+    """It is due in the first case, where the last are averaged; in the second nothing is."""
+    rows = Watched([{"round": n, "accuracy_top1": 0.5} for n in range(MANY)])
+    settings = SimpleNamespace(every=1000, smooth=5)
+    trainer = SimpleNamespace(
+        _experiment=SimpleNamespace(evaluation=settings),
+        _just_switched=False,
+        _released=lambda: None,
+        _evaluate=lambda model: SimpleNamespace(as_row=lambda: {"accuracy_top1": 1.0}),
+        clip_state=SimpleNamespace(total_norm=1.0),
+        end=10 * MANY,
+    )
+    row = LanguageTrainer.evaluate(trainer, leg, rows, lambda: 1.0, now=False)
+    assert rows.looked <= looked
+    if row is not None:
+        assert row["accuracy_top1_smoothed"] == pytest.approx((4 * 0.5 + 1.0) / 5)
+
+
+def test_checkpoints_are_listed_once(tmp_path, monkeypatch):
+    """A run that keeps all of them must not list a folder that grows after each leg."""
+    checkpoints = Checkpoints(tmp_path)
+    with counted(monkeypatch, Checkpoints, "legs") as calls:
+        for _ in range(10):
+            checkpoints.prune(lambda leg: True)
+    assert len(calls) == 1
