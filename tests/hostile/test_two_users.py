@@ -70,7 +70,7 @@ def world(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_the_second_user_reads_nothing_of_the_first(world, umask):
-    made = User(FIRST, world / "home", umask).does(_work, world / "home", timeout=280)
+    made = User(FIRST, world / "home", umask).does(_work, world / "home")
     for kind in ("corpus/texts.arrow", "tokens.npy", "begun/private/key", ".safetensors", "secret"):
         assert any(kind in path for path in made), f"{kind} is not among what was tried"
     second = User(SECOND, world, 0)
