@@ -4,11 +4,8 @@ import codecs
 import encodings.idna  # noqa: F401
 
 import tacit.runs.card
-import tacit.runs.export
-import tacit.runs.start
 import tacit.tasks.language.trainer
-import tacit.train
-import tests.runs.small  # noqa: F401
+import tests.hostile.acts  # noqa: F401
 
 for _codec in ("unicode-escape", "raw-unicode-escape", "latin-1", "ascii", "utf-16", "cp437"):
     codecs.lookup(_codec)
