@@ -280,7 +280,7 @@ def refused(capsys, *words: object) -> str:
 READERS = {
     "an input": sha256_of,
     "a recipe": lambda path: recipes.load(str(path)),
-    "a tokenizer": Tokenizer.load,
+    "a tokenizer": lambda path: Tokenizer.load(path.rename(path.with_suffix(".json"))),
     "a start": lambda path: path_of(str(path)),
     "a ledger": Ledger.read,
     "a key": RunKey.load,
@@ -292,7 +292,7 @@ READERS = {
 @pytest.mark.parametrize("what", READERS)
 def test_whatever_is_read_is_no_pipe(tmp_path, what):
     os.mkfifo(path := tmp_path / "pipe.toml")
-    with no_hang(), pytest.raises(ValueError, match=r"pipe\.toml"):
+    with no_hang(), pytest.raises(ValueError, match=r"pipe\.(toml|json)"):
         READERS[what](path)
 
 

@@ -1,17 +1,16 @@
-"""Commands and acts of other users of this machine, each in a process that has become that user.
+"""Acts of other users of this machine, each in a process that has become that user.
 
-Root can do it.  The process is forked from a server that has imported all of tacit, since another
+Root can do it.  The process is forked from a server that has imported what is needed, since another
 user may not be allowed to read where Python lies.
 """
 
 import multiprocessing
 import os
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tests import forked
 
 FIRST, SECOND = 65_531, 65_532
 
@@ -24,62 +23,36 @@ class User:
     home: Path
     umask: int = 0o022
 
-    def tacit(self, *words: object, timeout: float = 120, **environment: str) -> forked.Done:
-        """Run `tacit WORDS` in the user's home."""
-        printed = self.home.with_name(f"{self.home.name}-{self.uid}.output")
-        printed.touch()
-        printed.chmod(0o666)
-        own = {
-            "HOME": str(self.home),
-            "TACIT_STATE": str(self.home / "state"),
-            "TACIT_CACHE": str(self.home / "cache"),
-            "TMPDIR": str(self.home.parent),
-        }
-        inherited = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"}
-        everything = inherited | own | environment
-        target = (self, list(map(str, words)), everything, printed)
-        code = _in_process(_command, target, timeout)
-        return forked.Done(code, printed.read_text())
-
-    def does(self, act: Callable[..., Any], *arguments: Any, timeout: float = 60) -> Any:
+    def does(self, act: Callable[..., Any], *arguments: Any, timeout: float = 240) -> Any:
         """What a function of these tests returns when this user calls it."""
-        reader, writer = _context().Pipe(duplex=False)
-        code = _in_process(_act, (self, act, arguments, writer), timeout)
-        assert code == 0, f"{act.__name__} ended with {code}"
-        return reader.recv()
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.hostile.preload"])
+        reader, writer = context.Pipe(duplex=False)
+        process = context.Process(target=_act, args=(self, act, arguments, writer))
+        process.start()
+        writer.close()
+        try:
+            assert reader.poll(timeout), f"{act.__name__} was still at it after {timeout} seconds"
+            result, mistake = reader.recv()
+        finally:
+            process.kill()
+            process.join()
+        assert not mistake, mistake
+        return result
 
     def become(self) -> None:
         """Make this process the user's, for good."""
-        if os.geteuid() != self.uid:
+        if self.uid != os.geteuid():
             os.setgroups([])
             os.setresgid(self.uid, self.uid, self.uid)
             os.setresuid(self.uid, self.uid, self.uid)
         os.umask(self.umask)
-
-
-def _context() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*forked.PRELOADED, "tests.hostile.preload"])
-    return context
-
-
-def _in_process(target: Callable[..., None], arguments: tuple[Any, ...], timeout: float) -> Any:
-    process = _context().Process(target=target, args=arguments)
-    process.start()
-    process.join(timeout)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return None
-    return process.exitcode
-
-
-def _command(user: User, words: list[str], environment: dict[str, str], printed: Path) -> None:
-    os.environ.update(environment)
-    user.become()
-    forked._run(words, user.home, environment, printed)
+        os.environ["HOME"] = str(self.home)
 
 
 def _act(user: User, act: Callable[..., Any], arguments: tuple[Any, ...], writer: Any) -> None:
     user.become()
-    writer.send(act(*arguments))
+    try:
+        writer.send((act(*arguments), ""))
+    except BaseException:
+        writer.send((None, traceback.format_exc()))
