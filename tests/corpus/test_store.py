@@ -121,10 +121,13 @@ def test_both_tables_are_one_record_batch_and_plain_arrow(corpus):
         (lambda p: blank(p / store.TEXTS), r"texts.arrow' is damaged: it does not hold its table"),
         (swap, r"users.arrow' is damaged: it does not hold its table"),
         (lambda p: (p / store.META).unlink(), r"is not a corpus: it has no corpus.json"),
-        (lambda p: (p / store.META).write_text("{"), r"corpus.json' is not JSON"),
-        (lambda p: (p / store.META).write_text("[]"), r"does not describe a corpus"),
+        (lambda p: (p / store.META).write_text("{"), r"corpus.json is damaged: it is not JSON"),
+        (
+            lambda p: (p / store.META).write_text("[]"),
+            r"corpus.json is damaged: it must be an object",
+        ),
         (lambda p: edit(p, version=99), r"has format version 99; this tacit reads version 2"),
-        (lambda p: edit(p, users=None), r"corpus.json' is damaged: \['users'\] is missing"),
+        (lambda p: edit(p, users=None), r"corpus.json is damaged: users is missing"),
     ],
 )
 def test_damage_is_one_sentence(tmp_path, change, message):

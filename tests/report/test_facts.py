@@ -343,11 +343,15 @@ def test_what_cannot_be_projected_is_refused(run_of, facts_of):
     ("file", "text", "message"),
     [
         ("audit.json", "{", "audit.json is damaged: it is not JSON"),
-        ("audit.json", "[]", "audit.json is damaged: it is not a JSON object"),
+        ("audit.json", "[]", "audit.json is damaged: it must be an object"),
         ("audit.json", "{}", "audit.json is damaged: round is missing"),
         ("audit.json", '{"round": NaN}', "NaN is no number"),
         ("result.json", "oops", "result.json is damaged: it is not JSON"),
-        ("metrics.jsonl", '{"round": 1}\noops\n', "line 2 of .*metrics.jsonl is not JSON"),
+        (
+            "metrics.jsonl",
+            '{"round": 1}\noops\n',
+            "line 2 of .*metrics.jsonl is damaged: it is not JSON",
+        ),
         ("metrics.jsonl", '{"accuracy_top1": 0.1}\n', "metrics.jsonl is damaged: round is missing"),
         ("private/audit.json", '{"membership": 3}', "audit.json is damaged: membership cannot be"),
     ],

@@ -162,9 +162,9 @@ def draw_runs(
         scale = 1 if y == "perplexity" else 100
         curves = {
             name: [
-                (row[x], None if row[y] is None else scale * row[y])
+                (row[x], None if row.get(y) is None else scale * row[y])
                 for row in rows
-                if x != "epsilon" or row[x]
+                if x != "epsilon" or row.get(x)
             ]
             for name, rows in runs.items()
         }

@@ -113,7 +113,7 @@ def _synthetic_options(name: str) -> SyntheticOptions:
             value = float(text) if key.endswith("fraction") else _whole(text)
         except (ValueError, ArithmeticError):
             raise ValueError(
-                f"{part!r} in {name!r} has no number up to {_MOST:.0e}, such as {key}=1000"
+                f"{part!r} in {name!r} has no number, such as {key}=1000, up to {_MOST:.0e}"
             ) from None
         options[key] = value
     return SyntheticOptions(**options)

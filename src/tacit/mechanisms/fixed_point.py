@@ -143,6 +143,11 @@ def grid_bits(
             f" clip norms, beyond which nothing is learned, got a noise of {relative_noise:.3g}"
         )
     if relative_noise > 0:
+        if not LARGEST_NOISE / relative_noise < math.inf:
+            raise ValueError(
+                "noise_multiplier must be large enough to compute with, got a noise of"
+                f" {relative_noise:.3g} clip norms"
+            )
         bits = min(bits, math.floor(math.log2(LARGEST_NOISE / relative_noise)))
     return bits
 

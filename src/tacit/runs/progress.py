@@ -315,12 +315,12 @@ def _figures(row: dict[str, Any]) -> str:
     if "semantic_error_rate" in row:
         return (
             f"semantic error rate {percent(row['semantic_error_rate'])}, intent accuracy"
-            f" {percent(row['intent_accuracy'])}"
+            f" {percent(row.get('intent_accuracy'))}"
         )
-    spent = "infinity" if row["epsilon"] is None else format_epsilon(row["epsilon"])
+    spent = "infinity" if row.get("epsilon") is None else format_epsilon(row["epsilon"])
     return (
-        f"top-1 {percent(row['accuracy_top1_smoothed'])},"
-        f" perplexity {perplexity(row['perplexity'])}, epsilon {spent}"
+        f"top-1 {percent(row.get('accuracy_top1_smoothed'))},"
+        f" perplexity {perplexity(row.get('perplexity'))}, epsilon {spent}"
     )
 
 

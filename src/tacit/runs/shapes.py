@@ -19,26 +19,26 @@ class _Epoch(TypedDict):
 class _RoundMetrics(_Round):
     """A line of the metrics.jsonl of a language model."""
 
-    epsilon: float | None
-    accuracy_top1: float | None
-    accuracy_top3: float | None
-    accuracy_top5: float | None
-    accuracy_top1_smoothed: float | None
-    perplexity: float | None
+    epsilon: NotRequired[float | None]
+    accuracy_top1: NotRequired[float | None]
+    accuracy_top3: NotRequired[float | None]
+    accuracy_top5: NotRequired[float | None]
+    accuracy_top1_smoothed: NotRequired[float | None]
+    perplexity: NotRequired[float | None]
     perplexity_per_word: NotRequired[float | None]
-    targets: int
-    unknown_rate: float | None
+    targets: NotRequired[int]
+    unknown_rate: NotRequired[float | None]
     switched: NotRequired[bool]
 
 
 class _NluFigures(TypedDict):
-    semantic_error_rate: float | None
-    intent_accuracy: float | None
-    slot_f1: float | None
-    slot_precision: float | None
-    slot_recall: float | None
-    exact_match: float | None
-    utterances: int
+    semantic_error_rate: NotRequired[float | None]
+    intent_accuracy: NotRequired[float | None]
+    slot_f1: NotRequired[float | None]
+    slot_precision: NotRequired[float | None]
+    slot_recall: NotRequired[float | None]
+    exact_match: NotRequired[float | None]
+    utterances: NotRequired[int]
 
 
 class _EpochMetrics(_Epoch, _NluFigures):
