@@ -276,3 +276,11 @@ def test_no_space_is_told_apart_from_other_trouble(tmp_path):
         with pytest.raises(kind, match=message), output_folder(tmp_path / "out"):
             raise problem
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_one_long_header_is_refused_in_a_short_sentence(tmp_path):
+    """Its columns may be people's text: a message quotes a few, and little of each."""
+    said = put(tmp_path, "in.csv", ",".join(f"{n} {'secret ' * 50}" for n in range(500)))
+    with pytest.raises(ValueError, match=r"no column .* and 470 others$") as caught:
+        ingest(said, tmp_path / "out")
+    assert len(str(caught.value)) < 2000

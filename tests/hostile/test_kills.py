@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from tests.hostile.fuzz import kills
-from tests.hostile.test_fuzz import figures_of, unknown
+from tests.hostile.fuzz.sample import figures_of, unknown
 
 
 @pytest.mark.slow
 def test_a_hundred_kills_over_all_writing_commands_leave_the_same_bits_and_nothing_else(tmp_path):
-    figures = figures_of(tmp_path, {"kills": 100}, 1800)
+    figures = figures_of(tmp_path, {"kills": 100}, 3600)
     assert unknown(figures) == []
     named = {kind.partition(",")[0] for kind in figures["kinds"]["kills"]}
     assert len(named) >= len(kills.ACTS) - 2

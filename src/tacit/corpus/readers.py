@@ -37,6 +37,7 @@ _TEXT_NAMES = (
 ).split()
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _MOST_FIELD_BYTES = 1 << 28
+_MOST_LISTED = 30  # columns in a message, and letters of each
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
 
@@ -100,7 +101,10 @@ def _column(
     role: str, name: str | None, guesses: Sequence[str], names: Sequence[str], path: Path
 ) -> str:
     """The column for a role, guessed if it has no name yet; the file must have it exactly once."""
-    listed = ", ".join(map(repr, names)) or "none"
+    # A file without a header has people's text there, and as many columns as it likes.
+    listed = ", ".join(repr(name[:_MOST_LISTED]) for name in names[:_MOST_LISTED]) or "none"
+    if len(names) > _MOST_LISTED:
+        listed += f" and {len(names) - _MOST_LISTED} others"
     if name is None:
         lower = {name.strip().lower(): name for name in reversed(names)}
         name = next((lower[guess] for guess in guesses if guess in lower), None)

@@ -54,10 +54,12 @@ class DamagedCase:
 
     def _changed(self, world: Path, folder: Path) -> list[Mutation]:
         """The mutations that have changed what a file says."""
+        is_bundle = "bundle" in self.target
         return [
             one
             for one in self.mutations
             if facts.parsed(folder / one.file) != facts.parsed(world / one.file)
+            and (is_bundle or one.kind != "missing" or not facts.may_be_missing(one.file))
         ]
 
     def _believed(self, place: Place, changed: list[Mutation], ended: Ended) -> Failure | None:

@@ -7,12 +7,14 @@ a ledger does.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 # Files that say nothing about privacy: metrics, curves and what is the owner's own.
 _FREE_NAMES = ("metrics.jsonl", "curve.png")
+_OPTIONAL = ("report.html", "report.json", "audit.json", "result.json")
 _CLAIMING = ("claim", "sentence", "epsilon", "delta", "unit", "adjacency", "not_for_release")
 
 
@@ -22,9 +24,18 @@ def is_protected(file: str) -> bool:
     return path.name not in _FREE_NAMES and "private" not in path.parts
 
 
+def may_be_missing(file: str) -> bool:
+    """Whether a run may be without this file: what is not said is no changed fact.
+
+    A run that has not ended has no result, most have no report, and old checkpoints may be removed.
+    """
+    path = Path(file)
+    return path.name in _OPTIONAL or "checkpoints" in path.parts
+
+
 def parsed(path: Path) -> Any:
     """The content of a file, for comparing; what cannot be parsed is its bytes."""
-    if path.is_symlink() or not path.is_file():
+    if path.is_symlink() or not path.is_file() or not os.access(path, os.R_OK):
         return None
     data = path.read_bytes()
     try:

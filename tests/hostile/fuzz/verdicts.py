@@ -24,6 +24,7 @@ _KEPT = re.compile(
 # Of a text on a terminal: it moves the cursor, or turns the order of letters around.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
+_RESUMED = ("train", "tokenizer", "demo", "papers")  # after Ctrl-C, what is there goes on
 _READS_ONLY = ("verify", "ledger", "compare", "evaluate", "predict", "recipes")
 
 
@@ -106,7 +107,7 @@ def _half_written(
     new = [name for name in after if name not in before and not _NOT_OURS.search(name)]
     if left := [name for name in new if _LEFT.search(name)]:
         return Failure("leftover", f"{_general(left[0])} after {words[0]}")
-    has_ended = ended.code == 2 or (ended.code == 130 and words[0] != "train")
+    has_ended = ended.code == 2 or (ended.code == 130 and words[0] not in _RESUMED)
     half = [name for name in new if not _KEPT.search(name)]
     if has_ended and half:
         return Failure("half-written", f"{_general(half[0])} by {words[0]} that was refused")
