@@ -23,7 +23,16 @@ atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 
 # The models that tests bring are trusted; what happens without that is tested in tests/hostile.
 os.environ["TACIT_TRUST_CODE"] = ",".join(
-    f"tests.models.{module}" for module in ("nowhere", "own_modules", "test_vocabulary")
+    f"tests.{module}"
+    for module in (
+        "engines.test_vectorized",
+        "federated.test_user_update",
+        "kernels.test_sampled_softmax",
+        "kernels.test_stacked",
+        "models.nowhere",
+        "models.own_modules",
+        "models.test_vocabulary",
+    )
 )
 
 

@@ -369,7 +369,7 @@ def test_a_canary_that_was_exchanged_is_refused_on_every_path(tacit, leaky, word
         (["--references", "-1"], "references must"),
         (["--texts", "foo"], "texts must be one of"),
         (["--confidence", "2"], "confidence must"),
-        (["--max-users", "0"], "max_users must"),
+        (["--max-users", "0"], "max-users must"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )

@@ -88,7 +88,7 @@ def test_the_table_has_the_model_and_the_baseline_and_a_seed_writes_the_same_wei
     ("arguments", "named"),
     [
         ("--width 9", "width must be a multiple of heads, 2, got 9"),
-        ("--masked-share 2", "masked_share must be strictly between 0 and 1, got 2"),
+        ("--masked-share 2", "masked-share must be strictly between 0 and 1, got 2"),
         ("--lr nan", "learning_rate must be a finite number above 0, got nan"),
         ("--minutes 0", "minutes must be a finite number above 0"),
         ("--unroll 21", "unroll must be at most positions, 20, got 21"),
@@ -134,6 +134,10 @@ def test_ctrl_c_leaves_nothing_half_written(pretrain, tmp_path, book, monkeypatc
 
     monkeypatch.setattr("tacit_papers.dupuy2021.masked.MaskedModel.score", interrupted)
     code, out, err = pretrain(book, "--out", tmp_path / "made", *TINY)
-    assert (code, out, err) == (130, "", "tacit: interrupted\n")
+    assert (code, out, err) == (
+        130,
+        "",
+        "tacit: interrupted; nothing is half-written: the same command begins again\n",
+    )
     assert seen  # so something was there to be left behind
     assert [path.name for path in tmp_path.iterdir()] == [book.name]

@@ -12,6 +12,7 @@ import torch
 
 from tacit.models import weights
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.visible import visible
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.tasks.task import State
@@ -236,7 +237,8 @@ def test_samples_are_texts_and_a_seed_repeats_them(tacit, bpe_run, tmp_path):
     )
     assert path.read_text().removesuffix("\n").split("\n") == found["sampled"]
     code, out, _ = tacit(*words)
-    assert (code, out.removesuffix("\n").split("\n")) == (0, found["sampled"])
+    shown = [visible(text) for text in found["sampled"]]
+    assert (code, out.removesuffix("\n").split("\n")) == (0, shown)
 
 
 def interrupted(*_, **__):
@@ -250,7 +252,11 @@ def test_ctrl_c_while_sampling_leaves_nothing(tacit, bpe_run, out, monkeypatch, 
     monkeypatch.setattr(sampling, "in_threads", interrupted)
     words = [out, "--from", bpe_run] if name == "train" else [bpe_run, "--out", out]
     code, printed, err = tacit(name, *words, *FEW)
-    assert (code, printed, err) == (130, "", "tacit: interrupted\n")
+    assert (code, printed, err) == (
+        130,
+        "",
+        "tacit: interrupted; nothing is half-written: the same command begins again\n",
+    )
     assert list(out.parent.iterdir()) == []
 
 

@@ -623,7 +623,7 @@ def test_files_that_cannot_be_read_are_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="is not UTF-8"):
         recipes.load("bytes.toml")
     (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="is a folder and no file"):
         recipes.load("folder.toml")
 
 

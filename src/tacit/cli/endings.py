@@ -39,7 +39,7 @@ _OUT_OF_MEMORY = (
     "failed to map segment",
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_AGAIN = "interrupted; nothing is half-written: the same command begins again"
+AGAIN = "interrupted; nothing is half-written: the same command begins again"
 
 
 def end_well(command: Callable[[], object], options: Callable[[], Mapping[str, str]]) -> int:
@@ -77,7 +77,7 @@ def _code_of(command: Callable[[], object], options: Callable[[], Mapping[str, s
         said, code = explain(error)
         note(as_typed(said, options()))
     if code == 130:  # typer may turn Ctrl-C into an exit code
-        note(_AGAIN)
+        note(AGAIN)
     return code if isinstance(code, int) else 0
 
 

@@ -117,7 +117,7 @@ def _root(
     ] = False,
     trust_code: Annotated[
         list[str],
-        typer.Option(metavar="MODULE:NAME", help="Let this code of yours make models; repeatable."),
+        typer.Option(metavar="MODULE:NAME", help="Code of yours that may make models."),
     ] = [],  # noqa: B006
 ) -> None:
     own_code.trust(*trust_code)

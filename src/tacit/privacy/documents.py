@@ -131,8 +131,10 @@ def last_line(path: Path, shape: type[T]) -> T | None:
             file.seek(start)
             tail = file.read()
     *lines, _ = tail.split(b"\n")
-    where = f"the last line of {path}"
-    return fitted(parse_json(lines[-1], where), shape, where) if lines else None
+    try:
+        return fitted(parse_json(lines[-1], path), shape, path) if lines else None
+    except DamagedFile:
+        return read_lines(path, shape)[-1]  # which raises, and says in which line
 
 
 def fitted(value: Any, shape: type[T], where: object) -> T:

@@ -89,7 +89,7 @@ def test_markdown_and_terminal_have_a_line_for_each_row():
     rows = [made("a|b", data="[bold]x", **far), made("c")]
     lines = markdown(rows).splitlines()
     assert lines[0].count("|") == lines[1].count("|") == len(HEADERS) + 1
-    assert lines[2].startswith("| a\\|b | BPE | [bold]x | 0.0 | 1.41 |")
+    assert lines[2].startswith("| a\\|b | BPE | \\[bold\\]x | 0.0 | 1.41 |")
     assert lines[3].startswith("| c | BPE | Wiki |")
     console = Console(width=200, record=True, file=io.StringIO(), markup=False)
     console.print(table(rows), sources(rows))
