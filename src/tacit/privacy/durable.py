@@ -160,6 +160,7 @@ def whole_file(path: Path, *, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     It takes the place of a file that exists.  It has its `mode` (less the umask) from its first
     byte on, so a secret is never readable to others.
     """
+    trusted.refuse_irregular(path)  # a device would be replaced by a file
     partial = partial_path(path)
     with naming(path), os.fdopen(_claim(partial, mode, path), "wb") as file:
         try:
