@@ -56,7 +56,7 @@ def test_the_result_is_for_its_owner_only_and_marked(tacit, private_run, mine, t
 
 def test_the_result_can_be_used_but_not_exported(tacit, command, private_run, mine, tmp_path):
     out = tmp_path / "own"
-    tacit.says(private_run, "--user-text", mine, "--out", out, "--lr", 0.02, "--epochs", 8)
+    tacit.says(private_run, "--user-text", mine, "--out", out, "--lr", 0.02, "--epochs", 25)
     assert command("predict").json(out, "the red ")[0]["word"] == "dog"
     assert command("evaluate").json(out, "--corpus", private_run.parent / "corpus")["tokens"] > 0
     assert "never exported" in command("export").refused(out, "--out", tmp_path / "shared")

@@ -38,6 +38,7 @@ _TEXT_NAMES = (
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _MOST_FIELD_BYTES = 1 << 28
 _MOST_LISTED = 30  # columns in a message, and letters of each
+_MOST_LETTERS = 1000  # of all columns in a message
 _SAMPLE = 100  # lines of JSON looked at to learn the names of the columns
 
 
@@ -105,6 +106,8 @@ def _column(
     listed = ", ".join(repr(name[:_MOST_LISTED]) for name in names[:_MOST_LISTED]) or "none"
     if len(names) > _MOST_LISTED:
         listed += f" and {len(names) - _MOST_LISTED} others"
+    if len(listed) > _MOST_LETTERS:  # letters that nobody sees are spelled out
+        listed = f"{listed[:_MOST_LETTERS]}..."
     if name is None:
         lower = {name.strip().lower(): name for name in reversed(names)}
         name = next((lower[guess] for guess in guesses if guess in lower), None)

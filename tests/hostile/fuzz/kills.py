@@ -266,7 +266,7 @@ def _run(
         limit=_LIMIT,
         environment=child.environment_of(folder, place.cache),
         kill_after=kill.seconds if kill else None,
-        drops=place.cache is not None,
+        drops=place.drops,
     )
 
 

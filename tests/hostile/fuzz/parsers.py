@@ -162,7 +162,7 @@ class ParserCase:
                 folder,
                 limit=child.LIMIT * 3,
                 environment=child.environment_of(folder, place.cache),
-                drops=place.cache is not None,
+                drops=place.drops,
             )
             found = folder / "found.json"
             causes = json.loads(found.read_text()) if found.exists() else {}

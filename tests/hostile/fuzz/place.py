@@ -44,6 +44,11 @@ class Place:
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 60)))
 
     @property
+    def drops(self) -> bool:
+        """Whether children that are root become nobody."""
+        return self.cache is not None
+
+    @property
     def world(self) -> Path:
         return self.folder / "world"
 
@@ -52,7 +57,7 @@ class Place:
         """A folder with some things of the world, damaged; it is gone afterwards."""
         folder = self.folder / f"case-{next(self.numbers)}"
         try:
-            world.copy(self.world, names, folder)
+            world.copy(self.world, names, folder, drops=self.drops)
             damage(folder)
             yield folder
         finally:
@@ -62,9 +67,7 @@ class Place:
 
     def run(self, words: list[str], folder: Path, limit: float = child.LIMIT) -> Ended:
         environment = child.environment_of(folder, self.cache)
-        return child.tacit(
-            words, folder, limit=limit, environment=environment, drops=self.cache is not None
-        )
+        return child.tacit(words, folder, limit=limit, environment=environment, drops=self.drops)
 
     def judge(
         self, words: list[str], folder: Path, work: float | None = None

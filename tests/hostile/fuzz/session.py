@@ -164,7 +164,7 @@ class Session:
         shutil.rmtree(inside, ignore_errors=True)
         names = case.names(self.place)
         if names:
-            world.copy(self.place.world, names, inside)
+            world.copy(self.place.world, names, inside, drops=False)
             case.damage(self.place, inside)
         lines = [
             f"failure: {failure}",

@@ -26,7 +26,8 @@ def build(folder: Path, cache: Path | None, *, whole: bool) -> None:
     for path in (folder, cache):
         if path is not None:
             path.mkdir(parents=True)
-            privilege.give(path)
+            if cache is not None:
+                privilege.give(path)
     ended = child.call(
         lambda: _make(whole),
         folder,
@@ -209,17 +210,16 @@ def _utterances() -> None:
     Path("said.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def copy(world: Path, names: set[str], there: Path) -> None:
+def copy(world: Path, names: set[str], there: Path, *, drops: bool) -> None:
     """A case's own folder with some things of the world, which belongs to its child."""
     there.mkdir()
-    privilege.give(there)
     for name in sorted({*names, "state", "tmp", "home"}):
         if (world / name).is_dir():
             shutil.copytree(world / name, there / name, copy_function=_copy)
-            _give_all(there / name)
         elif (world / name).is_file():
             _copy(world / name, there / name)
-            privilege.give(there / name)
+    if drops:
+        _give_all(there)
 
 
 def _copy(source: object, target: object) -> None:
