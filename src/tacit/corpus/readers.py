@@ -104,10 +104,10 @@ def _column(
     """The column for a role, guessed if it has no name yet; the file must have it exactly once."""
     # A file without a header has people's text there, and as many columns as it likes.
     listed = ", ".join(repr(name[:_MOST_LISTED]) for name in names[:_MOST_LISTED]) or "none"
-    if len(names) > _MOST_LISTED:
-        listed += f" and {len(names) - _MOST_LISTED} others"
     if len(listed) > _MOST_LETTERS:  # letters that nobody sees are spelled out
         listed = f"{listed[:_MOST_LETTERS]}..."
+    if len(names) > _MOST_LISTED:
+        listed += f" and {len(names) - _MOST_LISTED} others"
     if name is None:
         lower = {name.strip().lower(): name for name in reversed(names)}
         name = next((lower[guess] for guess in guesses if guess in lower), None)
