@@ -25,6 +25,7 @@ def test_a_public_text_is_known_by_its_name(name, command, recipe, tmp_path):
     assert suggest.json(recipe, "--public", name, "--users", 6, "--rounds", 0)["clip_norm"] > 0
 
 
+@pytest.mark.slow
 def test_pre_training_and_training_know_it_too(command, small, recipe, tmp_path):
     start = tmp_path / "start"
     words = ("--tokenizer", "public:chatterbot", "--vocab", 100)

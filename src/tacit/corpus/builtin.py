@@ -65,13 +65,13 @@ def find_corpus(source: str, identity: str, commitment: str) -> str:
     """
     if is_builtin(source) or Path(source).exists():
         return source
-    place = places.find(identity, commitment)
-    if place is None:
+    moved_to = places.find(identity, commitment)
+    if moved_to is None:
         raise ValueError(
             f"there is no corpus {source!r} any more: put it back, or if it was moved, say where it"
             " is with tacit corpus info PATH, and it is found from then on"
         )
-    return str(place)
+    return str(moved_to)
 
 
 def is_builtin(name: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tacit.corpus import people
 from tacit.corpus.store import Corpus
 from tacit.privacy import durable
+from tacit.privacy.documents import read_json
 
 FILE = "places.json"
 _MOST = 20
@@ -24,20 +25,20 @@ def remember(corpus: Corpus) -> None:
     if not corpus.about_people:
         return
     with suppress(OSError, ValueError):
-        file, place = _file(corpus.identity), str(corpus.path.absolute())
-        known = _places(file)
-        if file.parent.is_dir() and known[:1] != [place]:
-            others = [other for other in known if other != place]
-            durable.write_whole(file, json.dumps([place, *others][:_MOST]).encode())
+        file, path = _file(corpus.identity), str(corpus.path.absolute())
+        known = _paths(file)
+        if file.parent.is_dir() and known[:1] != [path]:
+            others = [other for other in known if other != path]
+            durable.write_whole(file, json.dumps([path, *others][:_MOST]).encode())
 
 
 def find(identity: str, commitment: str) -> Path | None:
     """Where a corpus of these people with this commitment lies now, or None."""
     with suppress(OSError, ValueError):
-        for place in _places(_file(identity)):
+        for path in _paths(_file(identity)):
             with suppress(OSError, ValueError):
-                if Corpus.open(place).commitment == commitment:
-                    return Path(place)
+                if Corpus.open(path).commitment == commitment:
+                    return Path(path)
     return None
 
 
@@ -45,10 +46,9 @@ def _file(identity: str) -> Path:
     return people.folder(identity, create=False) / FILE
 
 
-def _places(file: Path) -> list[str]:
+def _paths(file: Path) -> list[str]:
     """The paths in a note, the last one first."""
     try:
-        noted = json.loads(file.read_bytes())
+        return read_json(file, list[str])
     except FileNotFoundError:
         return []
-    return [place for place in noted if isinstance(place, str)] if isinstance(noted, list) else []

@@ -250,21 +250,21 @@ def _read_meta(path: Path) -> _Meta:
     if not path.exists():
         raise ValueError(f"there is no corpus at {str(path)!r}: make one with tacit ingest")
     try:
-        found = read_json(path / META, dict[str, Any])
+        fields = read_json(path / META, dict[str, Any])
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(
             f"{str(path)!r} is not a corpus: it has no {META}; make one with tacit ingest"
         ) from None
-    if found.get("format") != FORMAT:
+    if fields.get("format") != FORMAT:
         raise ValueError(f"{str(path / META)!r} does not describe a corpus of tacit")
-    if found.get("version") != VERSION:
+    if fields.get("version") != VERSION:
         raise ValueError(
-            f"the corpus {str(path)!r} has format version {found.get('version')}; this tacit reads"
+            f"the corpus {str(path)!r} has format version {fields.get('version')}; this tacit reads"
             f" version {VERSION}: ingest its input again"
         )
-    meta = fitted(found, _Meta, path / META)
+    meta = fitted(fields, _Meta, path / META)
     for name, files in _FILES.items():
-        if found[name].keys() != files:
+        if fields[name].keys() != files:
             raise DamagedFile(path / META, f"{name} must have {', '.join(sorted(files))}")
     if not (0 <= meta["test_users"] <= meta["users"] and re.fullmatch("(..)+", meta["salt"])):
         raise DamagedFile(path / META, "its counts or its salt are none")

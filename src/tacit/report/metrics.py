@@ -42,8 +42,7 @@ def thinned(
     edges = np.linspace(0, len(rows), (most - 2) // (2 * len(columns)) + 1).astype(int)
     kept = {0, len(rows) - 1}
     for column in columns:
-        found = [column(row) for row in rows]
-        values = np.array([np.nan if value is None else value for value in found], float)
+        values = np.array([np.nan if (one := column(row)) is None else one for row in rows], float)
         for start, end in pairwise(edges.tolist()):
             stretch = values[start:end]
             if not np.isnan(stretch).all():
