@@ -17,7 +17,7 @@ from tacit.privacy import documents, guarantee
 from tacit.privacy.events import PoissonGaussian
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError
+from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError, seal
 from tacit.report.figures import shares_chart
 from tacit.report.metrics import MOST_ROWS, thinned
 from tacit.report.page import _environment
@@ -133,6 +133,18 @@ def test_events_that_are_alike_are_made_once(tmp_path, monkeypatch):
     assert len(calls) < 10
     assert [entry.round for entry in ledger.entries] == list(range(MANY))
     assert ledger.entries[7] == ledger_of(tmp_path / "m", 8).entries[7]
+
+
+@pytest.mark.parametrize("attempt", ["false", "0.0"])
+def test_what_equals_the_line_above_in_another_type_is_not_taken_for_it(tmp_path, attempt):
+    ledger = ledger_of(tmp_path / "l", 3)
+    ledger.close()
+    lines = (tmp_path / "l").read_bytes().splitlines()
+    fields = json.loads(lines[-1]) | {"attempt": json.loads(attempt)}
+    del fields["hash"]
+    (tmp_path / "l").write_bytes(b"\n".join([*lines[:-1], seal(fields)[0]]))
+    with pytest.raises(LedgerError, match=r"line 4.*the entry is not valid"):
+        Ledger.read(tmp_path / "l")
 
 
 @pytest.mark.parametrize("index", ["01", "1.0", "-1", "1e0", '"1"', "true", "9" * 5000])

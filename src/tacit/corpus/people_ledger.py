@@ -234,7 +234,7 @@ class PeopleLedger:
 
     def _event(self, data: dict[str, Any]) -> Event:
         """An event as a line has it; the line above mostly has the same."""
-        if self._last_event is None or data != self._last_event[0]:
+        if self._last_event is None or repr(data) != repr(self._last_event[0]):  # 1.0 equals 1
             event = self._events.setdefault(canonical_json(data), Event.from_json(data))
             self._last_event = data, event
         return self._last_event[1]

@@ -206,7 +206,8 @@ class Ledger:
         if type(index) is not int or type(round) is not int or min(index, round) < 0:
             return None
         alike = fields | {"index": before["index"], "round": before["round"]}
-        return entry.again(index, round) if alike == before else None
+        # Spelled out, since `true` and 1.0 equal 1, and would not be checked.
+        return entry.again(index, round) if repr(alike) == repr(before) else None
 
     def _refuse_missing(self, head: Head | None, how: str) -> None:
         """Refuse a ledger without all that a checkpoint knows of, or that a branch inherits."""
