@@ -11,6 +11,10 @@ series can be recorded on several days; the same command goes on where it stoppe
 docs/results/own-text.md and its plot are then written from these lines.  Run it on a quiet machine:
 plans follow its speed.  Lines of other base weights are left out; those of plans that were chosen
 otherwise have to be removed by hand.
+
+On a machine that others use too, a round of two processes waits for the slower one.  There, make
+the plans first, for all cores (`--only-plans`), and then train each corpus by itself with
+`--workers 1`: the bits are the same, and the time that was taken is left out.
 """
 
 from __future__ import annotations
@@ -56,13 +60,18 @@ def main() -> None:
         "--seeds", type=int, default=3, help="of epsilon 8, 2 and none; others have one"
     )
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--workers", type=int, default=available_cores(), help="that train")
+    parser.add_argument("--only-plans", action="store_true", help="make the plans, and stop")
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.only_report:
         for corpus, epsilon, seed in cells(options):
             if not any(is_of(row, corpus, epsilon, seed, options) for row in read()):
-                row = measure(options.out, corpus, epsilon, seed, options.minutes)
+                planned = plan(options.out, corpus, epsilon, seed, options.minutes)
+                if options.only_plans:
+                    continue
+                row = measure(options, planned, corpus, epsilon, seed)
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(json.dumps(row), flush=True)
@@ -95,14 +104,11 @@ def read() -> list[Row]:
     return [row for row in rows if row["base"] == base_digest()]
 
 
-def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Row:
-    """Plan, train and measure; a training that was interrupted goes on."""
+def plan(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Path:
+    """The file of the plan, for all cores; made once, so that what is resumed is the same."""
     planned_for = epsilon or 8.0  # the same plan, with and without clip and noise
-    run, plan_file = (
-        out / f"{corpus.name}-{minutes:g}min-epsilon{each:g}-seed{seed}{suffix}"
-        for each, suffix in ((epsilon, ""), (planned_for, ".json"))
-    )
-    if not plan_file.is_file():
+    file = out / f"{corpus.name}-{minutes:g}min-epsilon{planned_for:g}-seed{seed}.json"
+    if not file.is_file():
         wish = Wish(str(corpus), planned_for, minutes, workers=available_cores())
         made = propose(wish)
         facts = {
@@ -117,16 +123,24 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
             "rehearsal_gain": made.rehearsal.gain,
             "experiment": made.experiment.to_toml(),
         }
-        plan_file.write_text(json.dumps(facts))
-    facts = json.loads(plan_file.read_text())
-    experiment = Experiment.from_toml(facts.pop("experiment"), str(plan_file)).changed(seed=seed)
+        file.write_text(json.dumps(facts))
+    return file
+
+
+def measure(
+    options: argparse.Namespace, planned: Path, corpus: Path, epsilon: float, seed: int
+) -> Row:
+    """Train by the plan and measure; a training that was interrupted goes on."""
+    run = options.out / f"{corpus.name}-{options.minutes:g}min-epsilon{epsilon:g}-seed{seed}"
+    facts = json.loads(planned.read_text())
+    experiment = Experiment.from_toml(facts.pop("experiment"), str(planned)).changed(seed=seed)
     if not epsilon:
         experiment = experiment.changed(
             plan={"clipping": "none", "noise_multiplier": 0.0}, privacy={"target_epsilon": None}
         )
     resume = (run / "experiment.toml").is_file()
     began = time.monotonic()
-    trained = train(experiment, run, resume=resume, workers=available_cores())
+    trained = train(experiment, run, resume=resume, workers=options.workers)
     seconds = time.monotonic() - began
     spent = [value for value in trained.guarantee().epsilon.values() if value is not None]
     return {
@@ -134,8 +148,8 @@ def measure(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) 
         "corpus": corpus.name,
         "epsilon_asked": epsilon,
         "seed": seed,
-        "minutes": minutes,
-        "seconds": None if resume else seconds,
+        "minutes": options.minutes,
+        "seconds": None if resume or options.workers < available_cores() else seconds,
         "epsilon": min(spent) if spent else None,
         **facts,
         **figures(run, epsilon, seed),
