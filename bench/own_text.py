@@ -12,6 +12,10 @@ docs/results/own-text.md and its plot are then written from these lines.  Run it
 plans follow its speed.  Lines of other base weights are left out; those of plans that were chosen
 otherwise have to be removed by hand.
 
+A series has one plan for each corpus and epsilon, a line of docs/results/own-text-plans.jsonl, for
+all seeds and days.  A machine that is F times as fast as the one that a series was begun on makes
+the plans of that one with `--pace F`: for M minutes there it takes M / F.
+
 On a machine that others use too, a round of two processes waits for the slower one.  There, make
 the plans first, for all cores (`--only-plans`), and then train each corpus by itself with
 `--workers 1`: the bits are the same, and the time that was taken is left out.
@@ -46,6 +50,7 @@ MEASURED = 75_000
 UNPROTECTED = 0.0  # stands for the same plan without clip and noise
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 RESULTS = DOCS / "results" / "own-text.jsonl"
+PLANS = DOCS / "results" / "own-text-plans.jsonl"
 PAGE = DOCS / "results" / "own-text.md"
 BEGIN, END = "<!-- recorded: begin -->\n", "<!-- recorded: end -->\n"
 Row = dict[str, Any]
@@ -60,6 +65,7 @@ def main() -> None:
         "--seeds", type=int, default=3, help="of epsilon 8, 2 and none; others have one"
     )
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--pace", type=float, default=1.0, help="of this machine, in the series'")
     parser.add_argument("--workers", type=int, default=available_cores(), help="that train")
     parser.add_argument("--only-plans", action="store_true", help="make the plans, and stop")
     parser.add_argument("--only-report", action="store_true")
@@ -67,15 +73,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.only_report:
         for corpus, epsilon, seed in cells(options):
-            if not any(is_of(row, corpus, epsilon, seed, options) for row in read()):
-                planned = plan(options.out, corpus, epsilon, seed, options.minutes)
+            if not any(is_of(row, corpus, epsilon, seed, options) for row in read(RESULTS)):
+                planned = plan(corpus, epsilon, options)
                 if options.only_plans:
                     continue
                 row = measure(options, planned, corpus, epsilon, seed)
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                append(RESULTS, row)
                 print(json.dumps(row), flush=True)
-    report(read())
+    report(read(RESULTS))
 
 
 def cells(options: argparse.Namespace) -> Iterator[tuple[Path, float, int]]:
@@ -97,43 +102,56 @@ def base_digest() -> str:
     return hashlib.sha256(weights_file("base").read_bytes()).hexdigest()
 
 
-def read() -> list[Row]:
+def read(file: Path) -> list[Row]:
     """What was recorded with the base model as it is now."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.is_file() else []
+    lines = file.read_text().splitlines() if file.is_file() else []
     rows = [json.loads(line) for line in lines]
     return [row for row in rows if row["base"] == base_digest()]
 
 
-def plan(out: Path, corpus: Path, epsilon: float, seed: int, minutes: float) -> Path:
-    """The file of the plan, for all cores; made once, so that what is resumed is the same."""
+def append(file: Path, row: Row) -> None:
+    with file.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def plan(corpus: Path, epsilon: float, options: argparse.Namespace) -> Row:
+    """The plan of this corpus, epsilon and time, for all cores; made once for all seeds."""
     planned_for = epsilon or 8.0  # the same plan, with and without clip and noise
-    file = out / f"{corpus.name}-{minutes:g}min-epsilon{planned_for:g}-seed{seed}.json"
-    if not file.is_file():
-        wish = Wish(str(corpus), planned_for, minutes, workers=available_cores())
-        made = propose(wish)
-        facts = {
-            "expected_accuracy": made.expect().accuracy,
-            "expected_seconds": made.seconds,
-            "rounds": made.choice.rounds,
-            "cohort": made.choice.cohort,
-            "noise": made.choice.noise,
-            "tokens_per_round": made.choice.reading.tokens,
-            "users_per_second": made.choice.reading.users_per_second,
-            "progress": made.choice.progress,
-            "rehearsal_gain": made.rehearsal.gain,
-            "experiment": made.experiment.to_toml(),
-        }
-        file.write_text(json.dumps(facts))
-    return file
+    made = {"corpus": corpus.name, "minutes": options.minutes, "epsilon": planned_for}
+    for row in read(PLANS):
+        if made.items() <= row.items():
+            return row
+    minutes = options.minutes / options.pace
+    proposal = propose(Wish(str(corpus), planned_for, minutes, workers=available_cores()))
+    choice = proposal.choice
+    row = {
+        "base": base_digest(),
+        **made,
+        "facts": {
+            "expected_accuracy": proposal.expect().accuracy,
+            "expected_seconds": proposal.seconds,
+            "rounds": choice.rounds,
+            "cohort": choice.cohort,
+            "noise": choice.noise,
+            "tokens_per_round": choice.reading.tokens,
+            "users_per_second": choice.reading.users_per_second,
+            "progress": choice.progress,
+            "rehearsal_gain": proposal.rehearsal.gain,
+        },
+        "experiment": proposal.experiment.to_toml(),
+    }
+    append(PLANS, row)
+    return row
 
 
 def measure(
-    options: argparse.Namespace, planned: Path, corpus: Path, epsilon: float, seed: int
+    options: argparse.Namespace, planned: Row, corpus: Path, epsilon: float, seed: int
 ) -> Row:
     """Train by the plan and measure; a training that was interrupted goes on."""
     run = options.out / f"{corpus.name}-{options.minutes:g}min-epsilon{epsilon:g}-seed{seed}"
-    facts = json.loads(planned.read_text())
-    experiment = Experiment.from_toml(facts.pop("experiment"), str(planned)).changed(seed=seed)
+    experiment = Experiment.from_toml(planned["experiment"], str(PLANS)).changed(
+        seed=seed, corpus={"source": str(corpus)}
+    )
     if not epsilon:
         experiment = experiment.changed(
             plan={"clipping": "none", "noise_multiplier": 0.0}, privacy={"target_epsilon": None}
@@ -151,7 +169,7 @@ def measure(
         "minutes": options.minutes,
         "seconds": None if resume or options.workers < available_cores() else seconds,
         "epsilon": min(spent) if spent else None,
-        **facts,
+        **planned["facts"],
         **figures(run, epsilon, seed),
     }
 
