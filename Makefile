@@ -1,9 +1,12 @@
-# Every target sets up .venv first if it is missing or older than the files that define it.
+# Every target sets up .venv first if it is missing or older than the files that define it: for a
+# demo what tacit itself needs, for the others also what tests and checks need.
 
 PYTHON ?= python3
 MINUTES ?= 30
 BIN := .venv/bin
+TACIT := .venv/.tacit
 VENV := .venv/.installed
+INSTALL := $(BIN)/pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 SHELL := /bin/sh
 
 .DEFAULT_GOAL := help
@@ -12,7 +15,7 @@ SHELL := /bin/sh
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV) ## see it work
+demo: $(TACIT) ## see it work
 	@$(BIN)/tacit demo
 
 test: $(VENV) ## run the tests, without the slow ones
@@ -23,7 +26,7 @@ test-all: $(VENV) ## run all tests; property tests then draw new examples each t
 
 fuzz: $(VENV) ## try hostile files, command lines and kills for MINUTES=30 (SEED=1 repeats a session)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
-	  $(BIN)/pip install -qq --disable-pip-version-check --no-deps -c constraints.txt atheris || \
+	  $(INSTALL) --no-deps atheris || \
 	  echo "atheris cannot be installed here: no parser is guided by coverage" >&2
 	@$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES) --out build/fuzz $(if $(SEED),--seed $(SEED))
 
@@ -47,12 +50,18 @@ clean: ## remove everything that was generated, .venv too
 	@rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
-# The pinned versions are what CI tests; pip stays silent unless something goes wrong.
-$(VENV): pyproject.toml constraints.txt
+# The pinned versions are what CI tests; pip stays silent unless something goes wrong.  Python
+# compiles what is imported, and most of what is installed never is.
+$(TACIT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "tacit needs Python 3.11 or newer, and '$(PYTHON)' is not: name one with make PYTHON=..." >&2; \
 	  exit 1; }
 	@echo "Setting up .venv with the pinned dependencies; this takes about a minute."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,nlu]'
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV): $(TACIT)
+	@echo "Adding what tests and checks need."
+	@$(INSTALL) -e '.[dev,nlu]'
 	@touch $@

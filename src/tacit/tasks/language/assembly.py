@@ -1,14 +1,17 @@
 """From an experiment to the parts that a training of a language model runs with.
 
 An experiment says what; here it becomes objects: the users' update, the server's optimizer, the
-tokenizer, the starting model.  Whatever in it contradicts the
-corpus, or would void the guarantee that it asks for, is refused here, before anything is written.
+tokenizer, the starting model.  Whatever in it contradicts the corpus, or would void the guarantee
+that it asks for, is refused here, before anything is written.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from tacit.federated.server import OPTIMIZERS, ServerOptimizer
 from tacit.federated.user_update import FedAvg, FedSGD
 from tacit.kernels.sampled_softmax import SampledSoftmax
 from tacit.models import registry, weights
-from tacit.models.base import LanguageModel, train_only
+from tacit.models.base import LanguageModel, to_vector, train_only
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.public.pretrain import Settings, StepReport, pretrain
@@ -192,6 +195,10 @@ def _start_costs(path: Path, origins: Sequence[str]) -> Iterator[PriorCost]:
         )
 
 
+# What this process pre-trained last: the variants of a recipe start from the same weights.
+_LAST_PRETRAINED: dict[bytes, dict[str, torch.Tensor]] = {}
+
+
 def _pretrain(
     model: LanguageModel,
     tokenizer: Tokenizer,
@@ -214,7 +221,14 @@ def _pretrain(
             announce("pre-training on public text", round(1000 * now.share), 1000)
 
     encoded = tokenizer.encode_batch(texts)
-    pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
+    what = json.dumps([repr(model.config), asdict(settings), tokenizer.bos, encoded])
+    key = hashlib.sha256(what.encode() + to_vector(model).tobytes()).digest()
+    if key in _LAST_PRETRAINED:
+        model.load_state_dict(_LAST_PRETRAINED[key])
+    else:
+        pretrain(model, encoded, settings, bos=tokenizer.bos, progress=progress)
+        _LAST_PRETRAINED.clear()
+        _LAST_PRETRAINED[key] = copy.deepcopy(model.state_dict())
     model.eval()
 
 
