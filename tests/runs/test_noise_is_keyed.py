@@ -88,5 +88,5 @@ def test_a_noise_with_a_state_is_refused_rather_than_run_without_it(folder, tmp_
 
     monkeypatch.setitem(NOISES, "remembering", Remembering)
     changed = experiment(folder, plan={"noise": "remembering"})
-    with pytest.raises(ValueError, match="cannot keep the state of its noise yet"):
+    with pytest.raises(ValueError, match="cannot remember the state of any other"):
         train(changed, tmp_path / "run")

@@ -135,15 +135,26 @@ class Plan(Section):
     population: Whole | None = None  # K; None: the corpus's own count, declared public by running
     population_is_counted: bool = False  # set when a run resolves the line above
     cohort: Positive = 100.0
-    sampling: Literal["poisson", "truncated", "fixed"] = "poisson"
+    sampling: Literal["poisson", "truncated", "fixed", "min-separation", "cyclic-poisson"] = (
+        "poisson"
+    )
     max_cohort: Whole | None = None
+    # Of users who take turns (the last two): nobody again within so many rounds.  None: as rarely
+    # as the cohort allows.
+    separation: Whole | None = None
+    replace_one: bool = False  # whether min-separation's guarantee is under replace-one adjacency
     clipping: Literal["flat", "per-layer", "none"] = "flat"
     clip_norm: Positive | None = None
     clip_norm_from: tuple[str, ...] = ()  # the public texts that `tacit model suggest-clip` used
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows
-    noise: str | None = None  # a kind of tacit.mechanisms.noise.NOISES; None: independent
+    # A kind of tacit.mechanisms.noise.NOISES, or of correlated noise: blt, banded, square-root,
+    # tree.  None: independent.
+    noise: str | None = None
+    bands: Whole | None = None  # of banded and square-root; None: the separation
+    buffers: Whole = 4  # of blt
+    strategy: dict[str, Any] | None = None  # how it is correlated; set when a run resolves it
     estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
     total_weight: Positive | None = None  # W; None: K
     min_weight: Positive | None = None  # W_min; None: K

@@ -107,7 +107,8 @@ class Complete(Section):
         """
         old, new = (dict(by_dotted_key(one.model_dump())) for one in (self, asked))
         for key in {**new, **old}:
-            free = key == "name" or key.startswith("about.") or key in filled_in
+            free = key == "name" or key.startswith("about.")
+            free = free or any(key == one or key.startswith(f"{one}.") for one in filled_in)
             free = free or (key == "seed" and new.get("seed") is None)
             if not free and old.get(key) != new.get(key):
                 raise ValueError(

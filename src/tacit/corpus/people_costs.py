@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tacit.privacy.accountants import sound_accountants
 from tacit.privacy.claims import format_delta, format_epsilon
-from tacit.privacy.events import Adjacency, Composition, Event
+from tacit.privacy.events import Adjacency, Composition, Event, tally
 from tacit.privacy.guarantee import figures, finite
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Header, PriorCost, Unit
@@ -46,10 +46,17 @@ class KnownRun:
     def add(self, event: Event, line_hash: str) -> None:
         """Take one more entry."""
         if self.header.parent and len(self.events) < self.header.parent.head.entries:
-            self.inherited[event] += 1
-        self.counts[event] += 1
+            tally(self.inherited, event)
+        tally(self.counts, event)
         self.events.append(event)
         self.hashes.append(line_hash)
+
+    def charged_with(self, events: Iterable[Event]) -> KnownRun:
+        """The run as it would be after these releases."""
+        after = replace(self, counts=Counter(self.counts))
+        for event in events:
+            tally(after.counts, event)
+        return after
 
     def had_head(self, entries: int, line_hash: str) -> bool:
         """Whether this was the head of its ledger at some time."""
@@ -58,7 +65,7 @@ class KnownRun:
     @property
     def composition(self) -> Composition:
         """All releases that the run has charged, as the accountants take them."""
-        return Composition(tuple(self.counts.items()))
+        return Composition.of(self.counts.items())
 
     @property
     def beside(self) -> tuple[PriorCost, ...]:
@@ -68,7 +75,7 @@ class KnownRun:
     @property
     def whole(self) -> Composition:
         """All that it has cost anybody among these people, added up."""
-        return Composition.of([*self.counts.items(), *_releases(self.beside)])
+        return Composition.of([*self.composition.counts, *_releases(self.beside)])
 
     @property
     def why_not_counted(self) -> str | None:
@@ -108,12 +115,12 @@ def compose(counted: Iterable[KnownRun], runs: Sequence[KnownRun]) -> Compositio
     total: Counter[Event] = Counter()
     beside: dict[str, PriorCost] = {}
     for run in counted:
-        total += run.counts
+        total += Counter(dict(run.composition.counts))
         if parent := run.header.parent:
             head = parent.head
             parents = by_id.get(parent.run_id, [])
             if any(other.had_head(head.entries, head.hash) for other in parents):
-                total -= run.inherited
+                total -= Counter(dict(Composition.of(run.inherited.items()).counts))
         for cost in run.beside:
             if cost.head is None:
                 beside[f"{run.header.run_id} {cost.what}"] = cost
@@ -121,6 +128,14 @@ def compose(counted: Iterable[KnownRun], runs: Sequence[KnownRun]) -> Compositio
                 beside[cost.head.hash] = cost
     everything = Composition.of([*total.items(), *_releases(beside.values())])
     return Composition(everything.costly())
+
+
+def spent_on(terms: Terms, runs: Iterable[KnownRun]) -> Composition:
+    """All counted releases on these terms."""
+    runs = list(runs)
+    return compose(
+        (run for run in runs if run.terms == terms and run.why_not_counted is None), runs
+    )
 
 
 def least_epsilon(composition: Composition, delta: float) -> float:

@@ -31,8 +31,8 @@ from tacit.corpus.people_costs import (
     KnownRun,
     PeoplesBudget,
     Terms,
-    compose,
     least_epsilon,
+    spent_on,
 )
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
@@ -129,9 +129,7 @@ class PeopleLedger:
         return self._spent(terms)
 
     def _spent(self, terms: Terms) -> Composition:
-        runs = list(self._record.runs.values())
-        counted = (run for run in runs if run.terms == terms and run.why_not_counted is None)
-        return compose(counted, runs)
+        return spent_on(terms, self._record.runs.values())
 
     def joint(self, ledger: Ledger) -> Joint | None:
         """What the run of this ledger costs together with all others; None if it is alone."""
@@ -343,7 +341,7 @@ class PeopleLedger:
                     f" and {ledger.path} has {ledger.head.entries}: only one of them can go on"
                 )
             self._refuse_terms(ledger.header)
-            self._refuse_unbudgeted([release.event for release in releases])
+            self._refuse_unbudgeted([release.event for release in releases], run)
             with self._undone_if_it_fails(fd):
                 yield lambda lines: self._append_lines(fd, run, lines)
 
@@ -378,14 +376,22 @@ class PeopleLedger:
                 f"{what} cannot count a {header.unit}-level run under {header.adjacency} adjacency"
             )
 
-    def _refuse_unbudgeted(self, events: Sequence[Event]) -> None:
-        """Refuse releases that the budget does not cover together with all that was spent."""
+    def _refuse_unbudgeted(self, events: Sequence[Event], run: str = "") -> None:
+        """Refuse releases of a run that the budget does not cover with all that was spent.
+
+        Without a run they are those of one that is only planned.
+        """
         budget = self._record.budget
         counted = [event for event in events if not isinstance(event, PostProcessing)]
         if budget is None or not counted:
             return
         spent = self._spent(budget.terms)
-        total = Composition.of([*spent.counts, *counted])
+        if run:
+            runs = self._record.runs
+            after = runs | {run: runs[run].charged_with(counted)}
+            total = spent_on(budget.terms, after.values())
+        else:
+            total = spent.followed_by(Composition.of(counted))
         if self._cover is None or self._cover[0] != budget:
             self._cover = (budget, Cover(budget.covers, dict(spent.counts)))
         if not self._cover[1].admits(dict(total.counts)):

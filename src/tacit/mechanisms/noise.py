@@ -14,7 +14,7 @@ round(sum + noise).  On the grid no low-order bits of a float can betray the sta
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 
 from tacit.mechanisms.fixed_point import LARGEST_NOISE, IntegerGrid, Integers
 from tacit.mechanisms.parts import PlanPart
-from tacit.mechanisms.samplers import Sampler
+from tacit.mechanisms.samplers import Sampler, TurnSampler
+from tacit.mechanisms.strategies import INDEPENDENT, State, Strategy
+from tacit.mechanisms.turns import FIRST, Position
 from tacit.privacy import checks
-from tacit.privacy.events import Composition
+from tacit.privacy.events import Composition, Event
 from tacit.privacy.records import Positive
 from tacit.privacy.stream import Stream
 
 # What a noise keeps of earlier rounds; empty before the first round.
-NoiseState = tuple[NDArray[np.float64], ...]
+NoiseState = State
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,29 @@ class RoundNoise(PlanPart, abc.ABC):
         """
 
     @abc.abstractmethod
+    def event(self, sampler: Sampler, multiplier: float, at: Position) -> Event:
+        """What a round costs whose noise stddev / sensitivity is `multiplier`.
+
+        Where users take turns it is what all rounds of the horizon up to this one have cost.
+        """
+
     def releases(self, sampler: Sampler, multiplier: float, rounds: int) -> Composition:
-        """What `rounds` rounds cost whose noise stddev / sensitivity is `multiplier`."""
+        """What `rounds` rounds cost, from the first one of a horizon on."""
+        if rounds == 0:
+            return Composition()
+        return Composition.of([(self.event(sampler, multiplier, replace(FIRST, rounds=rounds)), rounds)])
+
+    def vectors(self, rounds: int) -> int:
+        """How many vectors of the model's size (8 bytes a number) its state has at most."""
+        return 0
 
 
 @dataclass(frozen=True)
 class IndependentNoise(RoundNoise):
     """Fresh noise in every round (McMahan et al. 2018, Algorithm 1).
 
-    Guarantee: every round is one release of the sampler's event, independent of all others.
+    Guarantee: every round is one release of the sampler's event, independent of all others; or,
+    where users take turns, a release for everybody who had theirs.
     """
 
     kind: ClassVar[str] = "independent"
@@ -67,9 +83,51 @@ class IndependentNoise(RoundNoise):
         """The statistic with noise of this round's stream alone; the state stays empty."""
         return add_gaussian(statistic, stddev, stream), ()
 
-    def releases(self, sampler: Sampler, multiplier: float, rounds: int) -> Composition:
-        """The sampler's event, `rounds` times."""
-        return Composition.of([(sampler.event(multiplier), rounds)])
+    def event(self, sampler: Sampler, multiplier: float, at: Position) -> Event:
+        """The sampler's own."""
+        if isinstance(sampler, TurnSampler):
+            return sampler.horizon_event(multiplier, INDEPENDENT, at)
+        return sampler.event(multiplier)
+
+
+@dataclass(frozen=True)
+class CorrelatedNoise(RoundNoise):
+    """Noise that is partly taken back in later rounds (Denisov et al. 2022), for sums of rounds.
+
+    What is added in the rounds x_1, x_2, ... is C^-1 z, of fresh noise z and the strategy's matrix
+    C, so that all rounds together release C^-1 (C x + z).
+
+    Guarantee: a function of C x + z, so the Gaussian mechanism on C x: as private as `stddev` over
+    the sensitivity of C to all contributions of one user, if users take turns.  It holds for every
+    number of rounds, since C is triangular.
+    """
+
+    strategy: Strategy
+    kind: ClassVar[str] = "correlated"
+
+    def add(
+        self, statistic: NDArray[Any], stddev: float, state: NoiseState, stream: Stream
+    ) -> tuple[Integers, NoiseState]:
+        """The statistic with what the fresh noise of this stream and the state make of each other.
+
+        The state that is given is used up.
+        """
+        noise, state = self.next(statistic.size, stddev, state, stream)
+        return rounded_sum(statistic, noise), state
+
+    def next(
+        self, size: int, stddev: float, state: NoiseState, stream: Stream
+    ) -> tuple[NDArray[np.float64], NoiseState]:
+        """The noise of a round, and the state after it; all there is to do to repeat a round's."""
+        return self.strategy.step(fresh(size, stddev, stream), state)
+
+    def event(self, sampler: Sampler, multiplier: float, at: Position) -> Event:
+        """One release of all rounds so far, which the sampler's turns bound."""
+        assert isinstance(sampler, TurnSampler), "refused when the plan is made"
+        return sampler.horizon_event(multiplier, self.strategy, at)
+
+    def vectors(self, rounds: int) -> int:
+        return self.strategy.vectors(rounds)
 
 
 # What `[plan] noise` of an experiment may say.
@@ -80,14 +138,24 @@ NOISES: dict[str, type[RoundNoise]] = {
 
 def add_gaussian(statistic: NDArray[Any], stddev: float, stream: Stream) -> Integers:
     """The statistic with independent noise on every coordinate, rounded to the grid."""
+    return rounded_sum(statistic, fresh(statistic.size, stddev, stream))
+
+
+def fresh(size: int, stddev: float, stream: Stream) -> NDArray[np.float64]:
+    """Independent noise, in steps of the grid."""
     checks.positive("noise stddev on the grid", stddev)
     if not stddev <= LARGEST_NOISE:
         raise ValueError(
             f"noise stddev on the grid must be at most {LARGEST_NOISE:.3g} steps, so that"
             f" float64 noise has the right law on it, got {stddev:.3g}"
         )
-    noise = stream.normal(statistic.size)
+    noise = stream.normal(size)
     noise *= stddev
+    return noise
+
+
+def rounded_sum(statistic: NDArray[Any], noise: NDArray[np.float64]) -> Integers:
+    """Statistic and noise, rounded to the grid; the noise is used up."""
     if statistic.dtype == np.int64:
         return statistic + np.rint(noise, out=noise).astype(np.int64)
     noise += statistic

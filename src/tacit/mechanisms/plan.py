@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -30,7 +30,8 @@ from tacit.mechanisms.fixed_point import (
 )
 from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
 from tacit.mechanisms.parts import PlanPart
-from tacit.mechanisms.samplers import Cohort, Sampler
+from tacit.mechanisms.samplers import Cohort, Sampler, TurnSampler
+from tacit.mechanisms.turns import FIRST, Position, Turns
 from tacit.privacy import events, records
 from tacit.privacy.claims import ALWAYS_EXCLUDED
 from tacit.privacy.events import Adjacency, Composition, Event
@@ -146,13 +147,19 @@ class RoundPlan(PlanPart):
     def releases(self, rounds: int) -> Composition:
         """What `rounds` rounds release, as accountants read it."""
         if self.noise is None:
-            return Composition.of([(events.NonPrivate("no noise is added to the updates"), rounds)])
+            return Composition.of([(self.event(), rounds)])
         return self.noise.releases(self.sampler, self.event_multiplier, rounds)
 
-    def event(self) -> Event:
-        """What one round releases."""
-        [(event, _)] = self.releases(1).counts
-        return event
+    def event(self, at: Position = FIRST) -> Event:
+        """What one round releases; where users take turns, what its horizon has so far."""
+        if self.noise is None:
+            return events.NonPrivate("no noise is added to the updates")
+        return self.noise.event(self.sampler, self.event_multiplier, at)
+
+    @property
+    def has_horizon(self) -> bool:
+        """Whether its rounds are charged together, as those of a horizon."""
+        return self.is_private and isinstance(self.sampler, TurnSampler)
 
     @property
     def event_multiplier(self) -> float:
@@ -169,13 +176,22 @@ class RoundPlan(PlanPart):
 
     # A round.
 
-    def cohort(self, users: int, stream: Stream) -> Cohort:
-        """Sorted indices of this round's users, out of `users` actual ones."""
+    def cohort(
+        self, users: int, stream: Stream, round: int = 0, turns: Turns | None = None
+    ) -> Cohort:
+        """Sorted indices of this round's users, out of `users` actual ones.
+
+        Where they take turns, `turns` are theirs.
+        """
         if users > self.population:
             raise ValueError(
                 f"population must be at least the number of {self.unit}s, {users}, got"
                 f" {self.population}; declare a population that they cannot exceed"
             )
+        if isinstance(self.sampler, TurnSampler):
+            assert turns is not None, "users take turns, and whose turn it is must be given"
+            group = turns.of_round(round)
+            return group[self.sampler.draw(len(group), stream)]
         return self.sampler.draw(users, stream)
 
     def initial_clip_state(self) -> ClipState:
@@ -246,13 +262,16 @@ class RoundPlan(PlanPart):
         step = self.grid(clip_state).step
         statistic = self.statistic(total)
         if self.noise is not None:
-            stddev = self.relative_noise * clip_state.total_norm / step
             statistic, noise_state = self.noise.add(
-                statistic, stddev, noise_state, stream_for(UPDATE_NOISE)
+                statistic, self.noise_steps(clip_state), noise_state, stream_for(UPDATE_NOISE)
             )
         average = statistic * (step / self._denominator)
         next_clip_state = self._next_clip_state(clip_state, total.bits, stream_for)
         return Release(average, next_clip_state, noise_state)
+
+    def noise_steps(self, clip_state: ClipState) -> float:
+        """The standard deviation of a round's fresh noise, in steps of the grid."""
+        return self.relative_noise * clip_state.total_norm / self.grid(clip_state).step
 
     def _next_clip_state(
         self, now: ClipState, bits: Integers, stream_for: Callable[[str], Stream]
@@ -301,7 +320,8 @@ class RoundPlan(PlanPart):
             accountant=accountant,
             excluded=ALWAYS_EXCLUDED,
         )
-        part = ReleaseGroup("round", self.event(), rounds, self.estimator_name)
+        last = replace(FIRST, rounds=rounds)
+        part = ReleaseGroup("round", self.event(last), rounds, self.estimator_name)
         return Guarantee(header, (part,), {accountant: epsilon}, accountant, projected)
 
     @property

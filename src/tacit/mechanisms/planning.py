@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from tacit.mechanisms import clipping, estimators, samplers
+from tacit.mechanisms import clipping, estimators, samplers, strategy_search
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
 from tacit.mechanisms.estimators import Estimator
-from tacit.mechanisms.noise import NOISES, IndependentNoise
+from tacit.mechanisms.noise import NOISES, CorrelatedNoise, IndependentNoise, RoundNoise
+from tacit.mechanisms.participation import Participation
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import Sampler
+from tacit.mechanisms.samplers import Sampler, TurnSampler
+from tacit.mechanisms.strategies import Strategy
 from tacit.privacy import calibration
 from tacit.privacy.accountants import (
     Accountant,
@@ -41,8 +43,11 @@ class PlanSettings:
     `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K; it
     is None only where it is still to be solved for.
     `noise_multiplier` is z and `noise_stddev` is sigma on the average; at most one of them is
-    given.  `noise` is a kind of `noise.NOISES`; if it is not given, noise is independent.  A
-    `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the model's
+    given.  `noise` is a kind of `noise.NOISES`, or a kind of strategy by which it is correlated; if
+    it is not given, noise is independent.  `strategy` is that strategy where it was chosen before;
+    else it is the best one of `bands` or `buffers`.  `separation` is that of users who take turns;
+    by default they do as rarely as the cohort allows.  `replace_one` states their guarantee for it.
+    A `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the model's
     layers.
     """
 
@@ -56,6 +61,11 @@ class PlanSettings:
     noise_multiplier: float | None = None
     noise_stddev: float | None = None
     noise: str | None = None
+    strategy: Strategy | None = None
+    bands: int | None = None
+    buffers: int = 4
+    separation: int | None = None
+    replace_one: bool = False
     estimator: str = "fixed"
     total_weight: float | None = None
     min_weight: float | None = None
@@ -77,8 +87,6 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
     clipper = _clipper(settings)
     estimator = _estimator(settings)
     z = settings.noise_multiplier
-    if settings.noise is not None and settings.noise not in NOISES:
-        raise ValueError(f"plan.noise must be one of {', '.join(NOISES)}, got {settings.noise!r}")
     if settings.noise_stddev is not None:
         z = _noise_multiplier(settings.noise_stddev, sampler, clipper, estimator)
     return RoundPlan(
@@ -86,7 +94,7 @@ def round_plan(settings: PlanSettings, *, delta: float, rounds: int) -> RoundPla
         sampler=sampler,
         clipper=clipper,
         estimator=estimator,
-        noise=NOISES[settings.noise or IndependentNoise.kind](z) if z else None,
+        noise=_noise(settings, z, sampler, rounds) if z else None,
         weighting=estimators.UserWeighting(settings.user_weight_cap),
         schedule=settings.schedule or clipping.ConstantClip(),
         adaptive=settings.adaptive,
@@ -113,9 +121,50 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
             if not float(cohort).is_integer():
                 raise ValueError(f"plan.cohort must be whole for fixed sampling: {cohort}")
             return samplers.FixedSizeSampler(K, int(cohort))
+        case "min-separation" | "cyclic-poisson":
+            return _turn_sampler(settings, cohort)
     raise ValueError(
-        f"sampling must be one of poisson, truncated, fixed, got {settings.sampling!r}"
+        "sampling must be one of poisson, truncated, fixed, min-separation, cyclic-poisson, got"
+        f" {settings.sampling!r}"
     )
+
+
+def _turn_sampler(settings: PlanSettings, cohort: float) -> Sampler:
+    """Users in as many groups as the separation; the cohort is a share of the group."""
+    widest = widest_separation(settings.population, cohort)
+    separation = settings.separation or widest
+    if separation > widest:
+        raise ValueError(
+            f"plan.separation of {separation} leaves groups of"
+            f" {settings.population / separation:,.6g} users, of whom no {cohort:,.6g} can take"
+            f" part in a round; it must be at most {widest}, the population over the cohort"
+        )
+    share = min(cohort * separation / settings.population, 1.0)
+    if settings.sampling == "cyclic-poisson":
+        return samplers.CyclicPoissonSampler(separation, share)
+    return samplers.MinSeparationSampler(separation, share, settings.replace_one)
+
+
+def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> RoundNoise:
+    """The noise by its name; a strategy that is not given is the best one for so many rounds."""
+    kind = settings.noise or IndependentNoise.kind
+    if kind in NOISES:
+        return NOISES[kind](z)
+    if kind not in strategy_search.KINDS:
+        known = ", ".join([*NOISES, *strategy_search.KINDS])
+        raise ValueError(f"plan.noise must be one of {known}, got {kind!r}")
+    if settings.strategy is not None:
+        return CorrelatedNoise(z, settings.strategy)
+    separation = sampler.separation if isinstance(sampler, TurnSampler) else 1
+    strategy = strategy_search.best(
+        kind, rounds, Participation(separation), bands=settings.bands, buffers=settings.buffers
+    )
+    return CorrelatedNoise(z, strategy)
+
+
+def widest_separation(population: int, cohort: float) -> int:
+    """How rarely users take turns if everybody whose turn it is takes part."""
+    return max(int(population / cohort), 1)
 
 
 def _clipper(settings: PlanSettings) -> Clipper:

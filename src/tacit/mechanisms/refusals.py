@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip, split_noise_multiplier
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
+from tacit.mechanisms.noise import CorrelatedNoise
+from tacit.mechanisms.samplers import TurnSampler
 from tacit.privacy import checks
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def check_plan(plan: RoundPlan) -> None:
             raise ValueError(f"{name} cannot be {getattr(plan, name)!r}")
     _check_population(plan)
     _check_clipping(plan)
+    _check_correlation(plan)
     if plan.is_private:
         _check_private(plan)
     elif plan.adaptive is not None and plan.adaptive.bit_noise_stddev is not None:
@@ -86,6 +89,24 @@ def _check_clipping(plan: RoundPlan) -> None:
         raise ValueError(
             f"clip_norms must have one norm for each of the {len(plan.layers)} layers, got"
             f" {len(plan.clipper.norms)}"
+        )
+
+
+def _check_correlation(plan: RoundPlan) -> None:
+    """What noise of other rounds takes back must be of the same scale, and its cost be bounded."""
+    if not isinstance(plan.noise, CorrelatedNoise):
+        return
+    name = plan.noise.strategy.name
+    if not isinstance(plan.sampler, TurnSampler):
+        raise ValueError(
+            f'plan.noise = "{name}" needs users who take turns, got {plan.sampler.kind} sampling;'
+            ' use plan.sampling = "min-separation" or "cyclic-poisson", with plan.separation'
+        )
+    if plan.adaptive is not None or not isinstance(plan.schedule, ConstantClip):
+        raise ValueError(
+            f'plan.noise = "{name}" needs a clip norm that stays the same: a round takes back noise'
+            " of rounds before it, which was made for theirs; leave plan.schedule and plan.adaptive"
+            " out"
         )
 
 

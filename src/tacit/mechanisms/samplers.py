@@ -4,6 +4,8 @@ Each sampler is a law for the size of the cohort and then a uniform subset of th
 Poisson sampling the law is binomial, and the two steps together are exactly "every user joins
 independently with probability q", at the cost of the cohort rather than of the population.
 
+A sampler that lets users take *turns* draws from those whose turn it is (`turns.Turns`).
+
 A sampler with a declared population draws from that many *slots*.  Actual users fill the first of
 them; a slot without a user contributes nothing.  So a user who leaves an empty slot behind moves
 nobody else, and the size law does not depend on how many users there really are.
@@ -19,9 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
+from tacit.mechanisms.participation import Participation
 from tacit.mechanisms.parts import PlanPart
+from tacit.mechanisms.strategies import INDEPENDENT, Strategy
+from tacit.mechanisms.turns import FIRST, Position
 from tacit.privacy import checks, events
-from tacit.privacy.events import Adjacency, Event
+from tacit.privacy.events import Adjacency, Event, Horizon
 from tacit.privacy.records import Probability, at_least
 from tacit.privacy.stream import Stream
 
@@ -32,9 +37,11 @@ Cohort = NDArray[np.int64]
 class Sampler(PlanPart, abc.ABC):
     """Draws a cohort, and knows the event that makes of Gaussian noise."""
 
-    adjacency: ClassVar[Adjacency]
-
     if TYPE_CHECKING:  # a field of some samplers and derived in others, so it cannot be abstract
+
+        @property
+        def adjacency(self) -> Adjacency:
+            """Which two datasets its events are stated for."""
 
         @property
         def sampling_prob(self) -> float:
@@ -83,6 +90,106 @@ class PoissonSampler(Sampler):
 
     def largest_cohort(self, population: int) -> int:
         return population
+
+
+@dataclass(frozen=True)
+class TurnSampler(Sampler):
+    """Users take turns: in groups by a hash of their own ids, nobody again within `separation`.
+
+    Of the group whose turn it is, every user joins independently with the probability `share`.
+    What rounds cost depends on how their noise is correlated, and on all rounds of a horizon.
+    """
+
+    separation: Annotated[int, at_least(1)]
+    share: Probability
+
+    @property
+    def sampling_prob(self) -> float:
+        """q, the chance of each user to be in a cohort, if groups are of equal size."""
+        return self.share / self.separation
+
+    def draw(self, users: int, stream: Stream) -> Cohort:
+        """A binomial size, then a uniform subset of that size, of those whose turn it is."""
+        if users == 0:
+            return np.empty(0, np.int64)
+        return stream.subset(users, stream.binomial(users, self.share))
+
+    def event(self, noise_multiplier: float) -> Event:
+        """That of a single round: with one, there is nothing to be correlated with."""
+        return self.horizon_event(noise_multiplier, INDEPENDENT, FIRST)
+
+    @abc.abstractmethod
+    def horizon_event(self, noise_multiplier: float, strategy: Strategy, at: Position) -> Horizon:
+        """The event of all rounds of a horizon so far.
+
+        `noise_multiplier` is that of a single round: the deviation of fresh noise over the
+        sensitivity to one contribution.
+        """
+
+    def describe(self) -> str:
+        """Whose turn it is does not depend on the number of rounds, unlike what their event says."""
+        joins = "" if self.share == 1 else f", of whom each joins with probability {self.share:.6g}"
+        return f"users take turns, nobody again within {self.separation:,} rounds{joins}"
+
+    def largest_cohort(self, population: int) -> int:
+        return population
+
+
+@dataclass(frozen=True)
+class MinSeparationSampler(TurnSampler):
+    """Turns without any claim of sampling: who takes part may be known to everybody.
+
+    Guarantee: one Gaussian for all rounds, by the sensitivity to the worst pattern of
+    participations that turns allow (docs/privacy/correlated-noise.md).
+    """
+
+    replace_one: bool = False
+    kind: ClassVar[str] = "min-separation"
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Add/remove-one, or replace-one, which moves what is released by twice as much."""
+        return Adjacency.REPLACE if self.replace_one else Adjacency.ADD_REMOVE
+
+    def horizon_event(self, noise_multiplier: float, strategy: Strategy, at: Position) -> Horizon:
+        sensitivity = strategy.sensitivity(Participation(self.separation), at.rounds)
+        return events.TurnsGaussian(
+            horizon=at.horizon,
+            rounds=at.rounds,
+            separation=self.separation,
+            noise=strategy.name,
+            noise_multiplier=noise_multiplier / sensitivity,
+            stated_for=self.adjacency,
+        )
+
+
+@dataclass(frozen=True)
+class CyclicPoissonSampler(TurnSampler):
+    """Turns in which who joins is hidden: every turn is amplified as a round of Poisson sampling.
+
+    Guarantee: if noise is taken back within the separation, as many rounds of Poisson sampling with
+    probability `share` as a user has turns (Choquette-Choo et al. 2023, "(Amplified) banded matrix
+    factorization").
+    """
+
+    kind: ClassVar[str] = "cyclic-poisson"
+    adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
+
+    def horizon_event(self, noise_multiplier: float, strategy: Strategy, at: Position) -> Horizon:
+        if not strategy.fits_in(self.separation):
+            raise ValueError(
+                f"plan.noise must be banded with at most plan.separation = {self.separation} bands"
+                f" for cyclic Poisson sampling, got {strategy.name}: a user's turns may not share"
+                " noise"
+            )
+        return events.CyclicPoissonGaussian(
+            horizon=at.horizon,
+            rounds=at.rounds,
+            separation=self.separation,
+            noise=strategy.name,
+            noise_multiplier=noise_multiplier / strategy.largest_column(at.rounds),
+            sampling_prob=self.share,
+        )
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,15 @@ _MAX_THREADS = 4
 class Strategy(PlanPart, abc.ABC):
     """A strategy matrix C, one row for each round."""
 
+    @property
+    def name(self) -> str:
+        """How a claim calls the noise."""
+        return self.kind
+
+    def fits_in(self, separation: int) -> bool:
+        """Whether all noise is taken back within so many rounds, so that turns share none of it."""
+        return False
+
     @abc.abstractmethod
     def matrix(self, rounds: int) -> Vector:
         """C of so many rounds, with all its zeros: for pictures and for tests."""
@@ -235,6 +244,13 @@ class _Banded(ToeplitzStrategy, abc.ABC):
             f" {separation}, got {len(band)} others, for which no sensitivity is proved"
         )
 
+    @property
+    def name(self) -> str:
+        return self.kind if len(self._band()) > 1 else "independent"
+
+    def fits_in(self, separation: int) -> bool:
+        return len(self._band()) <= separation
+
     def vectors(self, rounds: int) -> int:
         return min(len(self._band()) - 1, rounds)
 
@@ -275,6 +291,9 @@ class BandedToeplitz(_Banded):
 
     def _band(self) -> Vector:
         return np.array(self.values, np.float64)
+
+
+INDEPENDENT = BandedToeplitz((1.0,))
 
 
 @dataclass(frozen=True)

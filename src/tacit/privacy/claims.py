@@ -12,9 +12,11 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from tacit.privacy.events import (
+    CyclicPoissonGaussian,
     Event,
     FixedSizeGaussian,
     Gaussian,
+    Horizon,
     Lapse,
     NonPrivate,
     PoissonGaussian,
@@ -68,7 +70,7 @@ def format_number(value: float) -> str:
     return f"{value:.6g}"
 
 
-Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian
+Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian | Horizon
 # What is released, by kind of entry.
 RELEASED = {
     "scaling": "scaling factors of the layers",
@@ -132,13 +134,14 @@ def _sentence(of: Guarantee) -> str:
 def _described(header: Header, parts: Sequence[ReleaseGroup]) -> list[str]:
     """Each kind of release with how often it was made."""
 
-    def alike(part: ReleaseGroup) -> tuple[str, str, str]:
+    def alike(part: ReleaseGroup) -> tuple[str, str, str, str]:
         event = part.event
         is_noisy = isinstance(event, Noisy)
-        return part.kind, event.sampling, "" if is_noisy else _other(part.kind, event)
+        horizon = event.horizon if isinstance(event, Horizon) else ""
+        return part.kind, event.sampling, horizon, "" if is_noisy else _other(part.kind, event)
 
     said = []
-    for (kind, sampling, other), group in groupby(parts, alike):
+    for (kind, sampling, _, other), group in groupby(parts, alike):
         same = list(group)
         count = sum(part.count for part in same)
         if other:
@@ -168,6 +171,8 @@ def _named(kind: str) -> str:
 
 def _noise(parts: Sequence[ReleaseGroup]) -> str:
     """How much noise there was, and in how many releases if not in all the same."""
+    if isinstance(parts[0].event, Horizon):
+        return _noise_of_horizon(parts[0].event)
     counts: dict[float, int] = {}
     for part in parts:
         assert isinstance(part.event, Noisy)
@@ -187,6 +192,16 @@ def _noise(parts: Sequence[ReleaseGroup]) -> str:
     least, most = format_number(min(values)), format_number(max(values))
     how = f"that falls from {most} to {least}" if falls else f"of between {least} and {most}"
     return f"Gaussian noise {how} times the sensitivity"
+
+
+def _noise_of_horizon(event: Horizon) -> str:
+    """The noise of all rounds of a horizon, which are one release, or one of each turn."""
+    is_cyclic = isinstance(event, CyclicPoissonGaussian)
+    how = event.noise if event.noise == "independent" else f"correlated ({event.noise})"
+    return (
+        f"{how} Gaussian noise of {format_number(event.noise_multiplier)} times the sensitivity of"
+        f" {'each turn' if is_cyclic else 'all of them together'}"
+    )
 
 
 def _other(kind: str, event: Event) -> str:

@@ -13,6 +13,7 @@ where one user's change moves the sum by up to 2S.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
@@ -24,6 +25,7 @@ from tacit.privacy.records import (
     Positive,
     Probability,
     Record,
+    Text,
     at_least,
 )
 
@@ -148,6 +150,88 @@ class FixedSizeGaussian(Event):
 
 
 @dataclass(frozen=True)
+class Horizon(Event):
+    """All rounds of a horizon so far, as one release.
+
+    A horizon is a stretch of rounds in which users take turns, nobody again within `separation`
+    rounds, and whose noise may be correlated.  Its rounds have no cost each of their own.  So every
+    charge states what all of them have cost, up to and with its own round: of several charges of
+    one horizon only that of the most rounds counts (`tally`), and it is accounted as what it
+    `amounts_to`.
+
+    `horizon` is its name in a ledger; two charges of one name and number of rounds would be two
+    releases for the price of one, and a ledger refuses them.
+    """
+
+    kind: ClassVar[str] = "horizon"
+
+    horizon: Text
+    rounds: Annotated[int, at_least(1)]
+    separation: Annotated[int, at_least(1)]
+    noise: Text  # how it is correlated
+    noise_multiplier: Positive
+
+    @property
+    def times(self) -> int:
+        """How often a user takes part at most."""
+        return math.ceil(self.rounds / self.separation)
+
+    def amounts_to(self) -> tuple[Event, int]:
+        """A release that accountants know, and how often, that costs the same."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TurnsGaussian(Horizon):
+    """Correlated Gaussian noise on sums that nobody is in again within the separation.
+
+    One Gaussian for the whole horizon: `noise_multiplier` is the noise over the sensitivity of all
+    its rounds together.  No sampling is claimed.
+    """
+
+    stated_for: Adjacency = Adjacency.ADD_REMOVE
+    kind: ClassVar[str] = "turns-gaussian"
+
+    @property
+    def sampling(self) -> str:
+        return (
+            f"no sampling assumed (each user at most {_times(self.times)}, at least"
+            f" {self.separation:,} rounds apart)"
+        )
+
+    def amounts_to(self) -> tuple[Event, int]:
+        return Gaussian(self.noise_multiplier, self.stated_for), 1
+
+
+@dataclass(frozen=True)
+class CyclicPoissonGaussian(Horizon):
+    """Banded Gaussian noise where each user joins, in each turn of theirs, independently.
+
+    What a round adds is taken back within `separation` rounds, so every turn of a user costs as
+    much as one round of Poisson sampling (Choquette-Choo et al. 2023): `noise_multiplier` is the
+    noise over the sensitivity of one turn.
+    """
+
+    sampling_prob: Probability
+    kind: ClassVar[str] = "cyclic-poisson-gaussian"
+    _adjacency: ClassVar[Adjacency] = Adjacency.ADD_REMOVE
+
+    @property
+    def sampling(self) -> str:
+        return (
+            f"cyclic Poisson sampling with probability {self.sampling_prob:.6g} in each turn (each"
+            f" user at most {_times(self.times)}, {self.separation:,} rounds apart)"
+        )
+
+    def amounts_to(self) -> tuple[Event, int]:
+        return PoissonGaussian(self.sampling_prob, self.noise_multiplier), self.times
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+@dataclass(frozen=True)
 class PureDP(Event):
     """Any release that is epsilon-DP by itself, such as local randomisers."""
 
@@ -186,27 +270,51 @@ class PostProcessing(Event):
     kind: ClassVar[str] = "post-processing"
 
 
-_KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
+_KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (*Event.__subclasses__(), *Horizon.__subclasses__())
+    if cls is not Horizon
+}
+
+
+def tally(counts: dict[Event, int], event: Event, count: int = 1) -> None:
+    """Count an event among others of the same ledger; of one horizon only the most rounds stay."""
+    if not isinstance(event, Horizon):
+        counts[event] = counts.get(event, 0) + count
+        return
+    for other in counts:
+        if isinstance(other, Horizon) and other.horizon == event.horizon:
+            if other.rounds < event.rounds:
+                del counts[other]
+                counts[event] = 1
+            return
+    counts[event] = 1
 
 
 @dataclass(frozen=True)
 class Composition:
     """Events with how often each happened.  The order is kept for reading; no accountant needs it.
 
-    Equal events are merged, so 5,000 equal rounds are one entry with count 5,000.
+    Equal events are merged, so 5,000 equal rounds are one entry with count 5,000.  Horizons are
+    here as what they amount to, so that what two ledgers hold can be added up.
     """
 
     counts: tuple[tuple[Event, int], ...] = ()
 
     @classmethod
     def of(cls, events: Iterable[Event | tuple[Event, int]]) -> Composition:
-        """The composition of events, each alone or with how often it happened."""
-        merged: dict[Event, int] = {}
+        """The composition of events of one ledger, each alone or with how often it happened."""
+        tallied: dict[Event, int] = {}
         for item in events:
             event, count = item if isinstance(item, tuple) else (item, 1)
             checks.whole("count", count)
             if count:
-                merged[event] = merged.get(event, 0) + count
+                tally(tallied, event, count)
+        merged: dict[Event, int] = {}
+        for event, count in tallied.items():
+            if isinstance(event, Horizon):
+                event, count = event.amounts_to()
+            merged[event] = merged.get(event, 0) + count
         return cls(tuple(merged.items()))
 
     def to_json(self) -> list[list[Any]]:

@@ -9,7 +9,6 @@ figures alike.  The words are made in `privacy.claims`.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +19,7 @@ from tacit.privacy.events import (
     Composition,
     Event,
     Gaussian,
+    Horizon,
     Lapse,
     NonPrivate,
     PoissonGaussian,
@@ -43,10 +43,21 @@ class ReleaseGroup:
     estimator: str | None = None
 
 
-def grouped(charges: Iterable[Charge]) -> list[ReleaseGroup]:
-    """Charges with equal ones counted, in the order in which each first happened."""
-    counts = Counter((one.kind, one.event, one.estimator) for one in charges)
-    return [ReleaseGroup(kind, event, count, how) for (kind, event, how), count in counts.items()]
+def grouped(charges: Iterable[Charge | ReleaseGroup]) -> list[ReleaseGroup]:
+    """Charges with equal ones counted, in the order in which each first happened.
+
+    The rounds of a horizon are one group, whose event is that of the last of them.
+    """
+    groups: dict[tuple[str, Event | str, str | None], tuple[Event, int]] = {}
+    for one in charges:
+        event = one.event
+        key = (one.kind, event.horizon if isinstance(event, Horizon) else event, one.estimator)
+        count = one.count if isinstance(one, ReleaseGroup) else 1
+        before, counted = groups.get(key, (event, 0))
+        if isinstance(event, Horizon) and isinstance(before, Horizon):
+            event = max(before, event, key=lambda each: each.rounds)
+        groups[key] = event, counted + count
+    return [ReleaseGroup(kind, event, n, how) for (kind, _, how), (event, n) in groups.items()]
 
 
 @dataclass(frozen=True)
@@ -70,12 +81,11 @@ class Guarantee:
         cls, header: Header, releases: Sequence[ReleaseGroup], *, is_projected: bool = False
     ) -> Guarantee:
         """The guarantee of releases on a header's terms."""
-        counts: dict[tuple[str, Event, str | None], int] = {}
-        for part in releases:
-            if part.count and not isinstance(part.event, PostProcessing):
-                key = (part.kind, part.event, part.estimator)
-                counts[key] = counts.get(key, 0) + part.count
-        parts = tuple(ReleaseGroup(kind, event, n, how) for (kind, event, how), n in counts.items())
+        parts = tuple(
+            part
+            for part in grouped(releases)
+            if part.count and not isinstance(part.event, PostProcessing)
+        )
         composition = Composition.of((part.event, part.count) for part in parts)
         epsilon = figures(composition, header.delta, header.accountant)
         for cost in header.prior_costs:

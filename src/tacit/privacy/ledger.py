@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tacit.privacy import durable, trusted
 from tacit.privacy.budget import BudgetExceeded, Cover
-from tacit.privacy.events import Composition, Event, PostProcessing
+from tacit.privacy.events import Composition, Event, Horizon, PostProcessing, tally
 from tacit.privacy.ledger_lines import (
     FORMAT,
     Charge,
@@ -68,6 +68,8 @@ class Ledger:
         self._hashes: list[str] = []
         self._counts: dict[Event, int] = {}
         self._round_lines: dict[tuple[int, int], int] = {}  # (round, attempt) of this branch
+        self._horizons: dict[str, int] = {}  # how many rounds of each were charged
+        self._inherited: set[str] = set()  # horizons that another run may go on with
         self._writes = writes
         self._last_read: tuple[dict[str, Any], Entry] | None = None
         self._file = ExitStack()  # holds the lock from the first charge on
@@ -190,6 +192,8 @@ class Ledger:
         elif not header.admits(entry.event):
             what = f"its event is stated for {entry.event.adjacency} adjacency, and the ledger for"
             what = f"{what} {header.adjacency}"
+        else:
+            what = self._out_of_order([entry.event], own=entry.index >= inherited)
         if what:
             raise LedgerError.at(self.path, number, what)
         return entry
@@ -252,7 +256,7 @@ class Ledger:
 
     def composition(self) -> Composition:
         """All events so far, as the accountants take them."""
-        return Composition(tuple(self._counts.items()))
+        return Composition.of(self._counts.items())
 
     def charge(self, releases: Sequence[Charge]) -> Head:
         """Record releases that are about to be made, and return only once they are on the disk.
@@ -268,6 +272,8 @@ class Ledger:
         for entry in entries:
             self._refuse_event(entry.event)
         self._refuse_repetition(entries)
+        if what := self._out_of_order([entry.event for entry in entries]):
+            raise LedgerError(f"{self.path} cannot be charged: {what}")
         self._refuse_beyond_budget(releases)
         descriptor = self.lock()
         lines, hashes = _lines(entries, self._hashes[-1])
@@ -291,7 +297,11 @@ class Ledger:
         self._entries += entries
         self._hashes += hashes
         for entry in entries:
-            self._counts[entry.event] = self._counts.get(entry.event, 0) + 1
+            tally(self._counts, entry.event)
+            if isinstance(entry.event, Horizon):
+                self._horizons[entry.event.horizon] = entry.event.rounds
+                if entry.index < (self.header.parent.head.entries if self.header.parent else 0):
+                    self._inherited.add(entry.event.horizon)
             if entry.kind == "round" and entry.branch == self.header.branch:
                 self._round_lines[entry.round, entry.attempt] = entry.index + 2
 
@@ -315,16 +325,40 @@ class Ledger:
                     f" {self.path} already; a second release of it needs a new attempt"
                 )
 
+    def _out_of_order(self, events: Sequence[Event], *, own: bool = True) -> str:
+        """Why events do not continue their horizons, which go on round by round; empty if they do.
+
+        A round that is charged twice, or one that is left out, would be a release that the horizon
+        does not pay for.  So would one of a branch, if the run that it left goes on as well.
+        """
+        new: dict[str, int] = {}
+        for event in events:
+            if isinstance(event, Horizon):
+                if own and event.horizon in self._inherited:
+                    return f"its event goes on with the horizon {event.horizon!r} of another run"
+                before = new.get(event.horizon, self.rounds_of(event.horizon))
+                if event.rounds != before + 1:
+                    return (
+                        f"its event is round {event.rounds} of the horizon {event.horizon!r}, of"
+                        f" which {before} rounds were charged"
+                    )
+                new[event.horizon] = event.rounds
+        return ""
+
+    def rounds_of(self, horizon: str) -> int:
+        """How many rounds of a horizon were charged."""
+        return self._horizons.get(horizon, 0)
+
     def _refuse_beyond_budget(self, releases: Sequence[Charge]) -> None:
         """Refuse releases that would bring all charges together above the run's budget."""
         budget = self.header.budget
         events = [one.event for one in releases if not isinstance(one.event, PostProcessing)]
         if budget is None or not events:
             return
-        spent = dict(self.composition().costly())
         if self._cover is None:
-            self._cover = Cover(self._fits, spent)
-        if not self._cover.admits(dict(Composition.of([*spent.items(), *events]).counts)):
+            self._cover = Cover(self._fits, dict(self.composition().costly()))
+        total = Composition.of([*self._counts.items(), *((event, 1) for event in events)])
+        if not self._cover.admits(dict(total.costly())):
             rounds = sum(entry.kind == "round" for entry in self._entries)
             raise BudgetExceeded(
                 f"the budget of epsilon {budget.epsilon:g} at delta {budget.delta:g}"

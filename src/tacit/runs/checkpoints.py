@@ -40,6 +40,8 @@ class _Facts(TypedDict):
     tokenizer: NotRequired[str]  # the three of a language model
     clip_norms: NotRequired[list[float]]
     clip_round: NotRequired[int]
+    horizon: NotRequired[str]  # where its rounds are charged together
+    horizon_rounds: NotRequired[int]
     experiment: NotRequired[str]  # of intents and slots
 
 

@@ -78,6 +78,10 @@ class Proofs:
         beginning, _, outcome = self._hmacs.get((leg, attempt), "").partition(" ")
         return beginning, outcome
 
+    def beginning(self, leg: int, attempt: int) -> bytes | None:
+        """What an attempt was made from, as a proof; None if it is not on record."""
+        return bytes.fromhex(self.read(leg, attempt)[0]) or None
+
     def record(self, leg: int, attempt: int, beginning: str, outcome: str = "") -> None:
         """Remember what is about to be released; synced when it returns."""
         hmac = f"{beginning} {outcome}".rstrip()

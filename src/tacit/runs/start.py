@@ -21,7 +21,7 @@ from tacit.privacy.ledger_lines import Header
 from tacit.privacy.randomness import RunKey
 from tacit.runs.checkpoints import Checkpoint
 from tacit.runs.directory import RunDirectory
-from tacit.runs.session import Session
+from tacit.runs.session import Proofs, Session
 from tacit.tasks import AnyExperiment, task_of
 from tacit.tasks.task import (
     Announce,
@@ -260,8 +260,19 @@ def _open(
     key = directory.key()
 
     def renew(checkpoint: Checkpoint) -> Trainer:
+        recorded = Proofs(directory.private / "releases.jsonl").beginning
         return task_of(experiment).open_trainer(
-            Opened(directory.path, experiment, data, ledger, key, checkpoint, engine, announce)
+            Opened(
+                directory.path,
+                experiment,
+                data,
+                ledger,
+                key,
+                checkpoint,
+                engine,
+                announce,
+                recorded,
+            )
         )
 
     try:

@@ -147,6 +147,7 @@ class Opened:
     last: LastState
     engine: MakeEngine | None = None
     announce: Announce | None = None
+    recorded: Callable[[int, int], bytes | None] = lambda leg, attempt: None  # an attempt's proof
 
     @property
     def private(self) -> Path:

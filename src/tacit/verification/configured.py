@@ -15,7 +15,9 @@ from typing import Any
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import is_synthetic
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy.events import Composition, Event, NonPrivate
+from tacit.mechanisms.turns import FIRST, Position
+from tacit.privacy.events import Composition, Event, Horizon, NonPrivate
+from tacit.privacy.ledger_lines import Entry
 from tacit.tasks.language import task as language
 from tacit.tasks.nlu import scaling as scaling_file
 from tacit.tasks.nlu import task as nlu
@@ -69,18 +71,24 @@ def _charges(evidence: Evidence) -> Iterator[str]:
 
 def _language_charges(evidence: Evidence, experiment: Experiment) -> Iterator[str]:
     """The rounds of a language model, each against the plan of its phase and tokenizer."""
-    configured = [(plan.event(), plan.estimator_name) for plan in evidence.plans()]
+    configured = evidence.plans()
+    begun: dict[str, Entry] = {}  # horizons, by their first charge
     sizes = {one.fingerprint: one.vocab_size for one in evidence.tokenizers.values()}
     hashes: dict[tuple[int, str], str] = {}  # of plans, by phase and tokenizer
     plans: dict[str, list[str]] = {}  # the digests of each phase's plan, by tokenizer
     for entry in evidence.charged:
         phase = experiment.phase_of(entry.round)
-        event, estimator = configured[phase]
+        plan, at = configured[phase], entry.event
         what = f"{evidence.ledger.path}: entry {entry.index}, round {entry.round},"
+        event = plan.event(Position(at.horizon, at.rounds) if isinstance(at, Horizon) else FIRST)
         if entry.event != event:
             yield f"{what} charges {entry.event}, and what is configured is {event}"
-        if entry.estimator != estimator:
-            yield f"{what} has the estimator {entry.estimator!r}, not {estimator!r}"
+        elif isinstance(at, Horizon):
+            first = begun.setdefault(at.horizon, entry)
+            if entry.round - first.round != at.rounds - 1:
+                yield f"{what} is no next round of the horizon {at.horizon!r}: turns were passed by"
+        if entry.estimator != plan.estimator_name:
+            yield f"{what} has the estimator {entry.estimator!r}, not {plan.estimator_name!r}"
         words = evidence.tokenizer_at(entry.round)
         if words in sizes and not evidence.is_own_model and words not in plans:
             plans[words] = [plan.hash() for plan in evidence.plans(sizes[words])]

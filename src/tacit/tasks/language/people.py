@@ -112,7 +112,8 @@ class People:
             filled = experiment.changed(plan={"population": K}, privacy={"delta": delta})
             events = [plans.round_plans(filled, (1,))[0].event()]
         is_noisy = plan.noise_multiplier or plan.noise_stddev or privacy.target_epsilon
-        noisy = Adjacency.REPLACE if plan.sampling == "fixed" else Adjacency.ADD_REMOVE
+        is_replaced = plan.sampling == "fixed" or plan.replace_one
+        noisy = Adjacency.REPLACE if is_replaced else Adjacency.ADD_REMOVE
         known.refuse_hopeless(
             Header(
                 run_id="planned",

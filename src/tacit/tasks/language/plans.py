@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from tacit.config.experiment import Experiment, Plan
 from tacit.mechanisms.clipping import ClipSchedule, GeometricClip, LinearClip, QuantileClip
+from tacit.mechanisms.noise import NOISES, CorrelatedNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import PlanSettings, round_plan
+from tacit.mechanisms.strategies import Strategy
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
 from tacit.privacy.events import Composition
@@ -29,12 +31,29 @@ def resolved(
     A target epsilon becomes the noise that meets it, together with what was inherited.
     """
     experiment = declared(experiment, users)
+    experiment = _with_strategy(experiment, layers)
     if experiment.privacy.target_epsilon is not None:
         experiment = _calibrated(experiment, layers, inherited)
     composition = _releases(experiment, layers)
     composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
     name = experiment.privacy.accountant or default_accountant(composition).name
     return experiment.changed(privacy={"accountant": name})
+
+
+def _with_strategy(experiment: Experiment, layers: tuple[int, ...]) -> Experiment:
+    """The experiment with what its noise's correlation was found to be best as.
+
+    It is written down, since another machine might find it with other last digits.
+    """
+    plan = experiment.plan
+    if plan.noise is None or plan.noise in NOISES or plan.strategy is not None:
+        return experiment
+    with_noise = experiment
+    if not (plan.noise_multiplier or plan.noise_stddev):
+        with_noise = experiment.changed(plan={"noise_multiplier": 1.0})
+    noise = round_plans(with_noise, layers)[0].noise
+    assert isinstance(noise, CorrelatedNoise)
+    return experiment.changed(plan={"strategy": noise.strategy.to_json()})
 
 
 def declared(experiment: Experiment, users: int) -> Experiment:
@@ -155,6 +174,7 @@ def _round_plan(experiment: Experiment, number: int, layers: tuple[int, ...]) ->
         "population": K,
         "schedule": _schedule(plan),
         "adaptive": QuantileClip(**plan.adaptive.model_dump()) if plan.adaptive else None,
+        "strategy": Strategy.from_json(plan.strategy) if plan.strategy else None,
     }
     return round_plan(
         PlanSettings(**settings, layers=layers), delta=delta, rounds=experiment.rounds

@@ -11,7 +11,7 @@ independent noise on any other (design rule 12).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice, takewhile
@@ -32,6 +32,9 @@ from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.estimators import UserWeighting
 from tacit.mechanisms.fixed_point import Contribution
+from tacit.mechanisms.noise import CorrelatedNoise
+from tacit.mechanisms.samplers import TurnSampler
+from tacit.mechanisms.turns import Turns
 from tacit.models import weights as model_files
 from tacit.models.base import LanguageModel, from_vector_, layer_sizes, to_vector
 from tacit.privacy.ledger_lines import Charge
@@ -40,6 +43,7 @@ from tacit.privacy.stream import Stream
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
+from tacit.tasks.language.noise_memory import NoiseMemory
 from tacit.tasks.language.people import People
 from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
 from tacit.tasks.task import Advance, Opened, Pending, Row, State
@@ -112,6 +116,10 @@ class LanguageTrainer:
         self._optimizer = optimizer
         clip_norms = tuple(float(norm) for norm in last.facts["clip_norms"])
         self.clip_state = ClipState(clip_norms, last.facts["clip_round"])
+        self._ledger = opened.ledger
+        self._turns: dict[int, Turns] = {}  # by separation
+        self._memory = self._recalled({} if switch is not None else last.facts, opened)
+        self._ahead = self._memory  # what the attempt that is prepared goes on from
         self._computed: tuple[int, CohortSum] | None = None  # the cohort's size and sum
 
     @property
@@ -134,13 +142,40 @@ class LanguageTrainer:
         phase, job = self.phase(leg), self.job(leg, attempt)
         plan = phase.plan
         stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
-        cohort = [int(user) for user in plan.cohort(len(phase.users), stream)]
+        turns = self._turns_of(phase)
+        cohort = [int(user) for user in plan.cohort(len(phase.users), stream, leg, turns)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
         self._computed = len(cohort), summed
-        release = Charge(
-            "round", leg, attempt, plan.event(), plan.hash(), estimator=plan.estimator_name
-        )
+        event = plan.event()
+        if plan.has_horizon:
+            self._ahead = self._memory.next(self._ledger, leg, attempt)
+            event = plan.event(self._ahead.position)
+        release = Charge("round", leg, attempt, event, plan.hash(), estimator=plan.estimator_name)
         return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
+
+    def _turns_of(self, phase: CohortTask) -> Turns | None:
+        """Whose turn it is in which round, where users take turns."""
+        sampler, users = phase.plan.sampler, phase.users
+        if not isinstance(sampler, TurnSampler):
+            return None
+        if sampler.separation not in self._turns:
+            keys = (users.key(user) for user in range(len(users)))
+            self._turns[sampler.separation] = Turns.of(keys, sampler.separation)
+        return self._turns[sampler.separation]
+
+    def _recalled(self, facts: Mapping[str, Any], opened: Opened) -> NoiseMemory:
+        """What the run remembers of its noise at its last checkpoint."""
+        leg = min(opened.last.leg, self._experiment.rounds - 1)
+        return NoiseMemory.recalled(
+            facts,
+            self.phase(leg).plan,
+            self.clip_state,
+            len(self.weights),
+            opened.ledger,
+            opened.key,
+            opened.recorded,
+            opened.announce,
+        )
 
     def proof(self, leg: int, attempt: int, total: Contribution) -> bytes:
         """HMAC over all that a release is made from; its noise is keyed by it.
@@ -151,6 +186,8 @@ class LanguageTrainer:
         """
         plan_hash = self.phase(leg).plan.hash()
         public = [plan_hash, list(self.clip_state.norms), self._branch, leg, attempt]
+        if self._ahead.horizon:  # what the noise's state follows from
+            public += [self._ahead.horizon, self._ahead.rounds, self._ahead.proof.hex()]
         return self._key.hmac(
             canonical_json(public).encode(),
             self._key.digest(np.ascontiguousarray(self.weights).data),
@@ -173,11 +210,15 @@ class LanguageTrainer:
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
         noise = partial(self.noise, pending.proof)
-        release = plan.release(self._computed[1].total, self.clip_state, noise)
-        if release.noise_state:  # secret, and the next round would have to go on from it
+        release = plan.release(
+            self._computed[1].total, self.clip_state, noise, self._ahead.state
+        )
+        if plan.has_horizon:
+            self._memory = self._ahead.after(pending.proof, release.noise_state)
+        if release.noise_state and not isinstance(plan.noise, CorrelatedNoise):
             raise ValueError(
-                "plan.noise must be a kind that needs nothing of earlier rounds: a run cannot keep"
-                " the state of its noise yet"
+                "plan.noise must be a kind that needs nothing of earlier rounds, or correlated by a"
+                " strategy: a run cannot remember the state of any other"
             )
         rate_share = self._schedule.share(pending.leg, self._experiment.rounds)
         moved, self._optimizer = self._server.apply(
@@ -190,6 +231,7 @@ class LanguageTrainer:
         later = self._experiment.phase_of(pending.leg + 1)
         if pending.leg + 1 < self._experiment.rounds and later != phase:
             self.clip_state = self._phases[later].plan.initial_clip_state()
+            self._memory = self._ahead = NoiseMemory()
 
     def _average(self, leg: int) -> None:
         """Let the mean, if the released model is one by now, include this round's iterate."""
@@ -216,7 +258,7 @@ class LanguageTrainer:
             raise ValueError(
                 f"the training diverged in round {leg}: {error}; lower a learning rate"
             ) from error
-        facts = checkpoint_facts(self.clip_state, self._tokenizer)
+        facts = checkpoint_facts(self.clip_state, self._tokenizer) | self._memory.facts()
         kept = averaging.to_arrays(self.weights, self._mean) if self._mean else {}
         return State(model, self._optimizer | kept, facts)
 
