@@ -31,7 +31,7 @@ from tacit.runs.terminal import Terminal
 
 if TYPE_CHECKING:
     from tacit.cli.plots import Panel
-    from tacit.mechanisms.planning import Answer
+    from tacit.mechanisms.planning import Answer, Question
     from tacit.planner.proposal import Wish
 
 
@@ -71,7 +71,21 @@ def plan(
     accountant: str | None = text(
         None, "NAME", "pld, rdp, moments, zcdp, or all. [default: the tightest sound one]"
     ),
-    sampling: str = text("poisson", "NAME", "poisson, truncated (Poisson, capped), or fixed."),
+    sampling: str | None = text(
+        None,
+        "NAME",
+        "poisson, truncated (Poisson, capped), fixed, min-separation or cyclic-poisson (in turns)."
+        "  [default: by the noise]",
+    ),
+    noise: str | None = text(
+        None, "NAME", "independent, blt, banded, square-root or tree; all are compared."
+    ),
+    min_separation: int | None = count(
+        None, "B", "Nobody takes part again within B rounds.  [default: as many as there can be]"
+    ),
+    bands: int | None = count(None, "N", "Of banded and square-root noise.  [default: B]"),
+    buffers: int | None = count(None, "N", "Of blt noise.  [default: 4]"),
+    replace_one: bool = flag("--replace-one", "With min-separation: replace-one adjacency."),
     estimator: str = text("fixed", "NAME", "Denominator of the average: fixed or clipped."),
     max_cohort: int | None = count(None, "N", "Cap of a truncated cohort. [default: derived]"),
     unit: str = text("user", "NAME", "What is protected: user or record."),
@@ -103,6 +117,9 @@ def plan(
 
     `tacit plan --population 1e8 --cohort 5000 --rounds 5000 --from-experiment
     cohort=100,sigma=0.003,clip=15`
+
+    `tacit plan --population 763430 --cohort 5000 --rounds 5000 --epsilon 4 --delta 1e-9
+    --noise blt --min-separation 152`
     """
     if corpus is not None:
         _refuse_with_corpus(
@@ -110,13 +127,25 @@ def plan(
             rounds=rounds,
             noise_multiplier=noise_multiplier,
             from_experiment=from_experiment,
+            sampling=sampling,
+            bands=bands,
+            buffers=buffers,
             plot=plot,
         )
-        wish = wish_for(corpus, target_epsilon, minutes, delta, population, workers, start)
+        wish = wish_for(
+            corpus,
+            target_epsilon,
+            minutes,
+            delta,
+            population,
+            workers,
+            start,
+            noise,
+            min_separation,
+        )
         _plan_training(wish, explain=explain, out=out, as_json=as_json)
         return
-    from tacit.cli import plots
-    from tacit.mechanisms.planning import Question, answers
+    from tacit.mechanisms.planning import Question
 
     if population is None:
         raise ValueError("give --population K, the number of users, or --corpus C to plan for")
@@ -127,20 +156,60 @@ def plan(
         noise_multiplier=noise_multiplier,
         target_epsilon=target_epsilon,
         delta=delta,
-        sampling=sampling,
+        sampling=sampling or default_sampling(noise, min_separation),
+        noise=noise,
+        separation=min_separation,
+        bands=bands,
+        **({} if buffers is None else {"buffers": buffers}),
+        replace_one=replace_one,
         estimator=estimator,
         max_cohort=max_cohort,
         unit=unit,
         experiment=from_experiment,
     )
+    is_compared = noise is not None or min_separation is not None
+    _account(question, accountant, is_compared, precise=precise, as_json=as_json, plot=plot)
+
+
+def default_sampling(noise: str | None, separation: int | None) -> str:
+    """Poisson sampling; or turns and no claim of sampling, where noise or separation need them."""
+    from tacit.mechanisms.noise import NOISES
+
+    is_usual = separation is None and (noise is None or noise in NOISES)
+    return "poisson" if is_usual else "min-separation"
+
+
+def _account(
+    question: Question,
+    accountant: str | None,
+    is_compared: bool,
+    *,
+    precise: bool,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Answer a question, beside all other kinds of noise if they are to be compared."""
+    from tacit.cli import noises, plots
+    from tacit.mechanisms.planning import answers
+
     if plot is not None:
         plots.check_target(plot)
     with Terminal(stderr=True).status("accounting"):
         answered, refused = answers(question, accountant, precise=precise)
     rows = [_as_row(answer) for answer in answered]
-    emit(rows, as_json, lambda console: _print(console, rows, refused, question.asked))
+    compared = noises.compare_all(question, answered[0]) if is_compared else []
+    if is_compared:
+        rows[0]["noises"] = [noises.as_row(one) for one in compared]
+
+    def show(console: Console) -> None:
+        _print(console, rows, refused, question.asked)
+        if is_compared:
+            noises.show(console, compared, is_at_epsilon=question.target_epsilon is not None)
+
+    emit(rows, as_json, show)
     if plot is not None:
-        plots.draw(plot, _epsilon_over_rounds(answered[0]))
+        panel = noises.trade_offs(compared) if is_compared else _epsilon_over_rounds(answered[0])
+        plots.draw(plot, panel)
 
 
 def wish_for(
@@ -151,6 +220,8 @@ def wish_for(
     population: int | None,
     workers: int | None,
     start: str | None,
+    noise: str | None,
+    separation: int | None,
 ) -> Wish:
     """What the options of `tacit plan` and `tacit train` ask for; what is None has its default."""
     from tacit.engines.engine import available_cores
@@ -163,6 +234,8 @@ def wish_for(
         "population": population,
         "start": start,
         "workers": workers or available_cores(),
+        "noise": noise,
+        "separation": separation,
     }
     return Wish(corpus, **{name: value for name, value in asked.items() if value is not None})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,9 @@ def as_row(proposal: Proposal) -> dict[str, Any]:
         "delta": facts.delta,
         "rounds": choice.rounds,
         "cohort": choice.cohort,
+        "noise": choice.noises.kind,
+        "sampling": choice.noises.sampling,
+        "separation": choice.noises.separation,
         "noise_multiplier": choice.noise_multiplier,
         "noise_over_clip_norm": choice.noise,
         "tokens_per_round": choice.reading.tokens,
@@ -87,9 +91,11 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
     )
     yield "rounds", f"{choice.rounds} of about {choice.cohort:,} people each"
     yield "from a person", f"at most {update.tokens_per_round:,} tokens a round"
+    yield "taking part", _taking_part(proposal)
     yield (
         "noise",
-        f"z = {choice.noise_multiplier:.3g}; on the average {choice.noise:.2f} x the clip norm,"
+        f"{choice.noises.kind}, z = {choice.noise_multiplier:.3g}; on the average"
+        f" {'as bad as ' if choice.noises.separation else ''}{choice.noise:.2f} x the clip norm,"
         f" where updates on public text share {proposal.signal:.2f} x: signal to noise"
         f" {proposal.signal / choice.noise:.2f}",
     )
@@ -98,6 +104,18 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
         f"right {proposal.expect()} points of the time (docs/results/own-text.md)",
     )
     yield "time", f"about {_minutes(proposal.seconds)}, with {wish.workers} processes"
+
+
+def _taking_part(proposal: Proposal) -> str:
+    """What the claim assumes about who takes part."""
+    noise, rounds = proposal.choice.noises, proposal.choice.rounds
+    if noise.separation is None:
+        return "by Poisson sampling: who takes part is random, and kept secret"
+    times = math.ceil(rounds / noise.separation)
+    often = f"in turns, at most {times} times, {noise.separation} rounds apart"
+    if noise.sampling == "cyclic-poisson":
+        return f"{often}, by Poisson sampling: random, and kept secret"
+    return f"{often}; no sampling is assumed"
 
 
 def _cells(proposal: Proposal, choice: Choice) -> tuple[str, ...]:

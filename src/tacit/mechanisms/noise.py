@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tacit.mechanisms.fixed_point import LARGEST_NOISE, IntegerGrid, Integers
 from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import Sampler, TurnSampler
-from tacit.mechanisms.strategies import INDEPENDENT, State, Strategy
+from tacit.mechanisms.strategies import INDEPENDENT, State, Strategy, running_sum_errors
 from tacit.mechanisms.turns import FIRST, Position
 from tacit.privacy import checks
 from tacit.privacy.events import Composition, Event
@@ -65,6 +65,13 @@ class RoundNoise(PlanPart, abc.ABC):
     def vectors(self, rounds: int) -> int:
         """How many vectors of the model's size (8 bytes a number) its state has at most."""
         return 0
+
+    def relative_error(self, rounds: int) -> float:
+        """The error of the running sum, beside that of independent noise as large as the fresh one.
+
+        The error is the standard deviation, as a root mean square over the rounds.
+        """
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,10 @@ class CorrelatedNoise(RoundNoise):
 
     def vectors(self, rounds: int) -> int:
         return self.strategy.vectors(rounds)
+
+    def relative_error(self, rounds: int) -> float:
+        errors = (running_sum_errors(one, rounds)[0] for one in (self.strategy, INDEPENDENT))
+        return next(errors) / next(errors)
 
 
 # What `[plan] noise` of an experiment may say.

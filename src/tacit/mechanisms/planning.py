@@ -11,6 +11,7 @@ and the epsilon is the answer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -34,6 +35,12 @@ from tacit.privacy.events import Adjacency, Composition
 from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment
 from tacit.privacy.records import Positive, Record, at_least
+
+
+TURNS = (samplers.MinSeparationSampler.kind, samplers.CyclicPoissonSampler.kind)
+"""Samplings in which users take turns."""
+
+_BANDED = ("banded", "square-root")  # noises that `bands` is a setting of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +115,7 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
     """The sampler by its name; q is the expected cohort over the declared population."""
     K, cohort, cap = settings.population, settings.cohort, settings.max_cohort
     assert cohort is not None, "the cohort is still to be solved for"
+    _refuse_misplaced(settings)
     match settings.sampling:
         case "poisson":
             return samplers.PoissonSampler(cohort / K)
@@ -127,6 +135,25 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
         "sampling must be one of poisson, truncated, fixed, min-separation, cyclic-poisson, got"
         f" {settings.sampling!r}"
     )
+
+
+def _refuse_misplaced(settings: PlanSettings) -> None:
+    """Settings of another kind of sampling or noise would be read by nobody."""
+    if settings.separation is not None and settings.sampling not in TURNS:
+        raise ValueError(
+            f"plan.separation of {settings.separation} is for users who take turns, and"
+            f" plan.sampling is {settings.sampling!r}; make it one of {', '.join(TURNS)}"
+        )
+    if settings.replace_one and settings.sampling != samplers.MinSeparationSampler.kind:
+        raise ValueError(
+            "plan.replace_one states a guarantee for plan.sampling ="
+            f" {samplers.MinSeparationSampler.kind!r} only, got {settings.sampling!r}; leave it out"
+        )
+    if settings.bands is not None and settings.noise not in _BANDED:
+        raise ValueError(
+            f"plan.bands of {settings.bands} is for plan.noise ="
+            f" {' or '.join(_BANDED)}, got {settings.noise!r}; leave it out"
+        )
 
 
 def _turn_sampler(settings: PlanSettings, cohort: float) -> Sampler:
@@ -154,12 +181,26 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
         known = ", ".join([*NOISES, *strategy_search.KINDS])
         raise ValueError(f"plan.noise must be one of {known}, got {kind!r}")
     if settings.strategy is not None:
+        if settings.strategy.kind != kind:
+            raise ValueError(
+                f"plan.strategy is of the kind {settings.strategy.kind!r}, and plan.noise is"
+                f" {kind!r}: leave plan.strategy out, and the best one is found"
+            )
         return CorrelatedNoise(z, settings.strategy)
     separation = sampler.separation if isinstance(sampler, TurnSampler) else 1
-    strategy = strategy_search.best(
-        kind, rounds, Participation(separation), bands=settings.bands, buffers=settings.buffers
+    return CorrelatedNoise(
+        z, _best_strategy(kind, rounds, separation, settings.bands, settings.buffers)
     )
-    return CorrelatedNoise(z, strategy)
+
+
+@functools.lru_cache(maxsize=256)
+def _best_strategy(
+    kind: str, rounds: int, separation: int, bands: int | None, buffers: int
+) -> Strategy:
+    """What the search finds; it takes seconds, and plans are made many times."""
+    return strategy_search.best(
+        kind, rounds, Participation(separation), bands=bands, buffers=buffers
+    )
 
 
 def widest_separation(population: int, cohort: float) -> int:
@@ -252,8 +293,9 @@ class Question(PlanSettings, Record):
 
 @dataclass(frozen=True)
 class Answer:
-    """One accountant's figure for one fully determined plan."""
+    """One accountant's figure for one fully determined plan, and what it is of."""
 
+    question: Question
     plan: RoundPlan
     rounds: int
     delta: float
@@ -297,6 +339,7 @@ def _solve(
         )
         return replace(known, noise_multiplier=z)
     if asked == "rounds":
+        _refuse_turns(question, asked)
         rounds = calibration.rounds_for_epsilon(
             _plan_for(known).event(), delta=delta, target_epsilon=target, accountant=by
         )
@@ -308,6 +351,7 @@ def _solve(
             )
         return replace(known, rounds=rounds)
     assert question.rounds is not None
+    _refuse_turns(question, asked)
     cohort = calibration.cohort_for_epsilon(
         lambda c: _plan_for(replace(known, cohort=c)).event(),
         population=min(question.population, question.max_cohort or question.population),
@@ -351,12 +395,22 @@ def answers(
     return rows, refused
 
 
+def _refuse_turns(question: Question, asked: str) -> None:
+    """Where users take turns, a round has no cost of its own that rounds or users could be had for."""
+    if question.sampling in TURNS:
+        raise ValueError(
+            f"{asked} cannot be solved for where users take turns: what a round costs depends on"
+            " all others, and noise that is correlated is made for a number of rounds; give rounds"
+            " and cohort, and leave noise_multiplier out"
+        )
+
+
 def _answer(question: Question, accountant: Accountant, *, projected: bool) -> Answer:
     """One accountant's epsilon for a question without unknowns."""
     assert question.rounds is not None
     plan, delta = _plan_for(question), question.chosen_delta
     epsilon = accountant.epsilon(plan.releases(question.rounds), delta)
-    return Answer(plan, question.rounds, delta, epsilon, accountant.name, projected)
+    return Answer(question, plan, question.rounds, delta, epsilon, accountant.name, projected)
 
 
 def _plan_for(question: Question) -> RoundPlan:

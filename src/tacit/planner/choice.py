@@ -10,18 +10,20 @@ Reading more makes an update say more about the language and less about the text
 read, and takes time from the cohort.  `planner.law` weighs these against each other: the choice is
 what gets furthest by it.  Beyond some size a cohort has hardly less noise, since the z that meets
 an epsilon grows with it: then fewer people, and less time, do as well.
+
+All this is weighed with independent noise.  What is chosen then gets the kind of noise that leaves
+the least in the model (`planner.noises`), unless a kind was asked for.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.planning import Question, answers
-from tacit.planner import law
+from tacit.planner import law, noises
+from tacit.planner.noises import PlannedNoise, Terms
 from tacit.privacy.records import NonNegative, OpenUnit, Positive, Probability, Record, at_least
 
 ROUNDS = (8, 12, 16, 24, 32, 48, 64, 80, 100, 125, 150, 200, 250, 300, 400)
@@ -53,6 +55,13 @@ class Facts(Record):
     seconds: Positive  # for all rounds
     seconds_per_round: NonNegative  # besides users' updates
     readings: tuple[Reading, ...]
+    noise: str | None = None  # the kind that was asked for
+    separation: Annotated[int, at_least(1)] | None = None  # that was asked for
+
+    @property
+    def asks_for_noise(self) -> bool:
+        """Whether a person has decided what noise it is to be."""
+        return self.noise is not None or self.separation is not None
 
 
 @dataclass(frozen=True)
@@ -61,9 +70,14 @@ class Choice(Record):
 
     rounds: int
     cohort: int
-    noise_multiplier: Positive
+    noises: PlannedNoise
     noise: Positive  # the length of the noise on the average, in units of the clip norm
     reading: Reading
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z, of a single round."""
+        return self.noises.noise_multiplier
 
     @property
     def rate_share(self) -> float:
@@ -100,7 +114,8 @@ def choose(facts: Facts) -> Choice:
             f" on this machine, and there are {facts.seconds / 60:.1f}; give --minutes more, or"
             " --set update.tokens_per_round less"
         )
-    return _with_fewest_users(facts, best)
+    fewest = _with_fewest_users(facts, best)
+    return fewest if facts.asks_for_noise else _with_best_noise(facts, fewest)
 
 
 def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float = 1) -> Facts:
@@ -149,27 +164,28 @@ def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int:
 
 
 def _with_cohort(facts: Facts, reading: Reading, rounds: int, cohort: int) -> Choice:
-    z = _noise_multiplier(facts.population, cohort, rounds, facts.epsilon, facts.delta)
-    noise = z * math.sqrt(facts.parameters) / (cohort * facts.weight)
-    return Choice(rounds, cohort, z, noise, reading)
-
-
-@functools.lru_cache(maxsize=1024)
-def _noise_multiplier(
-    population: int, cohort: int, rounds: int, epsilon: float, delta: float
-) -> float:
-    """The least noise that keeps these rounds within epsilon."""
-    question = Question(
-        population=population,
-        cohort=cohort,
-        rounds=rounds,
-        noise_multiplier=None,
-        target_epsilon=epsilon,
-        delta=delta,
+    terms = _terms(facts, rounds, cohort)
+    asked = facts.asks_for_noise
+    noise = (
+        noises.asked_for(terms, facts.noise, facts.separation)
+        if asked
+        else noises.independent(terms)
     )
-    [answer], _ = answers(question)
-    assert answer.plan.noise_multiplier is not None
-    return answer.plan.noise_multiplier
+    return Choice(rounds, cohort, noise, _length(facts, cohort, noise), reading)
+
+
+def _with_best_noise(facts: Facts, choice: Choice) -> Choice:
+    noise = noises.best(_terms(facts, choice.rounds, choice.cohort))
+    return replace(choice, noises=noise, noise=_length(facts, choice.cohort, noise))
+
+
+def _terms(facts: Facts, rounds: int, cohort: int) -> Terms:
+    return Terms(facts.population, cohort, rounds, facts.epsilon, facts.delta)
+
+
+def _length(facts: Facts, cohort: int, noise: PlannedNoise) -> float:
+    """Of the noise on an average; of correlated noise, that of independent noise that is as bad."""
+    return noise.error * math.sqrt(facts.parameters) / (cohort * facts.weight)
 
 
 def _with_fewest_users(facts: Facts, choice: Choice) -> Choice:
@@ -183,10 +199,14 @@ def _with_fewest_users(facts: Facts, choice: Choice) -> Choice:
     return fewest
 
 
-def noise_over_clip_norm(plan: RoundPlan, weights: int) -> float:
+def noise_over_clip_norm(plan: RoundPlan, weights: int, rounds: int) -> float:
     """The norm of the noise on an average, over the norm that clipping bounds that average by.
 
-    sigma sqrt(d) / S, which is z sqrt(d) / (qW) with the fixed denominator.
+    sigma sqrt(d) / S, which is z sqrt(d) / (qW) with the fixed denominator.  Of correlated noise it
+    is that of independent noise which leaves the running sum as noisy.
     """
+    if plan.noise is None:
+        return 0.0
     norm = plan.initial_clip_state().total_norm
-    return plan.noise_stddev() * math.sqrt(weights) / norm if plan.is_private else 0.0
+    independent = plan.noise_stddev() * math.sqrt(weights) / norm
+    return independent * plan.noise.relative_error(rounds)

@@ -20,8 +20,9 @@ from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
-from tacit.planner import law, outlook
+from tacit.planner import law, noises, outlook
 from tacit.planner.choice import ROUNDS, Choice, Facts, Reading, choose, with_more
+from tacit.planner.noises import Terms
 from tacit.planner.outlook import Outlook
 from tacit.planner.rehearsal import Rehearsal, rehearse
 from tacit.planner.speed import TrainingSpeed, measure_speed, users_per_second
@@ -58,6 +59,8 @@ class Wish(Record):
     population: Annotated[int, at_least(2)] | None = None  # None: as many as the corpus has
     workers: Annotated[int, at_least(1)] = 1
     start: str = "base"
+    noise: str | None = None  # its kind; None: what leaves the least in the model
+    separation: Annotated[int, at_least(1)] | None = None  # nobody again within so many rounds
 
 
 @dataclass(frozen=True)
@@ -166,10 +169,18 @@ def _experiment(draft: Experiment, choice: Choice, evaluations: int) -> Experime
     return draft.changed(
         rounds=choice.rounds,
         update={"tokens_per_round": choice.reading.tokens},
-        plan={"cohort": float(choice.cohort)},
+        plan={"cohort": float(choice.cohort)} | _noise_settings(choice),
         server={"learning_rate": round(RATE * choice.rate_share, 4)},
         evaluation={"every": math.ceil(choice.rounds / evaluations)},
     )
+
+
+def _noise_settings(choice: Choice) -> dict[str, Any]:
+    """How users are sampled and what noise there is, where it is not the usual."""
+    noise = choice.noises
+    if noise.separation is None:
+        return {}
+    return {"sampling": noise.sampling, "separation": noise.separation, "noise": noise.kind}
 
 
 def _signal(draft: Experiment, model: LanguageModel, tokenizer: Tokenizer) -> float:
@@ -272,6 +283,8 @@ def _facts(
         seconds=seconds,
         seconds_per_round=speed.seconds_per_release,
         readings=readings,
+        noise=wish.noise,
+        separation=wish.separation,
     )
 
 
@@ -316,6 +329,7 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, lengths: _Lengths) -> dic
             f" {facts.seconds / 60:.1f} minutes, over {choice.rounds} rounds; fewer, where more"
             f" would hardly lower the noise; at most all {facts.population:,}"
         ),
+        "plan.noise": _why_noise(facts, choice),
         "plan.noise_multiplier": (
             f"solved for: the least that keeps {choice.rounds} rounds within epsilon"
             f" {wish.epsilon:g} at delta {facts.delta:.2g}"
@@ -326,3 +340,19 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, lengths: _Lengths) -> dic
         "server.schedule": "a rate that falls takes the noise of early rounds out again",
         "privacy.delta": "K^-1.1, below 1/K, unless it is declared",
     }
+
+
+def _why_noise(facts: Facts, choice: Choice) -> str:
+    """Why this kind of noise, and what of it stays beside independent noise."""
+    noise, terms = choice.noises, Terms(
+        facts.population, choice.cohort, choice.rounds, facts.epsilon, facts.delta
+    )
+    share = noise.error / noises.independent(terms).error
+    beside = f"{share:.0%} of what independent noise with Poisson sampling leaves in the model"
+    if facts.asks_for_noise:
+        return f"asked for; {beside}"
+    if noise.sampling == noises.POISSON:
+        return "noise that is partly taken back in later rounds would leave more in the model here"
+    if noise.sampling == noises.CYCLIC:
+        return f"takes back noise of {noise.separation} rounds: {beside}"
+    return f"takes back noise of earlier rounds, and rests on no sampling: {beside}"

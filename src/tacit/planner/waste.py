@@ -82,7 +82,7 @@ def _of_noise(experiment: Experiment, users: int, model: LanguageModel) -> Itera
     weights = parameter_count(model)
     resolved = plans.resolved(experiment, users, layer_sizes(model))
     plan = plans.round_plans(resolved, layer_sizes(model))[0]
-    times = noise_over_clip_norm(plan, weights)
+    times = noise_over_clip_norm(plan, weights, experiment.rounds)
     if times > LOUD:
         cohort = math.ceil(plan.expected_cohort * times)
         yield (
