@@ -60,7 +60,9 @@ class RoundNoise(PlanPart, abc.ABC):
         """What `rounds` rounds cost, from the first one of a horizon on."""
         if rounds == 0:
             return Composition()
-        return Composition.of([(self.event(sampler, multiplier, replace(FIRST, rounds=rounds)), rounds)])
+        return Composition.of(
+            [(self.event(sampler, multiplier, replace(FIRST, rounds=rounds)), rounds)]
+        )
 
     def vectors(self, rounds: int) -> int:
         """How many vectors of the model's size (8 bytes a number) its state has at most."""

@@ -127,7 +127,7 @@ class TurnSampler(Sampler):
         """
 
     def describe(self) -> str:
-        """Whose turn it is does not depend on the number of rounds, unlike what their event says."""
+        """In words that, unlike those of an event, do not depend on the number of rounds."""
         joins = "" if self.share == 1 else f", of whom each joins with probability {self.share:.6g}"
         return f"users take turns, nobody again within {self.separation:,} rounds{joins}"
 

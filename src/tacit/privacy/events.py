@@ -312,9 +312,8 @@ class Composition:
                 tally(tallied, event, count)
         merged: dict[Event, int] = {}
         for event, count in tallied.items():
-            if isinstance(event, Horizon):
-                event, count = event.amounts_to()
-            merged[event] = merged.get(event, 0) + count
+            same, times = event.amounts_to() if isinstance(event, Horizon) else (event, count)
+            merged[same] = merged.get(same, 0) + times
         return cls(tuple(merged.items()))
 
     def to_json(self) -> list[list[Any]]:

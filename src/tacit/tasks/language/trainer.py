@@ -210,9 +210,7 @@ class LanguageTrainer:
         phase = self._experiment.phase_of(pending.leg)
         plan = self._phases[phase].plan
         noise = partial(self.noise, pending.proof)
-        release = plan.release(
-            self._computed[1].total, self.clip_state, noise, self._ahead.state
-        )
+        release = plan.release(self._computed[1].total, self.clip_state, noise, self._ahead.state)
         if plan.has_horizon:
             self._memory = self._ahead.after(pending.proof, release.noise_state)
         if release.noise_state and not isinstance(plan.noise, CorrelatedNoise):
