@@ -15,6 +15,9 @@ from typing import TypeVar
 
 from tacit.config.experiment import Experiment
 from tacit.config.sections import by_dotted_key
+from tacit.mechanisms.noise import NOISES
+from tacit.mechanisms.planning import TURNS
+from tacit.mechanisms.samplers import MinSeparationSampler
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import AnyExperiment, recipes
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -63,6 +66,7 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     Raises:
         ValueError: if the settings have both.
     """
+    experiment = _in_turns(experiment, settings)
     keys = [_key(setting) for setting in settings]
     noise = [key for key in keys if key in _NOISE]
     if noise and _TARGET in keys:
@@ -74,6 +78,22 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     if _TARGET in keys and isinstance(experiment, NluExperiment):
         return experiment.changed(noise={"noise_multiplier": None})
     return experiment
+
+
+def _in_turns(experiment: _Some, settings: Sequence[str]) -> _Some:
+    """Users take turns, without a claim of sampling, where noise or separation were set to need it.
+
+    A recipe whose users take turns already keeps its sampling.
+    """
+    keys = [_key(setting) for setting in settings]
+    if "plan.sampling" in keys or not {"plan.noise", "plan.separation"} & {*keys}:
+        return experiment
+    assert isinstance(experiment, Experiment), "no other has a plan"
+    plan = experiment.plan
+    is_correlated = plan.noise is not None and plan.noise not in NOISES
+    if plan.sampling in TURNS or not (is_correlated or plan.separation):
+        return experiment
+    return experiment.changed(plan={"sampling": MinSeparationSampler.kind})
 
 
 def no_privacy(task: str, settings: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 
 _OF_A_RECIPE = {"--no-privacy", "--unset", "--rounds", "--epochs", "--variant"}
-_ONLY = {"language": ("--rounds", "--engine", "--device", "--start"), "nlu": ("--epochs",)}
+_LANGUAGE_ONLY = ("--rounds", "--engine", "--device", "--start", "--noise", "--min-separation")
+_ONLY = {"language": _LANGUAGE_ONLY, "nlu": ("--epochs",)}
 Result = dict[str, Any]
 """What result.json holds."""
 
@@ -79,6 +80,15 @@ def train(
     ),
     minutes: float | None = real(
         None, "M", "Without a RECIPE: how long it may take.  [default: 30]"
+    ),
+    noise: str | None = text(
+        None,
+        "NAME",
+        "independent, or partly taken back later: blt, banded, square-root, tree."
+        "  [default: the plan's]",
+    ),
+    min_separation: int | None = count(
+        None, "B", "In turns: nobody again within B rounds, and no sampling is assumed."
     ),
     budget_epsilon: float | None = real(None, "EPSILON", "Stop before it would be exceeded."),
     no_privacy: bool = flag("--no-privacy", "Train without noise: nobody is protected."),
@@ -114,6 +124,8 @@ def train(
 
     `tacit train mcmahan2018-small --corpus corpora/chats --start base --run runs/base`
 
+    `tacit train mcmahan2018-small --run runs/turns --noise blt --min-separation 8 --epsilon 8`
+
     `tacit train --resume --run runs/first`
 
     `tacit train --from runs/first@100 --run runs/second --rounds 200 --set plan.clip_norm=5`
@@ -137,7 +149,17 @@ def train(
         for name in sorted({*typed_options(context)} & _OF_A_RECIPE):
             raise ValueError(f"{name} changes a RECIPE: name one, or leave {name} out")
         _train_as_planned(
-            wish_for(corpus, target_epsilon, minutes, delta, population, workers, start),
+            wish_for(
+                corpus,
+                target_epsilon,
+                minutes,
+                delta,
+                population,
+                workers,
+                start,
+                noise,
+                min_separation,
+            ),
             run,
             asking.all_settings(settings, {"seed": seed, "privacy.budget_epsilon": budget_epsilon}),
             choose_engine(engine, workers, device),
@@ -161,6 +183,8 @@ def train(
         "training.epochs": epochs,
         "training.workers": workers if is_nlu else None,
         "seed": seed,
+        "plan.noise": noise,
+        "plan.separation": min_separation,
         f"{plan}.population": population,
         f"{plan}.population_is_counted": None if population is None else False,
         "privacy.delta": delta,
@@ -189,14 +213,18 @@ def train(
 
 
 def _warn(request: Request, workers: int) -> None:
-    """Say what a new training would waste, before it starts."""
+    """Say what a new training would waste or keep in memory, before it starts."""
     from tacit.config.experiment import Experiment
     from tacit.planner.waste import warnings_before
+    from tacit.tasks.language.first_checks import noise_note
+    from tacit.tasks.language.people import People
 
     if not isinstance(request.experiment, Experiment) or request.resume or request.branch_from:
         return
     title = f"{request.variant}: " if request.variant else ""
-    for line in warnings_before(request.experiment, str(request.run), workers):
+    kept = noise_note(request.experiment, People.of(request.experiment))
+    wasted = warnings_before(request.experiment, str(request.run), workers)
+    for line in [*([kept] if kept else []), *wasted]:
         note(f"{title}{line}")
 
 

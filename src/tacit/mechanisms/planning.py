@@ -36,7 +36,6 @@ from tacit.privacy.guarantee import default_delta
 from tacit.privacy.projection import SmallExperiment
 from tacit.privacy.records import Positive, Record, at_least
 
-
 TURNS = (samplers.MinSeparationSampler.kind, samplers.CyclicPoissonSampler.kind)
 """Samplings in which users take turns."""
 
@@ -162,9 +161,9 @@ def _turn_sampler(settings: PlanSettings, cohort: float) -> Sampler:
     separation = settings.separation or widest
     if separation > widest:
         raise ValueError(
-            f"plan.separation of {separation} leaves groups of"
-            f" {settings.population / separation:,.6g} users, of whom no {cohort:,.6g} can take"
-            f" part in a round; it must be at most {widest}, the population over the cohort"
+            f"plan.separation of {separation} leaves turns of"
+            f" {settings.population / separation:,.3g} users, and {cohort:,.6g} are to take part in"
+            f" a round; it must be at most {widest}, the population over the cohort"
         )
     share = min(cohort * separation / settings.population, 1.0)
     if settings.sampling == "cyclic-poisson":
@@ -396,7 +395,7 @@ def answers(
 
 
 def _refuse_turns(question: Question, asked: str) -> None:
-    """Where users take turns, a round has no cost of its own that rounds or users could be had for."""
+    """Where users take turns, a round has no cost of its own to be counted in."""
     if question.sampling in TURNS:
         raise ValueError(
             f"{asked} cannot be solved for where users take turns: what a round costs depends on"

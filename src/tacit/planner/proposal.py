@@ -344,8 +344,9 @@ def _reasons(wish: Wish, facts: Facts, choice: Choice, lengths: _Lengths) -> dic
 
 def _why_noise(facts: Facts, choice: Choice) -> str:
     """Why this kind of noise, and what of it stays beside independent noise."""
-    noise, terms = choice.noises, Terms(
-        facts.population, choice.cohort, choice.rounds, facts.epsilon, facts.delta
+    noise, terms = (
+        choice.noises,
+        Terms(facts.population, choice.cohort, choice.rounds, facts.epsilon, facts.delta),
     )
     share = noise.error / noises.independent(terms).error
     beside = f"{share:.0%} of what independent noise with Poisson sampling leaves in the model"

@@ -21,6 +21,7 @@ from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
 # Bytes that a process holds for each weight at the very least: the model, the local copy and its
 # gradient in float32; an update, its grid and the sum in 64 bits.
 BYTES_PER_WEIGHT = 36
+BYTES_PER_NOISE = 8  # of a number in a vector of noise
 
 
 def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
@@ -36,8 +37,31 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
         plans.round_plans(declared, layer_sizes(model))
     weights = parameter_count(model)
-    _refuse_without_memory(weights)
+    _refuse_without_memory(weights, noise_vectors(declared, model))
     _refuse_without_disk(experiment, weights, run)
+
+
+def noise_vectors(declared: Experiment, model: LanguageModel) -> int:
+    """How many vectors of the model's size are kept of earlier rounds' noise."""
+    made = plans.with_any_noise(declared)
+    if not made.plan.noise_multiplier and not made.plan.noise_stddev:
+        return 0
+    noises = (plan.noise for plan in plans.round_plans(made, layer_sizes(model)))
+    return max(noise.vectors(declared.rounds) if noise else 0 for noise in noises)
+
+
+def noise_note(experiment: Experiment, people: People) -> str | None:
+    """What correlated noise keeps in memory, in a sentence; None if it keeps nothing."""
+    experiment = fill_in_start(experiment)
+    model = sized_model(experiment)
+    declared = plans.declared(experiment, user_count(experiment, people))
+    vectors, weights = noise_vectors(declared, model), parameter_count(model)
+    if not vectors:
+        return None
+    return (
+        f"the noise of earlier rounds stays in memory: {vectors:,} vectors of {weights:,} numbers,"
+        f" {_size(vectors * weights * BYTES_PER_NOISE)}"
+    )
 
 
 def user_count(experiment: Experiment, people: People) -> int:
@@ -73,13 +97,17 @@ def available_memory() -> int | None:
     return int(sizes["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in sizes else None
 
 
-def _refuse_without_memory(weights: int) -> None:
-    available, needed = available_memory(), weights * BYTES_PER_WEIGHT
-    if available is not None and needed > available:
-        raise ValueError(
-            f"a model of {weights:,} weights needs at least {_size(needed)} of memory to train,"
-            f" and {_size(available)} are free; choose a smaller one with --set model.options..."
-        )
+def _refuse_without_memory(weights: int, vectors: int) -> None:
+    available = available_memory()
+    needed = weights * (BYTES_PER_WEIGHT + vectors * BYTES_PER_NOISE)
+    if available is None or needed <= available:
+        return
+    kept = f" with {vectors:,} vectors of earlier noise" if vectors else ""
+    fewer = "plan.bands or plan.buffers, or " if vectors else ""
+    raise ValueError(
+        f"a model of {weights:,} weights{kept} needs at least {_size(needed)} of memory to train,"
+        f" and {_size(available)} are free; choose {fewer}a smaller one with --set model.options..."
+    )
 
 
 def _refuse_without_disk(experiment: Experiment, weights: int, run: Path) -> None:

@@ -48,12 +48,18 @@ def _with_strategy(experiment: Experiment, layers: tuple[int, ...]) -> Experimen
     plan = experiment.plan
     if plan.noise is None or plan.noise in NOISES or plan.strategy is not None:
         return experiment
-    with_noise = experiment
-    if not (plan.noise_multiplier or plan.noise_stddev):
-        with_noise = experiment.changed(plan={"noise_multiplier": 1.0})
-    noise = round_plans(with_noise, layers)[0].noise
-    assert isinstance(noise, CorrelatedNoise)
+    noise = round_plans(with_any_noise(experiment), layers)[0].noise
+    if not isinstance(noise, CorrelatedNoise):
+        return experiment  # there is to be none
     return experiment.changed(plan={"strategy": noise.strategy.to_json()})
+
+
+def with_any_noise(experiment: Experiment) -> Experiment:
+    """The experiment with noise of some size, if its size is still to be solved for."""
+    plan = experiment.plan
+    if experiment.privacy.target_epsilon is None or plan.noise_multiplier or plan.noise_stddev:
+        return experiment
+    return experiment.changed(plan={"noise_multiplier": 1.0})
 
 
 def declared(experiment: Experiment, users: int) -> Experiment:
