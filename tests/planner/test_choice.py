@@ -18,6 +18,7 @@ from tacit.planner.choice import (
     choose,
     with_more,
 )
+from tacit.planner.noises import PlannedNoise
 
 SHORT, LONG = Reading(200, 1.0, 150.0), Reading(800, 4.0, 45.0)
 FACTS = Facts(
@@ -40,6 +41,9 @@ def epsilon_of(facts, choice):
         rounds=choice.rounds,
         noise_multiplier=choice.noise_multiplier,
         delta=facts.delta,
+        noise=choice.noises.kind,
+        sampling=choice.noises.sampling,
+        separation=choice.noises.separation,
     )
     return answers(question)[0][0].epsilon
 
@@ -55,8 +59,10 @@ def test_the_choice_keeps_to_epsilon_and_to_the_time():
 
 def test_noise_is_its_length_on_an_average_of_people_with_their_mean_weight():
     choice = choose(FACTS)
-    length = choice.noise_multiplier * FACTS.parameters**0.5
+    length = choice.noises.error * FACTS.parameters**0.5
     assert choice.noise == pytest.approx(length / (choice.cohort * FACTS.weight))
+    independent = choose(dataclasses.replace(FACTS, noise="independent"))
+    assert independent.noises.error == independent.noise_multiplier
 
 
 def all_choices(facts):
@@ -77,7 +83,8 @@ def all_choices(facts):
             )
             z = answers(question)[0][0].plan.noise_multiplier
             noise = z * facts.parameters**0.5 / (cohort * facts.weight)
-            yield Choice(rounds, cohort, z, noise, reading)
+            kind = PlannedNoise("independent", "poisson", None, z, z)
+            yield Choice(rounds, cohort, kind, noise, reading)
 
 
 @pytest.mark.slow

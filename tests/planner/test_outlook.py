@@ -11,6 +11,7 @@ from tacit.models.base import to_vector
 from tacit.planner import law
 from tacit.planner import rehearsal as module
 from tacit.planner.choice import Choice, Reading
+from tacit.planner.noises import PlannedNoise
 from tacit.planner.outlook import expect
 from tacit.planner.proposal import Wish, _draft
 from tacit.planner.rehearsal import Rehearsal, rehearse
@@ -18,7 +19,8 @@ from tacit.tokenizers.tokenizer import Tokenizer
 from tests.planner.test_proposal import CORPUS, start  # noqa: F401  (a fixture)
 
 READING = Reading(200, 1.0, 100.0)
-CHOICE = Choice(rounds=32, cohort=1000, noise_multiplier=1.0, noise=0.5, reading=READING)
+NOISE = PlannedNoise("independent", "poisson", None, 1.0, 1.0)
+CHOICE = Choice(rounds=32, cohort=1000, noises=NOISE, noise=0.5, reading=READING)
 
 
 def metrics(accuracy, loss, targets=1000):

@@ -84,7 +84,7 @@ def plan(
         None, "B", "Nobody takes part again within B rounds.  [default: as many as there can be]"
     ),
     bands: int | None = count(None, "N", "Of banded and square-root noise.  [default: B]"),
-    buffers: int | None = count(None, "N", "Of blt noise.  [default: 4]"),
+    buffers: int = count(4, "N", "Of blt noise."),
     replace_one: bool = flag("--replace-one", "With min-separation: replace-one adjacency."),
     estimator: str = text("fixed", "NAME", "Denominator of the average: fixed or clipped."),
     max_cohort: int | None = count(None, "N", "Cap of a truncated cohort. [default: derived]"),
@@ -129,7 +129,6 @@ def plan(
             from_experiment=from_experiment,
             sampling=sampling,
             bands=bands,
-            buffers=buffers,
             plot=plot,
         )
         wish = wish_for(
@@ -160,7 +159,7 @@ def plan(
         noise=noise,
         separation=min_separation,
         bands=bands,
-        **({} if buffers is None else {"buffers": buffers}),
+        buffers=buffers,
         replace_one=replace_one,
         estimator=estimator,
         max_cohort=max_cohort,

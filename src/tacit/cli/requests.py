@@ -66,13 +66,14 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     Raises:
         ValueError: if the settings have both.
     """
-    experiment = _in_turns(experiment, settings)
     keys = [_key(setting) for setting in settings]
     noise = [key for key in keys if key in _NOISE]
     if noise and _TARGET in keys:
         raise ValueError(
             f"{_TARGET} solves for the noise, and --set {noise[0]} sets it; leave one out"
         )
+    if isinstance(experiment, Experiment):
+        experiment = _in_turns(experiment, settings)
     if noise:
         return experiment.changed(privacy={"target_epsilon": None})
     if _TARGET in keys and isinstance(experiment, NluExperiment):
@@ -80,15 +81,14 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     return experiment
 
 
-def _in_turns(experiment: _Some, settings: Sequence[str]) -> _Some:
+def _in_turns(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     """Users take turns, without a claim of sampling, where noise or separation were set to need it.
 
     A recipe whose users take turns already keeps its sampling.
     """
-    keys = [_key(setting) for setting in settings]
-    if "plan.sampling" in keys or not {"plan.noise", "plan.separation"} & {*keys}:
+    keys = {_key(setting) for setting in settings}
+    if "plan.sampling" in keys or not {"plan.noise", "plan.separation"} & keys:
         return experiment
-    assert isinstance(experiment, Experiment), "no other has a plan"
     plan = experiment.plan
     is_correlated = plan.noise is not None and plan.noise not in NOISES
     if plan.sampling in TURNS or not (is_correlated or plan.separation):

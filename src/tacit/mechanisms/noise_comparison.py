@@ -121,7 +121,7 @@ def separations_up_to(widest: int) -> list[int]:
     return sorted({*powers, widest})
 
 
-def _at_same(asked: Question, first: Compared, **kind: str | int | None) -> Compared:
+def _at_same(asked: Question, first: Compared, **kind: Any) -> Compared:
     """Another kind of noise, as private or as exact as the first."""
     answer = first.answer
     unsolved: dict[str, Any] = {"strategy": None, "bands": None, "max_cohort": None}

@@ -18,6 +18,7 @@ import numpy as np
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
+from tacit.mechanisms.noise_comparison import CYCLIC, POISSON
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.planner import law, noises, outlook
@@ -352,8 +353,8 @@ def _why_noise(facts: Facts, choice: Choice) -> str:
     beside = f"{share:.0%} of what independent noise with Poisson sampling leaves in the model"
     if facts.asks_for_noise:
         return f"asked for; {beside}"
-    if noise.sampling == noises.POISSON:
+    if noise.sampling == POISSON:
         return "noise that is partly taken back in later rounds would leave more in the model here"
-    if noise.sampling == noises.CYCLIC:
+    if noise.sampling == CYCLIC:
         return f"takes back noise of {noise.separation} rounds: {beside}"
     return f"takes back noise of earlier rounds, and rests on no sampling: {beside}"
