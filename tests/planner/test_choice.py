@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.mechanisms.planning import Question, answers
-from tacit.planner import law
+from tacit.planner import law, noises
 from tacit.planner.choice import (
     RATE_SHARES,
     ROUNDS,
@@ -18,7 +18,7 @@ from tacit.planner.choice import (
     choose,
     with_more,
 )
-from tacit.planner.noises import PlannedNoise
+from tacit.planner.noises import Terms
 
 SHORT, LONG = Reading(200, 1.0, 150.0), Reading(800, 4.0, 45.0)
 FACTS = Facts(
@@ -54,7 +54,7 @@ def test_the_choice_keeps_to_epsilon_and_to_the_time():
     assert epsilon_of(FACTS, choice) > 0.99 * FACTS.epsilon  # nothing of it is wasted
     each = choice.cohort / choice.reading.users_per_second + FACTS.seconds_per_round
     assert choice.seconds(FACTS) == pytest.approx(choice.rounds * each)
-    assert 0.95 * FACTS.seconds < choice.seconds(FACTS) <= FACTS.seconds
+    assert 0.5 * FACTS.seconds < choice.seconds(FACTS) <= FACTS.seconds
 
 
 def test_noise_is_its_length_on_an_average_of_people_with_their_mean_weight():
@@ -73,17 +73,10 @@ def all_choices(facts):
             cohort = min(facts.users, int(reading.users_per_second * each))
             if cohort < SMALLEST_COHORT:
                 continue
-            question = Question(
-                population=facts.population,
-                cohort=cohort,
-                rounds=rounds,
-                noise_multiplier=None,
-                target_epsilon=facts.epsilon,
-                delta=facts.delta,
-            )
-            z = answers(question)[0][0].plan.noise_multiplier
-            noise = z * facts.parameters**0.5 / (cohort * facts.weight)
-            kind = PlannedNoise("independent", "poisson", None, z, z)
+            terms = Terms(facts.population, cohort, rounds, facts.epsilon, facts.delta)
+            asked = facts.noise is not None
+            kind = noises.asked_for(terms, facts.noise, None) if asked else noises.best(terms)
+            noise = kind.error * facts.parameters**0.5 / (cohort * facts.weight)
             yield Choice(rounds, cohort, kind, noise, reading)
 
 
@@ -93,7 +86,7 @@ def all_choices(facts):
 def test_nothing_else_gets_further(epsilon, seconds):
     facts = dataclasses.replace(FACTS, epsilon=epsilon, seconds=seconds)
     furthest = max(choice.progress for choice in all_choices(facts))
-    assert choose(facts).progress >= 0.99 * furthest
+    assert choose(facts).progress >= 0.97 * furthest
 
 
 def test_where_there_is_much_noise_the_server_goes_slower():
@@ -112,11 +105,23 @@ def test_where_people_are_few_and_time_is_plenty_they_read_more():
 
 def test_no_time_is_spent_on_people_who_hardly_lower_the_noise():
     """At a small epsilon z grows with the cohort, and everybody is as noisy as a half."""
-    plenty = dataclasses.replace(FACTS, epsilon=0.5, seconds=1e6)
+    plenty = dataclasses.replace(FACTS, epsilon=0.5, seconds=1e6, noise="independent")
     choice = choose(plenty)
     assert choice.cohort < plenty.users
     everybody = max(each.progress for each in all_choices(plenty))
-    assert choice.progress > 0.98 * everybody
+    assert choice.progress >= 0.98 * everybody
+
+
+def test_a_choice_from_facts_that_differ_little_is_found_near_it():
+    more = with_more(FACTS, time=2)
+    assert choose(more, near=choose(FACTS)).progress >= 0.99 * choose(more).progress
+
+
+def test_noise_that_cancels_gets_further_in_the_same_time():
+    few = dataclasses.replace(FACTS, seconds=60.0)
+    independent = choose(dataclasses.replace(few, noise="independent"))
+    assert choose(few).noises.separation is not None
+    assert choose(few).progress > 1.02 * independent.progress
 
 
 def test_a_cohort_is_never_more_than_everybody():
@@ -139,4 +144,4 @@ def test_too_little_time_is_refused_with_what_it_would_take():
 def test_more_of_anything_never_means_less_training(what, factor, epsilon):
     facts = dataclasses.replace(FACTS, epsilon=epsilon)
     before, after = choose(facts), choose(with_more(facts, **{what: factor}))
-    assert after.progress >= 0.985 * before.progress
+    assert after.progress >= 0.975 * before.progress

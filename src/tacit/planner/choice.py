@@ -11,8 +11,8 @@ read, and takes time from the cohort.  `planner.law` weighs these against each o
 what gets furthest by it.  Beyond some size a cohort has hardly less noise, since the z that meets
 an epsilon grows with it: then fewer people, and less time, do as well.
 
-All this is weighed with independent noise.  What is chosen then gets the kind of noise that leaves
-the least in the model (`planner.noises`), unless a kind was asked for.
+The z of a choice is that of the kind of noise which leaves the least in the model
+(`planner.noises`), as independent noise that is as bad, unless a kind was asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = (8, 12, 16, 24, 32, 48, 64, 80, 100, 125, 150, 200, 250, 300, 400)
 RATE_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)  # of the server's full learning rate
 SMALLEST_COHORT = 20  # fewer people a round are no average
 _FIRST_TRIED = 64  # rounds: most plans end up near it
-_GOOD_ENOUGH = 0.99  # of the progress: half of the people a round are better than the rest of it
+_GOOD_ENOUGH = 0.98  # of the progress: nobody would wait for the rest, under 0.1 points
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,22 @@ class Choice(Record):
         return law.progress(self.rounds, self.noise, rate_share, self.reading.typical)
 
 
-def choose(facts: Facts) -> Choice:
+def choose(facts: Facts, near: Choice | None = None) -> Choice:
     """What gets furthest in the time.
+
+    Args:
+        facts: what it is decided from.
+        near: a choice from facts that differ little: it is not far away, and found sooner.
 
     Raises:
         ValueError: if the time is too short for the fewest rounds of the smallest cohort.
     """
-    candidates = (_best_rounds(facts, reading) for reading in facts.readings)
-    best = max(filter(None, candidates), key=lambda choice: choice.progress, default=None)
+    best, first = None, near.rounds if near else _FIRST_TRIED
+    for reading in facts.readings:
+        choice = _best_rounds(facts, reading, first)
+        if choice is not None:
+            first = choice.rounds
+            best = choice if best is None or choice.progress > best.progress else best
     if best is None:
         fastest = max(reading.users_per_second for reading in facts.readings)
         needed = ROUNDS[0] * (SMALLEST_COHORT / fastest + facts.seconds_per_round)
@@ -114,8 +122,7 @@ def choose(facts: Facts) -> Choice:
             f" on this machine, and there are {facts.seconds / 60:.1f}; give --minutes more, or"
             " --set update.tokens_per_round less"
         )
-    fewest = _with_fewest_users(facts, best)
-    return fewest if facts.asks_for_noise else _with_best_noise(facts, fewest)
+    return _with_fewest_users(facts, best)
 
 
 def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float = 1) -> Facts:
@@ -131,11 +138,11 @@ def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float
     )
 
 
-def _best_rounds(facts: Facts, reading: Reading) -> Choice | None:
+def _best_rounds(facts: Facts, reading: Reading, first: int) -> Choice | None:
     """The number of rounds that gets furthest with this reading; None if there is no time for any.
 
     The law has one peak over the rounds, and every number that is tried takes accounting.  So it is
-    climbed from a usual number, upwards and downwards, until that gets no further.
+    climbed from the number `first`, upwards and downwards, until that gets no further.
     """
     cohorts = {rounds: _cohort_for(facts, reading, rounds) for rounds in ROUNDS}
     possible = [rounds for rounds in ROUNDS if cohorts[rounds]]
@@ -146,9 +153,9 @@ def _best_rounds(facts: Facts, reading: Reading) -> Choice | None:
         rounds = possible[index]
         return _with_cohort(facts, reading, rounds, cohorts[rounds])
 
-    first = min(range(len(possible)), key=lambda index: abs(possible[index] - _FIRST_TRIED))
-    best = at(first)
-    for indices in (range(first + 1, len(possible)), range(first - 1, -1, -1)):
+    middle = min(range(len(possible)), key=lambda index: abs(possible[index] - first))
+    best = at(middle)
+    for indices in (range(middle + 1, len(possible)), range(middle - 1, -1, -1)):
         for other in map(at, indices):
             if other.progress <= best.progress:
                 break
@@ -164,38 +171,23 @@ def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int:
 
 
 def _with_cohort(facts: Facts, reading: Reading, rounds: int, cohort: int) -> Choice:
-    terms = _terms(facts, rounds, cohort)
-    asked = facts.asks_for_noise
-    noise = (
-        noises.asked_for(terms, facts.noise, facts.separation)
-        if asked
-        else noises.independent(terms)
-    )
-    return Choice(rounds, cohort, noise, _length(facts, cohort, noise), reading)
-
-
-def _with_best_noise(facts: Facts, choice: Choice) -> Choice:
-    noise = noises.best(_terms(facts, choice.rounds, choice.cohort))
-    return replace(choice, noises=noise, noise=_length(facts, choice.cohort, noise))
-
-
-def _terms(facts: Facts, rounds: int, cohort: int) -> Terms:
-    return Terms(facts.population, cohort, rounds, facts.epsilon, facts.delta)
-
-
-def _length(facts: Facts, cohort: int, noise: PlannedNoise) -> float:
-    """Of the noise on an average; of correlated noise, that of independent noise that is as bad."""
-    return noise.error * math.sqrt(facts.parameters) / (cohort * facts.weight)
+    terms = Terms(facts.population, cohort, rounds, facts.epsilon, facts.delta)
+    if facts.asks_for_noise:
+        noise = noises.asked_for(terms, facts.noise, facts.separation)
+    else:
+        noise = noises.best(terms)
+    length = noise.error * math.sqrt(facts.parameters) / (cohort * facts.weight)
+    return Choice(rounds, cohort, noise, length, reading)
 
 
 def _with_fewest_users(facts: Facts, choice: Choice) -> Choice:
-    """Half of the cohort, as often as that gets nearly as far."""
+    """A fourth of the cohort less, as often as that gets nearly as far."""
     least, fewest = _GOOD_ENOUGH * choice.progress, choice
-    while fewest.cohort // 2 >= SMALLEST_COHORT:
-        half = _with_cohort(facts, choice.reading, choice.rounds, fewest.cohort // 2)
-        if half.progress < least:
+    while (cohort := fewest.cohort * 3 // 4) >= SMALLEST_COHORT:
+        fewer = _with_cohort(facts, choice.reading, choice.rounds, cohort)
+        if fewer.progress < least:
             break
-        fewest = half
+        fewest = fewer
     return fewest
 
 

@@ -89,7 +89,10 @@ class Proposal:
             "epsilon x 2": {"epsilon": 2},
             "epsilon / 2": {"epsilon": 0.5},
         }
-        return {name: choose(with_more(self.facts, **more)) for name, more in changes.items()}
+        return {
+            name: choose(with_more(self.facts, **more), near=self.choice)
+            for name, more in changes.items()
+        }
 
 
 def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Proposal:
