@@ -9,8 +9,8 @@ training people that has no privacy, and one that has as much as the model.  Run
 A finished training is a line of docs/results/own-text.jsonl, which is committed, so that a long
 series can be recorded on several days; the same command goes on where it stopped.  The tables of
 docs/results/own-text.md and its plot are then written from these lines.  Run it on a quiet machine:
-plans follow its speed.  Lines of other base weights are left out; those of plans that were chosen
-otherwise have to be removed by hand.
+plans follow its speed.  Lines of other base weights are left out.  Lines of plans that were chosen
+otherwise are marked `earlier` by hand: they are shown, and their trainings are recorded anew.
 
 A series has one plan for each corpus and epsilon, a line of docs/results/own-text-plans.jsonl, for
 all seeds and days.  A machine that is F times as fast as the one that a series was begun on makes
@@ -94,7 +94,7 @@ def cells(options: argparse.Namespace) -> Iterator[tuple[Path, float, int]]:
 
 def is_of(row: Row, corpus: Path, epsilon: float, seed: int, options: argparse.Namespace) -> bool:
     key = (row["corpus"], row["epsilon_asked"], row["seed"], row["minutes"])
-    return key == (corpus.name, epsilon, seed, options.minutes)
+    return key == (corpus.name, epsilon, seed, options.minutes) and not row.get("earlier")
 
 
 def base_digest() -> str:
@@ -133,6 +133,7 @@ def plan(corpus: Path, epsilon: float, options: argparse.Namespace) -> Row:
             "rounds": choice.rounds,
             "cohort": choice.cohort,
             "noise": choice.noise,
+            "noise_kind": f"{choice.noises.kind}, {choice.noises.sampling}",
             "tokens_per_round": choice.reading.tokens,
             "users_per_second": choice.reading.users_per_second,
             "progress": choice.progress,
@@ -197,20 +198,25 @@ def figures(run: Path, epsilon: float, seed: int) -> Row:
 
 def report(rows: list[Row]) -> None:
     """A line for each corpus and epsilon, and how far the plans were off."""
-    series = list(dict.fromkeys((row["corpus"], row["minutes"]) for row in rows))
     reached, curves = [], {}
-    for name, minutes in series:
-        own = [row for row in rows if (row["corpus"], row["minutes"]) == (name, minutes)]
+    for series in dict.fromkeys(map(series_of, rows)):
+        own = [row for row in rows if series_of(row) == series]
         reached += reached_by(own)
-        curves[f"{name}, {minutes:g} minutes"] = own
+        corpus, minutes, plan = series
+        curves[f"{corpus}, {minutes:g} minutes{plan and f', {plan}'}"] = own
     for name in dict.fromkeys(row["corpus"] for row in rows):
         reached += baselines_of(next(row for row in rows if row["corpus"] == name))
-    heads = ["corpus", "minutes", "epsilon", "top-1", "- bigram", "private bigram", "perplexity"]
-    tables = markdown_table([*heads, "runs"], reached)
+    heads = ["corpus", "minutes", "epsilon", "noise", "top-1", "- bigram", "private bigram"]
+    tables = markdown_table([*heads, "perplexity", "runs"], reached)
     promised = [promise(row) for row in rows if row["epsilon_asked"]]
     heads = ["corpus", "minutes", "epsilon", "rounds", "tokens", "expected", "came out"]
     write_page(f"{tables}\n\n{markdown_table([*heads, 'off', 'time / said', 'law'], promised)}\n")
     draw(curves)
+
+
+def series_of(row: Row) -> tuple[str, float, str]:
+    """What is averaged and drawn together."""
+    return row["corpus"], row["minutes"], "earlier plan" if row.get("earlier") else ""
 
 
 def reached_by(rows: list[Row]) -> Iterator[list[str]]:
@@ -224,6 +230,7 @@ def reached_by(rows: list[Row]) -> Iterator[list[str]]:
             some[0]["corpus"],
             f"{some[0]['minutes']:g}",
             f"{epsilon:g}" if epsilon else "no clip, no noise",
+            noise_of(some[0]),
             f"{mean:.2f}%{spread}",
             f"{mean - 100 * some[0]['bigram_top1']:+.2f}",
             private_bigram(some),
@@ -232,11 +239,17 @@ def reached_by(rows: list[Row]) -> Iterator[list[str]]:
         ]
 
 
+def noise_of(row: Row) -> str:
+    """Its kind, and whose plan chose it."""
+    kind = str(row.get("noise_kind", "independent, poisson")) if row["epsilon_asked"] else ""
+    return f"{kind} (earlier plan)" if row.get("earlier") and kind else kind
+
+
 def baselines_of(row: Row) -> Iterator[list[str]]:
     """The start and the unprotected bigram on the same text."""
     for name in ("bigram", "start"):
         top1, perplexity = f"{100 * row[f'{name}_top1']:.2f}%", f"{row[f'{name}_perplexity']:.1f}"
-        yield [row["corpus"], "", name, top1, "", "", perplexity, ""]
+        yield [row["corpus"], "", name, "", top1, "", "", perplexity, ""]
 
 
 def promise(row: Row) -> list[str]:
