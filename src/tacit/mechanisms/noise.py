@@ -28,10 +28,15 @@ from tacit.mechanisms.turns import FIRST, Position
 from tacit.privacy import checks
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.records import Positive
-from tacit.privacy.stream import Stream
+from tacit.privacy.stream import LARGEST_NORMAL, Stream
 
 # What a noise keeps of earlier rounds; empty before the first round.
 NoiseState = State
+
+# How many times as large as fresh noise that of a round may be.  A good strategy stays below 2; one
+# whose inverse grows leaves the grid after some dozens of rounds, and beyond 2^53 steps the
+# low-order bits of a float64 are no noise: the sum shows below them.
+_LARGEST_ROW = 16.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,12 @@ class CorrelatedNoise(RoundNoise):
         The state that is given is used up.
         """
         noise, state = self.next(statistic.size, stddev, state, stream)
+        largest = max(noise.max(initial=0.0), -noise.min(initial=0.0))
+        if not largest <= _LARGEST_ROW * LARGEST_NORMAL * LARGEST_NOISE:
+            raise ValueError(
+                f"plan.strategy must take back what it adds, got noise of {largest:.3g} steps of"
+                " the grid, which float64 cannot hold: its coefficients make noise that grows"
+            )
         return rounded_sum(statistic, noise), state
 
     def next(
@@ -133,6 +144,13 @@ class CorrelatedNoise(RoundNoise):
     def event(self, sampler: Sampler, multiplier: float, at: Position) -> Event:
         """One release of all rounds so far, which the sampler's turns bound."""
         assert isinstance(sampler, TurnSampler), "refused when the plan is made"
+        largest = self.strategy.largest_row(at.rounds)
+        if not largest <= _LARGEST_ROW:
+            raise ValueError(
+                f"plan.strategy must make noise of a round that is at most {_LARGEST_ROW:g}"
+                f" times as large as fresh noise, got {largest:.3g} times after"
+                f" {at.rounds:,} rounds: what it takes back makes it grow"
+            )
         return sampler.horizon_event(multiplier, self.strategy, at)
 
     def vectors(self, rounds: int) -> int:

@@ -166,10 +166,15 @@ class RoundPlan(PlanPart):
         """Noise stddev / sensitivity under the sampler's own adjacency, update and bits together.
 
         Under add/remove-one this is z; under replace-one, where the same noise has to hide more,
-        z/2 with the fixed denominator and 2z/3 with the clipped one.
+        z/2 with the fixed denominator and 2z/3 with the clipped one.  Where users take turns it is
+        z/2 with either: who leaves and who comes may be of two groups, so that a round sees only
+        one of them, and their moves of all rounds add up.
         """
         assert self.is_private, "a plan without noise has no multiplier"
-        update = self.relative_noise / self.estimator.relative_sensitivity(self.adjacency)
+        sensitivity = self.estimator.relative_sensitivity(self.adjacency)
+        if isinstance(self.sampler, TurnSampler) and self.adjacency is Adjacency.REPLACE:
+            sensitivity = 2 * self.estimator.relative_sensitivity(Adjacency.ADD_REMOVE)
+        update = self.relative_noise / sensitivity
         return clipping.joint_noise_multiplier(
             update, self.bit_noise_stddev, self.bits, self.adjacency
         )

@@ -85,6 +85,13 @@ class Strategy(PlanPart, abc.ABC):
         """The largest norm of a column of so many rounds: the sensitivity to one participation."""
 
     @abc.abstractmethod
+    def largest_row(self, rounds: int) -> float:
+        """The largest row norm of C^-1: the deviation of the noisiest x_t, for z of deviation 1.
+
+        It grows without bound where C^-1 does, and such noise would soon leave the grid.
+        """
+
+    @abc.abstractmethod
     def running_sum_variances(self, rounds: int) -> Vector:
         """The squared row norms of A C^-1: how noisy each running sum is, for z of deviation 1."""
 
@@ -137,6 +144,14 @@ class ToeplitzStrategy(Strategy, abc.ABC):
     def largest_column(self, rounds: int) -> float:
         """The norm of the first column: every other is a part of it."""
         return _norm(self.coefficients(rounds))
+
+    def largest_row(self, rounds: int) -> float:
+        """The norm of the last row, which has the values of all others: those of 1 / c(x)."""
+        first = np.zeros(rounds)
+        first[:1] = 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            row = lfilter([1.0], self.coefficients(rounds), first)
+            return float(np.linalg.norm(row))
 
     def running_sum_variances(self, rounds: int) -> Vector:
         """Row t of A C^-1 holds the first values of 1 / ((1 - x) c(x)), as a power series in x."""
@@ -371,6 +386,10 @@ class BinaryTree(Strategy):
 
     def largest_column(self, rounds: int) -> float:
         """The first round is in a block of every level."""
+        return math.sqrt(checks.whole("rounds", rounds).bit_length())
+
+    def largest_row(self, rounds: int) -> float:
+        """A block's noise, less that of one block of every level below it."""
         return math.sqrt(checks.whole("rounds", rounds).bit_length())
 
     def running_sum_variances(self, rounds: int) -> Vector:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
 from tacit.privacy import checks
@@ -175,6 +175,18 @@ class Horizon(Event):
     def times(self) -> int:
         """How often a user takes part at most."""
         return math.ceil(self.rounds / self.separation)
+
+    def includes(self, before: Horizon) -> bool:
+        """Whether this can be a later charge of the same horizon, which pays for that one too.
+
+        Turns and noise stay the same, and more rounds never cost less.
+        """
+        like = replace(self, rounds=before.rounds, noise_multiplier=before.noise_multiplier)
+        return (
+            like == before
+            and self.rounds >= before.rounds
+            and self.noise_multiplier <= before.noise_multiplier
+        )
 
     def amounts_to(self) -> tuple[Event, int]:
         """A release that accountants know, and how often, that costs the same."""

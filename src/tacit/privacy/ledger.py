@@ -68,7 +68,7 @@ class Ledger:
         self._hashes: list[str] = []
         self._counts: dict[Event, int] = {}
         self._round_lines: dict[tuple[int, int], int] = {}  # (round, attempt) of this branch
-        self._horizons: dict[str, int] = {}  # how many rounds of each were charged
+        self._horizons: dict[str, Horizon] = {}  # the last charge of each
         self._inherited: set[str] = set()  # horizons that another run may go on with
         self._writes = writes
         self._last_read: tuple[dict[str, Any], Entry] | None = None
@@ -299,7 +299,7 @@ class Ledger:
         for entry in entries:
             tally(self._counts, entry.event)
             if isinstance(entry.event, Horizon):
-                self._horizons[entry.event.horizon] = entry.event.rounds
+                self._horizons[entry.event.horizon] = entry.event
                 if entry.index < (self.header.parent.head.entries if self.header.parent else 0):
                     self._inherited.add(entry.event.horizon)
             if entry.kind == "round" and entry.branch == self.header.branch:
@@ -329,25 +329,34 @@ class Ledger:
         """Why events do not continue their horizons, which go on round by round; empty if they do.
 
         A round that is charged twice, or one that is left out, would be a release that the horizon
-        does not pay for.  So would one of a branch, if the run that it left goes on as well.
+        does not pay for.  So would one of a branch, if the run that it left goes on as well; and
+        so would a round of other noise, since the last charge stands for all rounds before it.
         """
-        new: dict[str, int] = {}
+        new: dict[str, Horizon] = {}
         for event in events:
             if isinstance(event, Horizon):
-                if own and event.horizon in self._inherited:
-                    return f"its event goes on with the horizon {event.horizon!r} of another run"
-                before = new.get(event.horizon, self.rounds_of(event.horizon))
-                if event.rounds != before + 1:
+                name = event.horizon
+                if own and name in self._inherited:
+                    return f"its event goes on with the horizon {name!r} of another run"
+                before = new.get(name, self._horizons.get(name))
+                charged = before.rounds if before else 0
+                if event.rounds != charged + 1:
                     return (
-                        f"its event is round {event.rounds} of the horizon {event.horizon!r}, of"
-                        f" which {before} rounds were charged"
+                        f"its event is round {event.rounds} of the horizon {name!r}, of"
+                        f" which {charged} rounds were charged"
                     )
-                new[event.horizon] = event.rounds
+                if before and not event.includes(before):
+                    return (
+                        f"its event, {event}, does not include round {charged} of its horizon,"
+                        f" {before}"
+                    )
+                new[name] = event
         return ""
 
     def rounds_of(self, horizon: str) -> int:
         """How many rounds of a horizon were charged."""
-        return self._horizons.get(horizon, 0)
+        last = self._horizons.get(horizon)
+        return last.rounds if last else 0
 
     def _refuse_beyond_budget(self, releases: Sequence[Charge]) -> None:
         """Refuse releases that would bring all charges together above the run's budget."""

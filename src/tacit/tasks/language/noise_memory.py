@@ -12,6 +12,8 @@ Whoever had the state could subtract the noise; it is destroyed with the key.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +37,7 @@ class NoiseMemory:
 
     horizon: str = ""
     rounds: int = 0
-    proof: bytes = b""  # of the last round
+    proof: bytes = b""  # of all rounds so far: what the state follows from
     state: NoiseState = ()
 
     def next(self, ledger: Ledger, leg: int, attempt: int) -> NoiseMemory:
@@ -60,7 +62,7 @@ class NoiseMemory:
 
     def after(self, proof: bytes, state: NoiseState) -> NoiseMemory:
         """The memory after the next round."""
-        return NoiseMemory(self.horizon, self.rounds + 1, proof, state)
+        return NoiseMemory(self.horizon, self.rounds + 1, _chained(self.proof, proof), state)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says of it: public, and enough to find the rounds in the ledger."""
@@ -105,7 +107,17 @@ class NoiseMemory:
                     tell("noise of earlier rounds", done, rounds)
                 stream = key.hiding_stream(proof, UPDATE_NOISE)
                 _, state = plan.noise.next(size, stddev, state, stream)
-        return cls(horizon, rounds, known[-1], state)
+        return cls(horizon, rounds, functools.reduce(_chained, known, b""), state)
+
+
+def _chained(before: bytes, proof: bytes) -> bytes:
+    """A proof of all rounds from that of all but the last, and that of the last.
+
+    The next round's noise takes back noise of any of them.  If one of their proofs is not what it
+    was, the state is not either, and the next round must not go on with the fresh noise that it
+    had.
+    """
+    return hashlib.sha256(before + proof).digest()
 
 
 def _entries(ledger: Ledger, horizon: str) -> dict[int, Entry]:
