@@ -32,6 +32,7 @@ from tacit.mechanisms.strategies import (
 from tacit.privacy import checks
 
 Vector = NDArray[np.float64]
+Bounds = list[tuple[float | None, float | None]]
 Objective = Literal["mean", "largest"]
 """The running sum's error, as a root mean square over the rounds, or in its noisiest round."""
 
@@ -39,7 +40,9 @@ KINDS = ("blt", "banded", "square-root", "tree")
 
 _STEPS = 400  # of the search; most need less than a hundred
 _SHORT = 1024  # terms up to which the plain product is faster than that by Fourier transforms
-_SLOWEST = (0.5, 0.9, 0.99)  # shares of the rounds that the longest buffer is first tried with
+_SLOWEST = (0.01, 0.1, 0.5)  # shares of the rounds that the first buffer is tried with
+_DECAYS = 1 - np.geomspace(1e-4, 0.98, 60)  # that a further buffer is tried with
+_SEEN = 1e-6  # relative to the error: nobody sees less
 
 
 def best(
@@ -59,11 +62,13 @@ def best(
         participation: how often, and how close together, one user may take part.
         bands: of `banded` and `square-root`; by default as many as the separation, so that no two
             turns of a user share noise.
-        buffers: of `blt`.
+        buffers: of `blt`, at most.
         objective: which error.
     """
     checks.whole("rounds", rounds, at_least=1)
-    bands = min(bands or participation.separation, rounds)
+    if bands is None:
+        bands = participation.separation
+    bands = min(checks.whole("bands", bands, at_least=1), rounds)
     match kind:
         case "blt":
             return _best_buffers(rounds, participation, buffers, objective)
@@ -96,7 +101,8 @@ def _best_bands(
     start = SquareRootToeplitz(bands).coefficients(rounds)[:bands]
     if falls:
         start = start - np.append(start[1:], 0.0)
-    bounds = [(0.0, None)] * bands if falls else [(1e-9, None), *[(None, None)] * (bands - 1)]
+    free: Bounds = [(1e-9, None), *[(None, None)] * (bands - 1)]
+    bounds: Bounds = [(0.0, None)] * bands if falls else free
     cost = _Cost(rounds, participation, objective)
     found = _descend(cost, start, column_of, pull_back, bounds)
     band = column_of(found)[:bands]
@@ -106,26 +112,28 @@ def _best_bands(
 def _best_buffers(
     rounds: int, participation: Participation, buffers: int, objective: Objective
 ) -> BufferedToeplitz:
-    """The best of several starts: decays between 0 and 1, scales that sum to less than 1.
+    """Decays between 0 and 1, scales that sum to less than 1: one buffer, and more while they help.
 
     Both are searched for without bounds, as the logistic function of a number and as shares of a
-    whole (softmax) in which something is always left over.
+    whole (softmax) in which something is always left over.  A new buffer gets the decay at which
+    the cost falls most, and all are searched for again.  Without any such decay there are fewer
+    buffers than were asked for: each takes as much memory as the model, and none would help.
     """
     checks.whole("buffers", buffers, at_least=1)
     powers = np.arange(max(rounds - 1, 0), dtype=np.float64)
     cost = _Cost(rounds, participation, objective)
 
     def parts(values: Vector) -> tuple[Vector, Vector]:
-        decays = 1 / (1 + np.exp(-values[:buffers]))
-        shares = np.exp(values[buffers:] - max(0.0, values[buffers:].max()))
-        rest = math.exp(-max(0.0, values[buffers:].max()))
-        return decays, shares / (shares.sum() + rest)
+        logits, scales = np.split(values, 2)
+        largest = max(0.0, scales.max())
+        shares = np.exp(scales - largest)
+        return 1 / (1 + np.exp(-logits)), shares / (shares.sum() + math.exp(-largest))
 
     def column_of(values: Vector) -> Vector:
         decays, scales = parts(values)
         return np.concatenate([[1.0], scales @ decays[:, None] ** powers])
 
-    def pull_back_at(values: Vector, gradient: Vector) -> Vector:
+    def pull_back(values: Vector, gradient: Vector) -> Vector:
         decays, scales = parts(values)
         table = decays[:, None] ** powers
         by_scale = table @ gradient[1:]
@@ -136,25 +144,40 @@ def _best_buffers(
             [by_decay * decays * (1 - decays), scales * (by_scale - scales @ by_scale)]
         )
 
-    tried = []
-    for share in _SLOWEST:
-        start = _first_buffers(max(2.0, share * rounds), buffers)
-        found = _descend(cost, start, column_of, pull_back_at, None)
-        tried.append((cost(column_of(found))[0], found))
-    decays, scales = parts(min(tried, key=lambda one: one[0])[1])
+    def improved(start: Vector) -> tuple[float, Vector]:
+        found = _descend(cost, start, column_of, pull_back, None)
+        return cost(column_of(found))[0], found
+
+    starts = [_one_buffer(max(2.0, share * rounds)) for share in _SLOWEST]
+    least, found = min(map(improved, starts), key=lambda one: one[0])
+    for _ in range(buffers - 1):
+        _, gradient = cost(column_of(found))
+        later, wider = improved(_with_buffer(found, _steepest(gradient[1:], powers)))
+        if not later < least - _SEEN:
+            break
+        least, found = later, wider
+    decays, scales = parts(found)
     decays = np.clip(decays, 1e-12, 1 - 1e-12)
     order = np.argsort(-decays)
     scales = scales[order] / max(1.0, math.fsum(scales))
     return BufferedToeplitz(tuple(decays[order].tolist()), tuple(scales.tolist()))
 
 
-def _first_buffers(longest: float, buffers: int) -> Vector:
-    """Memories that grow from one round to the longest by equal factors, half of the noise."""
-    lengths = np.geomspace(longest, 1.5, buffers) if buffers > 1 else np.array([longest])
-    weights = lengths**-0.5
-    scales = 0.5 * weights / weights.sum()
-    logits = np.log(lengths - 1)  # the decay is 1 - 1 / length
-    return np.concatenate([logits, np.log(scales / (1 - scales.sum()))])
+def _one_buffer(length: float) -> Vector:
+    """The logits of a decay of 1 - 1 / length, and of a scale of one half."""
+    return np.array([math.log(length - 1), 0.0])
+
+
+def _with_buffer(values: Vector, decay: float) -> Vector:
+    """The same buffers and a faint one."""
+    logits, scales = np.split(values, 2)
+    return np.concatenate([logits, [math.log(decay / (1 - decay))], scales, [math.log(0.01)]])
+
+
+def _steepest(gradient: Vector, powers: Vector) -> float:
+    """The decay of which a buffer would lower the cost most: by sum_j gradient_j decay^j each."""
+    slopes = [float(gradient @ decay**powers) for decay in _DECAYS]
+    return float(_DECAYS[int(np.argmin(slopes))])
 
 
 class _Cost:
@@ -189,7 +212,7 @@ def _descend(
     start: Vector,
     column_of: Callable[[Vector], Vector],
     pull_back: Callable[..., Vector],
-    bounds: list[tuple[float | None, float | None]] | None,
+    bounds: Bounds | None,
 ) -> Vector:
     """Where the cost is least, by L-BFGS."""
 
