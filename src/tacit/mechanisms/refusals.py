@@ -25,7 +25,8 @@ _hints = functools.cache(typing.get_type_hints)  # a search for the noise makes 
 
 def check_plan(plan: RoundPlan) -> None:
     """Raise `ValueError` unless the plan can be run and means what it says."""
-    hints = _hints(type(plan))
+    own: type = type(plan)
+    hints = _hints(own)
     for name in ("sampler", "clipper", "estimator", "noise", "weighting", "schedule", "adaptive"):
         if not isinstance(getattr(plan, name), hints[name]):  # it may have been read from JSON
             raise ValueError(f"{name} cannot be {getattr(plan, name)!r}")
