@@ -9,6 +9,9 @@ VENV := .venv/.installed
 INSTALL := $(BIN)/pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 SHELL := /bin/sh
 
+# Where Python may not keep what it compiles, each process compiles torch again, and tests start many.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all fuzz lint format docs bench clean
 

@@ -15,6 +15,10 @@ settings.register_profile("random", deadline=None, max_examples=50)
 settings.register_profile("fixed", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("random" if os.environ.get("TACIT_RANDOM_EXAMPLES") else "fixed")
 
+# What is tried is small, and tests run beside each other: threads of BLAS would only wait.  It is
+# set before anything imports NumPy, and what tests start inherits it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # What is remembered about people is never that of whoever runs the tests: one folder for what
 # fixtures of a session make, and all processes started by them; and a fresh one for each test.
 _STATE = tempfile.mkdtemp(prefix="tacit-state-")

@@ -34,7 +34,7 @@ class Done:
     output: str
 
 
-def tacit(words: list[str], folder: Path, *, timeout: float = 120) -> Done:
+def tacit(words: list[str], folder: Path, *, timeout: float = 600) -> Done:
     """Run `tacit WORDS` in a folder."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)

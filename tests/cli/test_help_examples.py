@@ -96,6 +96,7 @@ LESS = {
 }
 # Those that still take more than two seconds: they read much public text, or train many models.
 SLOW = (
+    "tacit audit runs/atis --shadow",
     "tacit model pretrain chitchat",
     "tacit model suggest-clip mcmahan2018-small",
     "tacit papers heavy-hitters",

@@ -20,13 +20,15 @@ def _fixed_speed(monkeypatch):
     monkeypatch.setattr(proposal, "measure_speed", lambda *_, **__: speed)
 
 
-def asked(start, *more):  # noqa: F811
+def asked(start, *more, noise=("--noise", "independent")):  # noqa: F811
     words = ["--corpus", CORPUS, "--start", start, "--minutes", "0.5", "--workers", "1"]
-    return [*words, "--epsilon", "6", "--delta", "1e-3", *more]
+    return [*words, "--epsilon", "6", "--delta", "1e-3", *noise, *more]
 
 
 def test_a_corpus_and_an_epsilon_are_enough(start, tmp_path):  # noqa: F811
-    code, out, err = tacit("train", "--run", tmp_path / "run", *asked(start, "--seed", "1"))
+    code, out, err = tacit(
+        "train", "--run", tmp_path / "run", *asked(start, "--seed", "1", noise=())
+    )
     assert code == 0, err
     assert "people a round" in flat(err)  # the plan comes first
     directory = RunDirectory.open(tmp_path / "run")

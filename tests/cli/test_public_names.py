@@ -17,7 +17,9 @@ def recipe(small, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["chatterbot", "sotu+chatterbot"])
+@pytest.mark.parametrize(
+    "name", ["chatterbot", pytest.param("sotu+chatterbot", marks=pytest.mark.slow)]
+)
 def test_a_public_text_is_known_by_its_name(name, command, recipe, tmp_path):
     learnt = command("tokenizer train").json(tmp_path / "words", "--public", name, "--size", 300)
     assert learnt["provenance"] == f"public: {name}"

@@ -38,7 +38,7 @@ def test_ctrl_c_exits_with_130_and_the_run_goes_on_to_the_same_weights(tmp_path)
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
     found = re.search(r"^tacit: interrupted after round (\d+); nothing is lost: (.*)$", err, re.M)
     assert found is not None, err

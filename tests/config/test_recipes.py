@@ -1,5 +1,6 @@
 """Recipes: those that come with tacit say what the papers print, and files extend one another."""
 
+import functools
 import math
 import re
 import tomllib
@@ -21,6 +22,7 @@ SMALL = [name for name in NAMES if name.endswith("-small")]
 OF_MCMAHAN = [name for name in PUBLISHED if name.startswith(("mcmahan", "fedavg"))]
 
 
+@functools.cache
 def experiments(name: str) -> dict[str, Experiment]:
     return dict(recipes.load(name).experiments)
 

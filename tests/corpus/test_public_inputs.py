@@ -1,5 +1,6 @@
 """What people wrote cannot be declared public; what they share with everybody can."""
 
+import hashlib
 import json
 import random
 import time
@@ -156,12 +157,19 @@ def test_a_damaged_sketch_of_lines_is_refused(change):
         LineSketch.from_json(sketch(made_up(5)).to_json() | change)
 
 
-def test_lines_are_looked_for_at_ten_megabytes_a_second_at_least(corpus):
+def test_looking_for_a_line_takes_no_longer_than_hashing_it_twenty_times(corpus):
+    """It was nine or ten times, 14 MB a second; a machine that is busy is slower at both."""
     texts = made_up(100_000, 7)
-    size = sum(map(len, texts)) / 1e6
-    start = time.process_time()
-    refuse_private("the text", None, (text for text in texts), corpus)
-    assert size / (time.process_time() - start) > 10
+
+    def times() -> float:
+        start = time.process_time()
+        for text in texts:
+            hashlib.sha256(text.encode()).digest()
+        hashed = time.process_time()
+        refuse_private("the text", None, iter(texts), corpus)
+        return (time.process_time() - hashed) / (hashed - start)
+
+    assert any(times() < 20 for _ in range(3))
     assert sketches.LINES_KEPT == 4096
 
 

@@ -98,7 +98,7 @@ def test_the_papers_own_settings_are_near_what_the_rule_calls_bearable():
     def times(sigma):
         plan = {"population": 763_430, "cohort": 100.0, "clip_norm": 20.0, "noise_stddev": sigma}
         filled = Experiment().changed(plan=plan, privacy={"delta": 1e-9})
-        return waste.noise_over_clip_norm(round_plans(filled, (1,))[0], 1_350_000)
+        return waste.noise_over_clip_norm(round_plans(filled, (1,))[0], 1_350_000, filled.rounds)
 
     assert times(0.012) == pytest.approx(0.012 * math.sqrt(1_350_000) / 20)
     assert times(0.024) < waste.LOUD < times(0.2)

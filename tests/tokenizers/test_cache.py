@@ -401,7 +401,7 @@ def test_of_processes_at_the_same_time_one_builds(tmp_path):
     first.start()
     assert is_building.wait(60)
     late.start()
-    built = [queue.get(timeout=60) for _ in range(2)]
+    built = [queue.get(timeout=300) for _ in range(2)]
     for child in (first, late):
         child.join(60)
     assert sorted(built) == [False, True]

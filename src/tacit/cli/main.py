@@ -16,6 +16,7 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # where `python -m` is typed, files may lie that are called like modules
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
@@ -138,12 +139,18 @@ def _run(arguments: Sequence[str]) -> object:
         )
     if (odd := not_text(arguments)) is not None:
         raise ValueError(f"{odd} is not UTF-8 text: give the file or folder another name")
-    return app(args=list(arguments) or ["--help"], standalone_mode=False)
+    return _tree()(args=list(arguments) or ["--help"], standalone_mode=False)
+
+
+@functools.cache
+def _tree() -> Any:
+    """The commands as they are parsed: working them out takes longer than most parsing."""
+    return typer.main.get_command(app)
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
     """The options of the command that is called, as they are typed, by the parameters' names."""
-    command: Any = typer.main.get_command(app)
+    command = _tree()
     for word in arguments:
         if word not in getattr(command, "commands", {}):
             break

@@ -20,6 +20,7 @@ those of `tacit train`, and other commands have shelves of their own, each in a 
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import re
 import tomllib
@@ -88,6 +89,12 @@ class Recipe(Generic[E]):
         return tomli_w.dumps(_tables(shared) | {"variants": variants})
 
 
+@functools.cache
+def _packages() -> list[str]:
+    """Those with recipes, tacit's own first; whatever is installed is searched for them, once."""
+    return ["tacit.recipes", *(entry.value for entry in entry_points(group="tacit.recipes"))]
+
+
 @dataclass(frozen=True)
 class Shelf(Generic[E]):
     """The recipes of one kind of experiment, by name.
@@ -153,8 +160,7 @@ class Shelf(Generic[E]):
     def _files(self) -> dict[str, Traversable]:
         """The file of each recipe by name; of two with one name, tacit's own."""
         by_name: dict[str, Traversable] = {}
-        packages = [entry.value for entry in entry_points(group="tacit.recipes")]
-        for package in ["tacit.recipes", *packages]:
+        for package in _packages():
             folder = files(package).joinpath(self.folder)
             for file in folder.iterdir() if folder.is_dir() else ():
                 if file.name.endswith(".toml"):

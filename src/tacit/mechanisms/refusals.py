@@ -6,6 +6,7 @@ the message names the field, the value, the bound, and what to use instead.
 
 from __future__ import annotations
 
+import functools
 import typing
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,13 @@ from tacit.privacy import checks
 if TYPE_CHECKING:
     from tacit.mechanisms.plan import RoundPlan
 
+_hints = functools.cache(typing.get_type_hints)  # a search for the noise makes thousands of plans
+
 
 def check_plan(plan: RoundPlan) -> None:
     """Raise `ValueError` unless the plan can be run and means what it says."""
-    hints = typing.get_type_hints(type(plan))
+    own: type = type(plan)
+    hints = _hints(own)
     for name in ("sampler", "clipper", "estimator", "noise", "weighting", "schedule", "adaptive"):
         if not isinstance(getattr(plan, name), hints[name]):  # it may have been read from JSON
             raise ValueError(f"{name} cannot be {getattr(plan, name)!r}")

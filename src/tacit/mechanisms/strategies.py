@@ -26,7 +26,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
-from scipy.signal import lfilter
 
 from tacit.mechanisms.participation import Participation
 from tacit.mechanisms.parts import PlanPart
@@ -155,6 +154,8 @@ class ToeplitzStrategy(Strategy, abc.ABC):
 
     def running_sum_variances(self, rounds: int) -> Vector:
         """Row t of A C^-1 holds the first values of 1 / ((1 - x) c(x)), as a power series in x."""
+        from scipy.signal import lfilter  # it takes as long to import as all else that is needed
+
         series = lfilter([1.0], self.coefficients(rounds), np.ones(rounds))
         variances: Vector = np.cumsum(series**2)
         return variances

