@@ -176,6 +176,14 @@ class Horizon(Event):
         """How often a user takes part at most."""
         return math.ceil(self.rounds / self.separation)
 
+    @property
+    def turns(self) -> str:
+        """How often a user takes part, in words."""
+        often = f"each user at most {_times(self.times)}"
+        if self.times == 1 or self.separation == 1:
+            return often
+        return f"{often}, at least {self.separation:,} rounds apart"
+
     def amounts_to(self) -> tuple[Event, int]:
         """A release that accountants know, and how often, that costs the same."""
         raise NotImplementedError
@@ -194,10 +202,7 @@ class TurnsGaussian(Horizon):
 
     @property
     def sampling(self) -> str:
-        return (
-            f"no sampling assumed (each user at most {_times(self.times)}, at least"
-            f" {self.separation:,} rounds apart)"
-        )
+        return f"no sampling assumed ({self.turns})"
 
     def amounts_to(self) -> tuple[Event, int]:
         return Gaussian(self.noise_multiplier, self.stated_for), 1
@@ -219,8 +224,8 @@ class CyclicPoissonGaussian(Horizon):
     @property
     def sampling(self) -> str:
         return (
-            f"cyclic Poisson sampling with probability {self.sampling_prob:.6g} in each turn (each"
-            f" user at most {_times(self.times)}, {self.separation:,} rounds apart)"
+            f"cyclic Poisson sampling with probability {self.sampling_prob:.6g} in each turn"
+            f" ({self.turns})"
         )
 
     def amounts_to(self) -> tuple[Event, int]:
