@@ -153,7 +153,7 @@ def plan(
         )
         _plan_training(wish, explain=explain, out=out, as_json=as_json)
         return
-    from tacit.mechanisms.planning import TURNS, Question
+    from tacit.mechanisms.planning import BUFFERS, TURNS, Question
 
     if population is None:
         raise ValueError("give --population K, the number of users, or --corpus C to plan for")
@@ -168,7 +168,7 @@ def plan(
         noise=noise,
         separation=min_separation,
         bands=bands,
-        buffers=buffers,
+        buffers=BUFFERS if buffers is None else buffers,
         replace_one=replace_one,
         estimator=estimator,
         max_cohort=max_cohort,

@@ -153,7 +153,7 @@ class Plan(Section):
     # tree.  None: independent.
     noise: str | None = None
     bands: Whole | None = None  # of banded and square-root; None: the separation
-    buffers: Whole | None = None  # of blt; None: 4
+    buffers: Whole = 4  # of blt
     strategy: dict[str, Any] | None = None  # how it is correlated; set when a run resolves it
     estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
     total_weight: Positive | None = None  # W; None: K

@@ -16,6 +16,7 @@ from typing import Any
 from tacit.mechanisms.noise import CorrelatedNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import (
+    BUFFERS,
     Answer,
     Question,
     answers,
@@ -135,9 +136,9 @@ def separations_up_to(widest: int) -> list[int]:
 def _at_same(asked: Question, first: Compared, **kind: Any) -> Compared:
     """Another kind of noise, as private or as exact as the first."""
     answer = first.answer
-    unsolved: dict[str, Any] = dict.fromkeys(("strategy", "bands", "max_cohort", "buffers"))
-    if kind["noise"] == answer.question.noise == "blt":
-        del unsolved["buffers"]
+    unsolved: dict[str, Any] = {"strategy": None, "bands": None, "max_cohort": None}
+    if kind["noise"] != answer.question.noise:
+        unsolved["buffers"] = BUFFERS
     other = replace(answer.question, **unsolved, **kind)
     if asked.target_epsilon is not None:
         other = replace(other, noise_multiplier=None, target_epsilon=asked.target_epsilon)

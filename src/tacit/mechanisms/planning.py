@@ -40,7 +40,7 @@ TURNS = (samplers.MinSeparationSampler.kind, samplers.CyclicPoissonSampler.kind)
 """Samplings in which users take turns."""
 
 _BANDED = ("banded", "square-root")  # noises that `bands` is a setting of
-_BUFFERED, _BUFFERS = "blt", 4  # the noise that `buffers` is a setting of, and the default
+BUFFERS = 4  # of blt noise, where nothing else is said
 _MOST_BUFFERS = 32  # more lower no error that could be seen, and take long to be searched for
 
 
@@ -71,7 +71,7 @@ class PlanSettings:
     noise: str | None = None
     strategy: Strategy | None = None
     bands: int | None = None
-    buffers: int | None = None
+    buffers: int = BUFFERS
     separation: int | None = None
     replace_one: bool = False
     estimator: str = "fixed"
@@ -159,11 +159,11 @@ def _refuse_misplaced(settings: PlanSettings) -> None:
             f"bands are a setting of {' and '.join(_BANDED)} noise, got {settings.bands} with"
             f" {noise} noise; leave them out"
         )
-    if settings.buffers is not None and settings.buffers > _MOST_BUFFERS:
+    if settings.buffers > _MOST_BUFFERS:
         raise ValueError(f"buffers must be at most {_MOST_BUFFERS}, got {settings.buffers}")
-    if settings.buffers is not None and noise != _BUFFERED:
+    if settings.buffers != BUFFERS and noise != "blt":
         raise ValueError(
-            f"buffers are a setting of {_BUFFERED} noise, got {settings.buffers} with {noise}"
+            f"buffers are a setting of blt noise, got {settings.buffers} with {noise}"
             " noise; leave them out"
         )
 
@@ -206,9 +206,8 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
                 f" {kind!r}: leave plan.strategy out, and the best one is found"
             )
         return CorrelatedNoise(z, settings.strategy)
-    buffers = _BUFFERS if settings.buffers is None else settings.buffers
     return CorrelatedNoise(
-        z, _best_strategy(kind, rounds, sampler.separation, settings.bands, buffers)
+        z, _best_strategy(kind, rounds, sampler.separation, settings.bands, settings.buffers)
     )
 
 
