@@ -7,12 +7,25 @@ from scipy.stats import binomtest, norm
 
 from tacit.mechanisms.clipping import FlatClip, GeometricClip, NoClip, PerLayerClip
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, UserWeighting
-from tacit.mechanisms.noise import IndependentNoise
+from tacit.mechanisms.noise import CorrelatedNoise, IndependentNoise
 from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import FixedSizeSampler, PoissonSampler
+from tacit.mechanisms.samplers import (
+    CyclicPoissonSampler,
+    FixedSizeSampler,
+    MinSeparationSampler,
+    PoissonSampler,
+)
+from tacit.mechanisms.strategies import (
+    BandedToeplitz,
+    BinaryTree,
+    BufferedToeplitz,
+    SquareRootToeplitz,
+    ToeplitzStrategy,
+)
+from tacit.mechanisms.turns import Turns
 from tacit.privacy.pld import gaussian_epsilon
 from tacit.privacy.randomness import RunKey
-from tests.audit.repeated_runs import _statistics, audit_repeatedly
+from tests.audit.repeated_runs import _Seen, _seen, _statistics, audit_repeatedly
 
 DELTA = 1e-5
 
@@ -239,3 +252,180 @@ def test_the_result_says_what_was_counted():
     assert 0 < found.false_positives < 200
     assert (found.delta, found.confidence) == (DELTA, 0.999)
     assert dataclasses.asdict(found)["contradicts_claim"] is False
+
+
+# Users who take turns, and noise that is partly taken back in later rounds.
+
+BUFFERED = BufferedToeplitz((0.9, 0.5), (0.3, 0.2))
+ROUNDS = 6
+
+
+def in_turns(strategy=BUFFERED, z=1.0, separation=2, **fields):
+    """Everybody whose turn it is takes part, every second round.
+
+    By what the strategy costs, mu is a little above 2 for z = 1.
+    """
+    noise = IndependentNoise(z) if strategy is None else CorrelatedNoise(z, strategy)
+    return plan(**{"sampler": MinSeparationSampler(separation, 1.0), "noise": noise} | fields)
+
+
+def audit_turns(one_plan=None, seed=1, **options):
+    options = {"rounds": ROUNDS, "repetitions": 600} | options
+    return audit(one_plan or in_turns(z=2.0), seed, **options)
+
+
+def take_back_none(monkeypatch):
+    """The state is forgotten after every round."""
+    right = CorrelatedNoise.next
+    monkeypatch.setattr(
+        CorrelatedNoise,
+        "next",
+        lambda self, size, stddev, state, stream: right(self, size, stddev, (), stream),
+    )
+
+
+def take_back_twice(monkeypatch):
+    right = BufferedToeplitz.step
+
+    def step(self, fresh, state):
+        drawn = fresh.copy()
+        once, state = right(self, fresh, state)
+        return 2 * once - drawn, state
+
+    monkeypatch.setattr(BufferedToeplitz, "step", step)
+
+
+def halve_the_sensitivity(monkeypatch):
+    right = ToeplitzStrategy.sensitivity
+    monkeypatch.setattr(
+        ToeplitzStrategy,
+        "sensitivity",
+        lambda self, participation, rounds: right(self, participation, rounds) / 2,
+    )
+
+
+def take_part_one_round_too_early(monkeypatch):
+    monkeypatch.setattr(
+        Turns, "of_round", lambda self, round: self.groups[round % (len(self.groups) - 1)]
+    )
+
+
+COSTLY_BUGS = {
+    "half the sensitivity": halve_the_sensitivity,
+    "a participation too early": take_part_one_round_too_early,
+}
+NOISE_BUGS = {
+    "noise not taken back": take_back_none,
+    "noise taken back twice": take_back_twice,
+    "noise halved": lambda patch: patch.setattr(
+        CorrelatedNoise,
+        "next",
+        lambda self, size, stddev, state, stream, right=CorrelatedNoise.next: right(
+            self, size, stddev / 2, state, stream
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def right_turns():
+    return audit_turns()
+
+
+def test_turns_with_correlated_noise_keep_their_claim_and_the_bound_is_sharp(right_turns):
+    """With a false-alarm rate of 0.1% for the claim and of 0.1% for the noise."""
+    assert 0.5 * right_turns.claimed_epsilon < right_turns.lower_bound
+    assert right_turns.lower_bound <= right_turns.claimed_epsilon
+    assert not right_turns.contradicts_claim
+    assert right_turns.noise_p > 0.001
+
+
+@pytest.mark.parametrize("bug", COSTLY_BUGS)
+def test_a_seeded_bug_of_turns_that_costs_privacy_contradicts_the_claim(
+    monkeypatch, right_turns, bug
+):
+    COSTLY_BUGS[bug](monkeypatch)
+    wrong = audit_turns()
+    assert wrong.lower_bound > wrong.claimed_epsilon
+    assert wrong.contradicts_claim
+    assert wrong.noise_p == right_turns.noise_p  # the noise is as it should be
+
+
+@pytest.mark.parametrize("bug", NOISE_BUGS)
+def test_a_seeded_bug_in_correlated_noise_is_seen_in_the_noise(monkeypatch, bug):
+    """At a level of 1e-6; the right noise is below it in one of a million audits."""
+    NOISE_BUGS[bug](monkeypatch)
+    assert audit_turns(repetitions=300).noise_p < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        BUFFERED,
+        BandedToeplitz((1.0, 0.6, 0.1)),
+        BandedToeplitz((1.0, -0.5)),
+        SquareRootToeplitz(ROUNDS),
+        BinaryTree(),
+        None,
+    ],
+    ids=lambda one: one.kind if one else "independent",
+)
+def test_right_noise_is_neither_contradicted_nor_seen_otherwise_in_20_runs_of_20(strategy):
+    for seed in range(20):
+        found = audit_turns(in_turns(strategy), seed, repetitions=400)
+        assert not found.contradicts_claim
+        assert found.noise_p > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", COSTLY_BUGS | NOISE_BUGS)
+def test_a_seeded_bug_of_turns_is_caught_every_time(monkeypatch, bug):
+    (COSTLY_BUGS | NOISE_BUGS)[bug](monkeypatch)
+    for seed in range(10):
+        found = audit_turns(seed=seed)
+        assert found.contradicts_claim if bug in COSTLY_BUGS else found.noise_p < 1e-6
+
+
+def test_the_matched_filter_sees_as_much_as_the_claim_allows():
+    """Within 4.5 standard errors: deviation k z / |p|, around 0 and around k turns.
+
+    The plain sum over all rounds would have another one.
+    """
+    z, k = 0.7, 3
+    outs, ins = _statistics(in_turns(z=z), RunKey.from_seed(3), 400, ROUNDS, 5, 1)
+    pattern = BUFFERED.matrix(ROUNDS)[:, ::2].sum(axis=1)
+    spread = k * z / np.linalg.norm(pattern)
+    for values, centre in ((outs, 0), (ins, k)):
+        assert values.mean() == pytest.approx(centre, abs=4.5 * spread / math.sqrt(200))
+        assert values.std() == pytest.approx(spread, rel=4.5 / math.sqrt(400))
+    every_round = z * np.linalg.norm(np.linalg.inv(BUFFERED.matrix(ROUNDS)).sum(axis=0))
+    assert every_round > 1.15 * spread
+
+
+@pytest.mark.parametrize("replace_one", [False, True])
+def test_a_canary_adds_one_in_each_of_its_turns_and_in_no_other(replace_one):
+    quiet = in_turns(z=1e-4, separation=4, sampler=MinSeparationSampler(4, 1.0, replace_one))
+    seen = _seen(quiet, RunKey.from_seed(1), 20, 9, 4, 1)
+    assert seen.drawn.tolist() == [round % 4 == 0 for round in range(9)]
+    assert seen.ins == pytest.approx(np.tile(1.0 * seen.drawn, (10, 1)), abs=0.01)
+    assert seen.outs == pytest.approx(np.zeros((10, 9)), abs=0.01)
+
+
+def test_a_turn_that_is_sampled_is_held_against_its_own_claim():
+    cyclic = plan(
+        sampler=CyclicPoissonSampler(3, 0.5),
+        noise=CorrelatedNoise(0.7, BandedToeplitz((1.0, 0.5, 0.2))),
+    )
+    found = audit(cyclic, repetitions=400, rounds=6, confidence=0.95)
+    assert found.mu is None
+    assert not found.contradicts_claim
+    assert found.noise_p > 0.001
+
+
+def test_the_p_value_of_the_noise_is_one_for_right_noise_as_often_as_it_says():
+    """Of 400 looks at right noise 40 are below 10% at most: 58 are 3 standard errors above."""
+    draws = np.random.default_rng(1).normal(size=(400, 50, 4))
+    correlated = draws @ np.linalg.inv(BUFFERED.matrix(4)).T
+    looks = [_Seen(in_turns(), one, one, np.ones(4, bool)).noise_p() for one in correlated]
+    assert 10 < sum(p < 0.1 for p in looks) < 58

@@ -194,6 +194,33 @@ MISTAKES = [
         "--population 1e3 --cohort 5 --rounds 5 --from-experiment cohort=2e3,sigma=1,clip=1",
         "experiment's cohort must be at most",
     ),
+    (f"{GOOD} --noise bltt", "noise must be one of independent, blt, banded, square-root, tree"),
+    (f"{GOOD} --noise blt --min-separation 21", "must be at most 20, the population over"),
+    (f"{GOOD} --min-separation 0", "separation must be at least 1, got 0"),
+    (
+        f"{GOOD} --min-separation 5 --sampling poisson",
+        "separation of 5 is for users who take turns",
+    ),
+    (f"{GOOD} --noise banded --sampling fixed", "banded noise needs users who take turns"),
+    (f"{GOOD} --noise blt --bands 5", "bands are a setting of banded and square-root noise, got 5"),
+    (f"{GOOD} --noise banded --bands 0", "bands must be at least 1, got 0"),
+    (f"{GOOD} --noise tree --buffers 5", "buffers are a setting of blt noise, got 5"),
+    (f"{GOOD} --noise blt --buffers 33", "buffers must be at most 32, got 33"),
+    (
+        f"{GOOD} --noise banded --sampling cyclic-poisson --min-separation 5 --bands 6",
+        "bands must be at most the separation of 5 for cyclic-poisson",
+    ),
+    (f"{GOOD} --noise blt --sampling cyclic-poisson", "noise must be banded or square-root for"),
+    (f"{GOOD} --replace-one", "--replace-one is for min-separation sampling, got poisson"),
+    (
+        "--population 1e3 --cohort 50 --noise-multiplier 5 --noise blt --epsilon 3",
+        "rounds cannot be solved for where users take turns",
+    ),
+    (
+        "--population 1e3 --cohort 5 --rounds 5 --noise blt --from-experiment"
+        " cohort=1,sigma=1,clip=1",
+        "it says nothing about kinds of noise",
+    ),
     (f"{GOOD} --plot x.bmp", "must end in .png, .svg, .pdf"),
     (f"{GOOD} --plot nowhere/x.png", "a folder that does not exist"),
     (f"{GOOD} --bogus 1", "No such option: --bogus"),
@@ -255,3 +282,79 @@ def test_a_closed_pipe_is_not_a_traceback():
         check=False,
     )
     assert "Traceback" not in done.stderr
+
+
+TURNS = "--population 4000 --cohort 100 --rounds 60 --delta 1e-5".split()
+
+
+def test_the_readme_s_setting_without_a_sampling_claim_is_worth_less_than_with_one(capsys):
+    """4.34 with a square root of as many bands as the separation, beside 3.90 and 50.3."""
+    found = rows(
+        capsys,
+        *PAPER,
+        "--noise-multiplier",
+        "1",
+        "--min-separation",
+        "152",
+        "--noise",
+        "independent",
+    )
+    assert found[0]["epsilon"] == pytest.approx(50.28, rel=0.01)
+    by_kind = {(row["noise"], row["sampler"]): row for row in found[0]["noises"]}
+    assert by_kind["independent", "poisson"]["epsilon"] == pytest.approx(3.90, rel=0.01)
+    assert by_kind["square-root", "min-separation"]["epsilon"] == pytest.approx(4.34, rel=0.01)
+    for row in found[0]["noises"]:
+        assert row["running_sum_error"] == pytest.approx(found[0]["noises"][0]["running_sum_error"])
+
+
+@pytest.mark.parametrize("noise", ["blt", "banded", "square-root", "tree", "independent"])
+def test_every_kind_of_noise_meets_an_epsilon_and_is_shown_beside_the_others(capsys, noise):
+    arguments = [*TURNS, "--epsilon", "4", "--noise", noise, "--min-separation", "20"]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    said = " ".join(out.split())
+    assert "no sampling assumed (each user at most 3 times, at least 20 rounds apart)" in said
+    assert "all kinds of noise, at the same epsilon" in said
+    for other in ("blt", "banded", "square-root", "tree", "independent"):
+        assert other in said
+
+
+def test_kinds_of_noise_are_compared_under_one_adjacency(capsys):
+    more = ["--noise-multiplier", "8", "--noise", "blt", "--min-separation", "20", "--replace-one"]
+    [row] = rows(capsys, *TURNS, *more)
+    assert row["adjacency"] == "replace-one"
+    assert {each["sampler"] for each in row["noises"]} == {"min-separation"}
+    [once] = rows(capsys, *TURNS, *more[:-1])
+    assert row["accounted_noise_multiplier"] == once["accounted_noise_multiplier"] / 2
+
+
+def test_the_noise_that_is_accounted_is_that_of_all_rounds(capsys):
+    """Three turns with independent noise: the square root of 3 less than in a single round."""
+    [row] = rows(
+        capsys,
+        *TURNS,
+        "--noise-multiplier",
+        "2",
+        "--noise",
+        "independent",
+        "--min-separation",
+        "20",
+    )
+    assert row["accounted_noise_multiplier"] == pytest.approx(2 / 3**0.5)
+
+
+def test_a_named_accountant_does_not_change_what_kinds_of_noise_are_compared_by(capsys):
+    more = [*TURNS, "--noise-multiplier", "8", "--noise", "banded", "--min-separation", "20"]
+    [usual], [named] = rows(capsys, *more), rows(capsys, *more, "--accountant", "zcdp")
+    assert (usual["accountant"], named["accountant"]) == ("pld", "zcdp")
+    assert usual["noises"] == named["noises"]
+
+
+def test_a_picture_of_kinds_of_noise_is_drawn(capsys, tmp_path):
+    path = tmp_path / "kinds.svg"
+    more = ["--noise-multiplier", "8", "--noise", "tree", "--min-separation", "20"]
+    code, _, _ = run(capsys, *TURNS, *more, "--plot", str(path))
+    assert code == 0
+    drawn = path.read_text()
+    assert "error of the running sum" in drawn
+    assert "min-separation" in drawn

@@ -34,6 +34,11 @@ KINDS = {
     "iid": {"rounds": 1, "corpus": {"view": "iid"}},
     "canaries": {"rounds": 1, "audit": {"canaries": {"per_cell": 1, "max_share": 0.9}}},
     "clients": {"rounds": 1, "audit": {"canary_clients": 20}},
+    "turns": {
+        "rounds": 5,
+        "plan": {"sampling": "min-separation", "separation": 2, "noise": "blt", "buffers": 2},
+        "privacy": {"accountant": "pld"},
+    },
     "budgeted": {"rounds": 1, "privacy": {"accountant": "pld", "budget_epsilon": 30.0}},
 }
 

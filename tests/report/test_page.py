@@ -6,7 +6,15 @@ from html.parser import HTMLParser
 import pytest
 
 from tacit.privacy.projection import Projection
-from tacit.report.figures import _Axis, _line_chart, heat_map, histogram, level_chart, short
+from tacit.report.figures import (
+    _Axis,
+    _line_chart,
+    heat_map,
+    histogram,
+    level_chart,
+    matrix_chart,
+    short,
+)
 from tacit.report.page import _draw, _environment, _figure, render
 from tests.report import audits
 
@@ -237,6 +245,7 @@ def test_charts_escape_their_words():
         histogram(words, (words, words), words, {words: [1.0]}),
         level_chart(words, [(words, 1.0, words)]),
         heat_map(words, (words, words), [(1.0, 1.0, 1.0, words)]),
+        matrix_chart(words, (words, words), [[1.0], [-0.5, 1.0]]),
     )
     module = _environment().get_template("charts.html").make_module()
     for chart in charts:

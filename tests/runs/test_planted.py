@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.federated.cohort import CachedUsers
+from tacit.mechanisms.turns import turn_of
 from tacit.models.base import to_vector
 from tacit.privacy.randomness import RunKey
 from tacit.runs.run import Run
@@ -132,6 +133,46 @@ def test_canary_clients_leave_their_trace_and_nobody_else_does(folder, tmp_path)
     assert abs(outside.mean()) < 5 * spread / np.sqrt(len(outside))
 
 
+TURNS = {"sampling": "min-separation", "separation": 2, "noise": "blt", "buffers": 2}
+
+
+def test_canary_clients_take_turns_as_users_do(folder, tmp_path):
+    """Their groups follow from a hash of their names."""
+    session = create(experiment(folder).changed(audit=CLIENTS, plan=TURNS), tmp_path / "run")
+    try:
+        trainer = session.trainer
+        users = trainer.phase(0).users
+        groups = trainer._turns_of(trainer.phase(0)).groups
+    finally:
+        session.close()
+    people, everybody = len(People.of(session.experiment).users), range(len(users))
+    assert [[turn_of(users.key(user), 2) == group for user in everybody] for group in (0, 1)] == [
+        [user in members for user in everybody] for members in groups
+    ]
+    assert all((members >= people).any() for members in groups)
+
+
+def test_canary_clients_leave_their_trace_in_correlated_noise(folder, tmp_path):
+    """As above, in turns: everybody has one in two rounds."""
+    wanted = experiment(folder).changed(
+        audit=CLIENTS,
+        rounds=2,
+        plan=TURNS | {"noise_multiplier": 0.05, "cohort": 39.0, "population": 80},
+        server={"optimizer": "sgd"},
+        update={"learning_rate": 1e-4},
+    )
+    run = train(wanted, tmp_path / "run")
+    assert "no sampling assumed" in run.guarantee().claim
+    first, last = (to_vector(run.model(round)) for round in (0, 2))
+    coins = coins_of(RunKey.from_seed(run.experiment.seed))
+    clients = CanaryClients.of(run.experiment, run.model(), coins)
+    found = clients.cosines(last - first)
+    inside, outside = found[clients.included], found[~clients.included]
+    spread = 1 / np.sqrt(clients.degrees)
+    assert inside.mean() > outside.mean() + 2 * spread
+    assert abs(outside.mean()) < 5 * spread / np.sqrt(len(outside))
+
+
 def test_a_canary_client_is_clipped_like_everybody(folder, tmp_path):
     session = create(experiment(folder).changed(audit=CLIENTS, rounds=1), tmp_path / "run")
     try:
@@ -172,7 +213,7 @@ def test_the_population_counts_canary_clients_however_their_coins_fall(folder, t
     ],
     ids=["fixed-size sampling", "no clip"],
 )
-def test_canary_clients_need_poisson_sampling_and_a_clip(folder, tmp_path, changes):
+def test_canary_clients_need_chances_of_their_own_and_a_clip(folder, tmp_path, changes):
     wanted = experiment(folder).changed(audit=CLIENTS, **changes)
     with pytest.raises(ValueError, match=r"audit\.canary_clients needs"):
         train(wanted, tmp_path / "run")

@@ -15,16 +15,21 @@ from tacit.runs.terminal import Terminal
 if TYPE_CHECKING:
     from tacit.cli.plots import Panel
     from tacit.mechanisms.noise_comparison import Compared
-    from tacit.mechanisms.planning import Answer, Question
+    from tacit.mechanisms.planning import Question
 
 _CURVE = (1 / 4, 1 / 2.8, 1 / 2, 1 / 1.4, 1.0, 1.4, 2.0, 2.8, 4.0)  # times the noise
 
 
-def compare_all(asked: Question, answer: Answer) -> list[Compared]:
-    """The answer and every other kind of noise, while standard error says which is looked at."""
+def compare_all(asked: Question) -> list[Compared]:
+    """What is asked for and every other kind of noise, each by its tightest sound accountant.
+
+    Standard error says which is looked at.
+    """
     from tacit.mechanisms.noise_comparison import compare
+    from tacit.mechanisms.planning import answers
 
     with Terminal(stderr=True).status("comparing") as status:
+        [answer], _ = answers(asked)
         return compare(asked, answer, tell=lambda what: status.update(f"comparing: {what}"))
 
 
@@ -48,8 +53,9 @@ def show(console: Console, compared: Sequence[Compared], *, is_at_epsilon: bool)
     console.print(table(*headings, rows=rows, title=f"all kinds of noise, {same}"))
     console.print(
         "sampling: what is assumed, and how rarely anybody has a turn.  times: that a user takes"
-        " part at most.  error: of the sum of all rounds so far, root mean square, beside the first"
-        " line.  vectors: of the model's size, in memory."
+        " part at most.  z: noise of a round, over what one user adds to it.  epsilon: by the"
+        " tightest sound accountant.  error: of the sum of all rounds so far, root mean square,"
+        " beside the first line.  vectors: of the model's size, in memory."
     )
 
 

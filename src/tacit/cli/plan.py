@@ -7,6 +7,7 @@ can be known, and any one of these solved for, without data.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,7 @@ def plan(
         None, "B", "Nobody takes part again within B rounds.  [default: as many as there can be]"
     ),
     bands: int | None = count(None, "N", "Of banded and square-root noise.  [default: B]"),
-    buffers: int = count(4, "N", "Of blt noise."),
+    buffers: int | None = count(None, "N", "Of blt noise.  [default: 4]"),
     replace_one: bool = flag("--replace-one", "With min-separation: replace-one adjacency."),
     estimator: str = text("fixed", "NAME", "Denominator of the average: fixed or clipped."),
     max_cohort: int | None = count(None, "N", "Cap of a truncated cohort. [default: derived]"),
@@ -99,7 +100,11 @@ def plan(
     ] = None,
     precise: bool = flag("--precise", "The finest grid for pld: slower, 0.001% tight."),
     as_json: AsJson = False,
-    plot: Path | None = text(None, "FILE", "Draw epsilon over rounds: .png, .svg or .pdf."),
+    plot: Path | None = text(
+        None,
+        "FILE",
+        "Draw epsilon over rounds (with --noise, over its error): .png, .svg or .pdf.",
+    ),
 ) -> None:
     """Compute the epsilon of a training before it is run, or what it takes to meet an epsilon.
 
@@ -129,6 +134,10 @@ def plan(
             from_experiment=from_experiment,
             sampling=sampling,
             bands=bands,
+            buffers=buffers,
+            replace_one=replace_one or None,
+            max_cohort=max_cohort,
+            accountant=accountant,
             plot=plot,
         )
         wish = wish_for(
@@ -144,7 +153,7 @@ def plan(
         )
         _plan_training(wish, explain=explain, out=out, as_json=as_json)
         return
-    from tacit.mechanisms.planning import Question
+    from tacit.mechanisms.planning import BUFFERS, TURNS, Question
 
     if population is None:
         raise ValueError("give --population K, the number of users, or --corpus C to plan for")
@@ -159,14 +168,14 @@ def plan(
         noise=noise,
         separation=min_separation,
         bands=bands,
-        buffers=buffers,
+        buffers=BUFFERS if buffers is None else buffers,
         replace_one=replace_one,
         estimator=estimator,
         max_cohort=max_cohort,
         unit=unit,
         experiment=from_experiment,
     )
-    is_compared = noise is not None or min_separation is not None
+    is_compared = noise is not None or question.sampling in TURNS
     _account(question, accountant, is_compared, precise=precise, as_json=as_json, plot=plot)
 
 
@@ -196,7 +205,7 @@ def _account(
     with Terminal(stderr=True).status("accounting"):
         answered, refused = answers(question, accountant, precise=precise)
     rows = [_as_row(answer) for answer in answered]
-    compared = noises.compare_all(question, answered[0]) if is_compared else []
+    compared = noises.compare_all(question) if is_compared else []
     if is_compared:
         rows[0]["noises"] = [noises.as_row(one) for one in compared]
 
@@ -271,16 +280,15 @@ def _epsilon_over_rounds(answer: Answer, points: int = 24) -> Panel:
 
     from tacit.cli.plots import Panel
     from tacit.privacy.accountants import sound_accountants
-    from tacit.privacy.events import Composition
     from tacit.runs.progress import tracked
 
-    plan, event, delta = answer.plan, answer.plan.event(), answer.delta
-    accountants, _ = sound_accountants(Composition.of([event]))
+    plan, delta = answer.plan, answer.delta
+    accountants, _ = sound_accountants(plan.releases(1))
     rounds = sorted({round(float(x)) for x in np.geomspace(1, answer.rounds, points)})
     curves: dict[str, list[tuple[float, float]]] = {each.title: [] for each in accountants}
     steps = [(accountant, after) for accountant in accountants for after in rounds]
     for accountant, after in tracked(steps, "epsilon over rounds"):
-        spent = accountant.epsilon(Composition.of([(event, after)]), delta)
+        spent = accountant.epsilon(plan.releases(after), delta)
         curves[accountant.title].append((after, spent))
     title = (
         f"{plan.expected_cohort:,.6g} {plan.unit}s a round of {plan.population:,},"
@@ -292,8 +300,11 @@ def _epsilon_over_rounds(answer: Answer, points: int = 24) -> Panel:
 
 def _as_row(answer: Answer) -> dict[str, Any]:
     """One answer under the names that scripts rely on."""
+    from tacit.mechanisms.turns import FIRST
+
     plan = answer.plan
-    event: Any = plan.event()  # of Gaussian noise: all other plans are refused before
+    # Of Gaussian noise: all other plans are refused before.
+    event: Any = plan.event(replace(FIRST, rounds=answer.rounds))
     return {
         "accountant": answer.accountant,
         "epsilon": answer.epsilon if math.isfinite(answer.epsilon) else None,

@@ -102,7 +102,7 @@ def no_privacy(task: str, settings: Sequence[str]) -> tuple[list[str], list[str]
     Raises:
         ValueError: if the settings ask for noise, or for an epsilon, at the same time.
     """
-    for key in (*_NOISE, _TARGET, "privacy.budget_epsilon"):
+    for key in (*_NOISE, "plan.noise", _TARGET, "privacy.budget_epsilon"):
         if key in map(_key, settings):
             raise ValueError(f"--no-privacy adds no noise, and {key} asks for it; leave one out")
     if task == "nlu":

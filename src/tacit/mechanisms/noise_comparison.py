@@ -16,6 +16,7 @@ from typing import Any
 from tacit.mechanisms.noise import CorrelatedNoise
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.planning import (
+    BUFFERS,
     Answer,
     Question,
     answers,
@@ -23,6 +24,7 @@ from tacit.mechanisms.planning import (
     widest_separation,
 )
 from tacit.mechanisms.strategies import INDEPENDENT, Strategy
+from tacit.privacy.events import Adjacency
 
 POISSON, CYCLIC, TURNS = "poisson", "cyclic-poisson", "min-separation"
 
@@ -86,15 +88,25 @@ def compare(
     Args:
         asked: the question as it was put, with or without a target epsilon.
         answer: its answer, which is the first of the list.
-        kinds: what to compare it with.
+        kinds: what to compare it with; of replace-one adjacency only what can be stated for it.
         tell: hears which kind is being looked at.
     """
     first = Compared.of(answer)
     rows = [first]
+    is_replaced = answer.plan.adjacency is Adjacency.REPLACE
     for noise, sampling in kinds:
+        if is_replaced and sampling != TURNS:
+            continue
         tell(f"{noise} noise, {sampling} sampling")
         tried = [
-            _at_same(asked, first, noise=noise, sampling=sampling, separation=separation)
+            _at_same(
+                asked,
+                first,
+                noise=noise,
+                sampling=sampling,
+                separation=separation,
+                replace_one=is_replaced,
+            )
             for separation in _separations(answer.question, sampling)
         ]
         at_epsilon = asked.target_epsilon is not None
@@ -125,6 +137,8 @@ def _at_same(asked: Question, first: Compared, **kind: Any) -> Compared:
     """Another kind of noise, as private or as exact as the first."""
     answer = first.answer
     unsolved: dict[str, Any] = {"strategy": None, "bands": None, "max_cohort": None}
+    if kind["noise"] != answer.question.noise:
+        unsolved["buffers"] = BUFFERS
     other = replace(answer.question, **unsolved, **kind)
     if asked.target_epsilon is not None:
         other = replace(other, noise_multiplier=None, target_epsilon=asked.target_epsilon)

@@ -24,7 +24,7 @@ from tacit.mechanisms.participation import Participation
 from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import Sampler, TurnSampler
 from tacit.mechanisms.strategies import Strategy
-from tacit.privacy import calibration
+from tacit.privacy import calibration, checks
 from tacit.privacy.accountants import (
     Accountant,
     accountant_named,
@@ -40,6 +40,8 @@ TURNS = (samplers.MinSeparationSampler.kind, samplers.CyclicPoissonSampler.kind)
 """Samplings in which users take turns."""
 
 _BANDED = ("banded", "square-root")  # noises that `bands` is a setting of
+BUFFERS = 4  # of blt noise, where nothing else is said
+_MOST_BUFFERS = 32  # more lower no error that could be seen, and take long to be searched for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class PlanSettings:
     noise: str | None = None
     strategy: Strategy | None = None
     bands: int | None = None
-    buffers: int = 4
+    buffers: int = BUFFERS
     separation: int | None = None
     replace_one: bool = False
     estimator: str = "fixed"
@@ -138,32 +140,43 @@ def _sampler(settings: PlanSettings, delta: float, rounds: int) -> Sampler:
 
 def _refuse_misplaced(settings: PlanSettings) -> None:
     """Settings of another kind of sampling or noise would be read by nobody."""
-    if settings.separation is not None and settings.sampling not in TURNS:
+    for name in ("separation", "bands", "buffers"):
+        if (value := getattr(settings, name)) is not None:
+            checks.whole(name, value, at_least=1)
+    sampling, noise = settings.sampling, settings.noise or IndependentNoise.kind
+    if settings.separation is not None and sampling not in TURNS:
         raise ValueError(
-            f"plan.separation of {settings.separation} is for users who take turns, and"
-            f" plan.sampling is {settings.sampling!r}; make it one of {', '.join(TURNS)}"
+            f"a separation of {settings.separation} is for users who take turns, with"
+            f" {' or '.join(TURNS)} sampling, got {sampling} sampling; leave one of them out"
         )
-    if settings.replace_one and settings.sampling != samplers.MinSeparationSampler.kind:
+    if settings.replace_one and sampling != samplers.MinSeparationSampler.kind:
         raise ValueError(
-            "plan.replace_one states a guarantee for plan.sampling ="
-            f" {samplers.MinSeparationSampler.kind!r} only, got {settings.sampling!r}; leave it out"
+            f"replace_one is for {samplers.MinSeparationSampler.kind} sampling, got {sampling}"
+            " sampling, whose adjacency is its own; leave it out"
         )
-    if settings.bands is not None and settings.noise not in _BANDED:
+    if settings.bands is not None and noise not in _BANDED:
         raise ValueError(
-            f"plan.bands of {settings.bands} is for plan.noise ="
-            f" {' or '.join(_BANDED)}, got {settings.noise!r}; leave it out"
+            f"bands are a setting of {' and '.join(_BANDED)} noise, got {settings.bands} with"
+            f" {noise} noise; leave them out"
+        )
+    if settings.buffers > _MOST_BUFFERS:
+        raise ValueError(f"buffers must be at most {_MOST_BUFFERS}, got {settings.buffers}")
+    if settings.buffers != BUFFERS and noise != "blt":
+        raise ValueError(
+            f"buffers are a setting of blt noise, got {settings.buffers} with {noise}"
+            " noise; leave them out"
         )
 
 
 def _turn_sampler(settings: PlanSettings, cohort: float) -> Sampler:
     """Users in as many groups as the separation; the cohort is a share of the group."""
     widest = widest_separation(settings.population, cohort)
-    separation = settings.separation or widest
+    separation = widest if settings.separation is None else settings.separation
     if separation > widest:
         raise ValueError(
-            f"plan.separation of {separation} leaves turns of"
+            f"a separation of {separation:,} rounds leaves turns of"
             f" {settings.population / separation:,.3g} users, and {cohort:,.6g} are to take part in"
-            f" a round; it must be at most {widest}, the population over the cohort"
+            f" a round; it must be at most {widest:,}, the population over the cohort"
         )
     share = min(cohort * separation / settings.population, 1.0)
     if settings.sampling == "cyclic-poisson":
@@ -178,7 +191,14 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
         return NOISES[kind](z)
     if kind not in strategy_search.KINDS:
         known = ", ".join([*NOISES, *strategy_search.KINDS])
-        raise ValueError(f"plan.noise must be one of {known}, got {kind!r}")
+        raise ValueError(f"noise must be one of {known}, got {kind!r}")
+    if not isinstance(sampler, TurnSampler):
+        raise ValueError(
+            f"{kind} noise needs users who take turns, since what it hides depends on how one"
+            f" user's rounds line up, got {settings.sampling} sampling; use {' or '.join(TURNS)}"
+        )
+    if isinstance(sampler, samplers.CyclicPoissonSampler):
+        _refuse_shared_noise(settings, kind, sampler.separation)
     if settings.strategy is not None:
         if settings.strategy.kind != kind:
             raise ValueError(
@@ -186,10 +206,23 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
                 f" {kind!r}: leave plan.strategy out, and the best one is found"
             )
         return CorrelatedNoise(z, settings.strategy)
-    separation = sampler.separation if isinstance(sampler, TurnSampler) else 1
     return CorrelatedNoise(
-        z, _best_strategy(kind, rounds, separation, settings.bands, settings.buffers)
+        z, _best_strategy(kind, rounds, sampler.separation, settings.bands, settings.buffers)
     )
+
+
+def _refuse_shared_noise(settings: PlanSettings, kind: str, separation: int) -> None:
+    """Turns are amplified one by one, so that no two may share noise."""
+    if kind not in _BANDED:
+        raise ValueError(
+            f"noise must be {' or '.join(_BANDED)} for cyclic-poisson sampling, since a user's"
+            f" turns may not share any, got {kind}; use it with min-separation sampling"
+        )
+    if settings.bands is not None and settings.bands > separation:
+        raise ValueError(
+            f"bands must be at most the separation of {separation:,} for cyclic-poisson sampling,"
+            f" since a user's turns may not share noise, got {settings.bands:,}"
+        )
 
 
 @functools.lru_cache(maxsize=256)
@@ -463,6 +496,12 @@ def _check(question: Question) -> None:
 
 def _check_experiment(question: Question, experiment: SmallExperiment) -> None:
     """An experiment sets the noise, for the estimator whose sensitivity is S / cohort."""
+    if question.sampling in TURNS or question.noise is not None:
+        raise ValueError(
+            "from_experiment keeps the noise that the experiment had on the average of a round, so"
+            " it says nothing about kinds of noise or about turns; leave noise, separation and"
+            f" {' or '.join(TURNS)} sampling out"
+        )
     if question.noise_multiplier is not None:
         raise ValueError(
             "noise_multiplier and from_experiment contradict each other, because the experiment"

@@ -100,7 +100,7 @@ def _check_correlation(plan: RoundPlan) -> None:
     """What noise of other rounds takes back must be of the same scale, and its cost be bounded."""
     if not isinstance(plan.noise, CorrelatedNoise):
         return
-    name = plan.noise.strategy.name
+    name = plan.noise.strategy.kind
     if not isinstance(plan.sampler, TurnSampler):
         raise ValueError(
             f'plan.noise = "{name}" needs users who take turns, got {plan.sampler.kind} sampling;'

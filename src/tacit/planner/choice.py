@@ -108,6 +108,7 @@ def choose(facts: Facts, near: Choice | None = None) -> Choice:
     Raises:
         ValueError: if the time is too short for the fewest rounds of the smallest cohort.
     """
+    refuse_small_turns(facts.population, facts.separation)
     best, first = None, near.rounds if near else _FIRST_TRIED
     for reading in facts.readings:
         choice = _best_rounds(facts, reading, first)
@@ -123,6 +124,16 @@ def choose(facts: Facts, near: Choice | None = None) -> Choice:
             " --set update.tokens_per_round less"
         )
     return _with_fewest_users(facts, best)
+
+
+def refuse_small_turns(population: int, separation: int | None) -> None:
+    """Refuse turns of so few people that no round could average over them."""
+    if separation is not None and population < separation * SMALLEST_COHORT:
+        raise ValueError(
+            f"min_separation must be at most {max(population // SMALLEST_COHORT, 1):,}, so that"
+            f" {SMALLEST_COHORT} of {population:,} people have a turn in each round, got"
+            f" {separation:,}"
+        )
 
 
 def with_more(facts: Facts, *, users: float = 1, time: float = 1, epsilon: float = 1) -> Facts:
@@ -164,9 +175,13 @@ def _best_rounds(facts: Facts, reading: Reading, first: int) -> Choice | None:
 
 
 def _cohort_for(facts: Facts, reading: Reading, rounds: int) -> int:
-    """The largest cohort that so many rounds have time for; 0 if that is hardly anybody."""
+    """The largest cohort that so many rounds have time for; 0 if that is hardly anybody.
+
+    Where people take turns it is of those whose turn it is.
+    """
     each = facts.seconds / rounds - facts.seconds_per_round
-    cohort = min(facts.users, math.floor(reading.users_per_second * each))
+    most = min(facts.users, facts.population // (facts.separation or 1))
+    cohort = min(most, math.floor(reading.users_per_second * each))
     return cohort if cohort >= min(SMALLEST_COHORT, facts.users) else 0
 
 

@@ -18,11 +18,21 @@ import numpy as np
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.corpus.source import UserCorpus
+from tacit.mechanisms import strategy_search
+from tacit.mechanisms.noise import NOISES
 from tacit.mechanisms.noise_comparison import CYCLIC, POISSON
 from tacit.models import weights
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.planner import law, noises, outlook
-from tacit.planner.choice import ROUNDS, Choice, Facts, Reading, choose, with_more
+from tacit.planner.choice import (
+    ROUNDS,
+    Choice,
+    Facts,
+    Reading,
+    choose,
+    refuse_small_turns,
+    with_more,
+)
 from tacit.planner.noises import Terms
 from tacit.planner.outlook import Outlook
 from tacit.planner.rehearsal import Rehearsal, rehearse
@@ -62,6 +72,12 @@ class Wish(Record):
     start: str = "base"
     noise: str | None = None  # its kind; None: what leaves the least in the model
     separation: Annotated[int, at_least(1)] | None = None  # nobody again within so many rounds
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = (*NOISES, *strategy_search.KINDS)
+        if self.noise is not None and self.noise not in known:
+            raise ValueError(f"noise must be one of {', '.join(known)}, got {self.noise!r}")
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,7 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
         )
     users = len(corpus.train)
     draft = plans.declared(_draft(wish, users), users)
+    refuse_small_turns(draft.plan.population or users, wish.separation)
     model = weights.load(weights_file(draft.model.start), trained=draft.model.trained)
     tokenizer = Tokenizer.load(weights_file(draft.model.start).parent)
     check_unknown_rate(corpus, tokenizer)

@@ -176,6 +176,14 @@ class Horizon(Event):
         """How often a user takes part at most."""
         return math.ceil(self.rounds / self.separation)
 
+    @property
+    def turns(self) -> str:
+        """How often a user takes part, in words."""
+        often = f"each user at most {_times(self.times)}"
+        if self.times == 1 or self.separation == 1:
+            return often
+        return f"{often}, at least {self.separation:,} rounds apart"
+
     def includes(self, before: Horizon) -> bool:
         """Whether this can be a later charge of the same horizon, which pays for that one too.
 
@@ -206,10 +214,7 @@ class TurnsGaussian(Horizon):
 
     @property
     def sampling(self) -> str:
-        return (
-            f"no sampling assumed (each user at most {_times(self.times)}, at least"
-            f" {self.separation:,} rounds apart)"
-        )
+        return f"no sampling assumed ({self.turns})"
 
     def amounts_to(self) -> tuple[Event, int]:
         return Gaussian(self.noise_multiplier, self.stated_for), 1
@@ -231,8 +236,8 @@ class CyclicPoissonGaussian(Horizon):
     @property
     def sampling(self) -> str:
         return (
-            f"cyclic Poisson sampling with probability {self.sampling_prob:.6g} in each turn (each"
-            f" user at most {_times(self.times)}, {self.separation:,} rounds apart)"
+            f"cyclic Poisson sampling with probability {self.sampling_prob:.6g} in each turn"
+            f" ({self.turns})"
         )
 
     def amounts_to(self) -> tuple[Event, int]:

@@ -230,6 +230,24 @@ def heat_map(
     return _chart("heat", title, about, 42 + 38 * len(rows), data)
 
 
+def matrix_chart(title: str, labels: tuple[str, str], rows: Sequence[Sequence[float]]) -> Facts:
+    """A lower triangle of numbers from -1 to 1, as a square of shades; `labels` across and down."""
+    filled = [
+        (row, column, value)
+        for row, values in enumerate(rows)
+        for column, value in enumerate(values)
+        if value
+    ]
+    about = f"{len(rows)} rows; the last one is {', '.join(short(value) for value in rows[-1])}"
+    data = {"labels": labels, "size": len(rows), "cells": filled}
+    return _chart("matrix", title, about, 340, data)
+
+
+def rounded(value: float) -> float:
+    """A figure for a picture, in four digits: the same on every machine."""
+    return float(f"{value:.4g}")
+
+
 def _chart(kind: str, title: str, about: str, height: int, data: Facts) -> Facts:
     """A chart of a kind that `charts.html` draws; its height includes that of the legend."""
     return {"kind": kind, "title": title, "about": about, "height": height, **data}

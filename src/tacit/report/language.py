@@ -18,6 +18,7 @@ from tacit.report import metrics
 from tacit.report.audit import AuditSection, audit_charts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, fitted_chart, shares_chart
+from tacit.report.noise import noise_charts, noise_facts
 from tacit.report.warnings import ReportWarning
 from tacit.runs.comparison import published_baselines, released_claim
 from tacit.runs.figures import BASELINES, better_baselines, describe_loss
@@ -139,6 +140,7 @@ class LanguageReport:
             "accuracy_over_epsilon": shares_chart(
                 "Accuracy over epsilon", "accuracy in %", "epsilon so far", costly, _ACCURACIES
             ),
+            **noise_charts(facts["phases"]),
             **audit_charts(facts),
         }
 
@@ -161,7 +163,8 @@ def _switches(run: LanguageRun) -> list[dict[str, Any]]:
 def _phases(run: LanguageRun) -> list[dict[str, Any]]:
     """The paper's letters, phase by phase: q, C, S, z and sigma.
 
-    A clip norm is null where nothing is clipped, and noise where there is none.
+    A clip norm is null where nothing is clipped, and noise where there is none.  Only noise that is
+    correlated over the rounds has a picture.
     """
     planned = [phase.rounds for phase in run.experiment.phases] or [run.experiment.rounds]
     return [
@@ -177,5 +180,6 @@ def _phases(run: LanguageRun) -> list[dict[str, Any]]:
             "noise_stddev": plan.noise_stddev() if plan.is_private else None,
             "estimator": plan.estimator.kind,
         }
+        | ({"correlated": noise} if (noise := noise_facts(plan, rounds)) else {})
         for rounds, plan in zip(planned, run.plans(), strict=True)
     ]

@@ -91,6 +91,25 @@ def test_too_little_memory(folder, tmp_path, work, monkeypatch):
     first_checks.refuse_early(small.experiment(folder), people, tmp_path / "run")
 
 
+def test_too_little_memory_for_the_noise_of_earlier_rounds(folder, tmp_path, work, monkeypatch):
+    """It is said before any work; without the vectors the same training would fit."""
+    turns = {"sampling": "min-separation", "separation": 4, "noise": "square-root", "bands": 4}
+    plain, noisy = small.experiment(folder), small.experiment(folder, plan=turns)
+    weights = first_checks.parameter_count(first_checks.sized_model(plain))
+    free = weights * (first_checks.BYTES_PER_WEIGHT + 2 * first_checks.BYTES_PER_NOISE)
+    monkeypatch.setattr(first_checks, "available_memory", lambda: free)
+    told = refused(noisy, tmp_path / "run")
+    assert f"a model of {weights:,} weights with 3 vectors of earlier noise needs at least" in told
+    assert "choose plan.bands or plan.buffers, or a smaller one" in told
+    assert work == []
+    people = first_checks.People.of(plain)
+    first_checks.refuse_early(plain, people, tmp_path / "run")
+    first_checks.refuse_early(noisy.changed(plan={"bands": 3}), people, tmp_path / "run")
+    note = first_checks.noise_note(noisy, people)
+    assert note.startswith(f"the noise of earlier rounds stays in memory: 3 vectors of {weights:,}")
+    assert first_checks.noise_note(plain, people) is None
+
+
 def test_checkpoints_are_counted_with_the_state_of_the_optimizer(folder):
     experiment = small.experiment(folder).changed(evaluation={"snapshot_every": 3})
     # After rounds 0, 3 and 6, and the last two; weights and the momentum in float32.

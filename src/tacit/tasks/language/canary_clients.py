@@ -3,10 +3,11 @@
 A canary client trains on nothing.  Whenever it is drawn it brings the same update: a random
 direction of its own, ten times as long as the clip norm, so that a clip that is missing shows.  It
 passes the same sampler, clip, weight, integers and noise as everybody else, and adds
-clip_norm * direction to the sum.  A fair coin says whether it takes part at all; those that do not
-are absent from the users, and their directions serve as the comparison.  (With a clip per layer it
-is each layer's part that is cut to its norm, so that a canary may weigh less than the bound allows:
-what is concluded stays valid and is less sharp.)
+clip_norm * direction to the sum.  Where users take turns it does too, in the group that follows
+from its name as theirs do from their ids.  A fair coin says whether it takes part at all; those
+that do not are absent from the users, and their directions serve as the comparison.  (With a clip
+per layer it is each layer's part that is cut to its norm, so that a canary may weigh less than the
+bound allows: what is concluded stays valid and is less sharp.)
 
 What an auditor looks at is the cosine between each direction and the change of the released model.
 A direction that was not used is uniform and independent of the change, so its cosine has mean 0 and
@@ -18,7 +19,9 @@ server only ever adds to (plain or momentum SGD), that change is linear in the r
 vectors that are brought back to unit norm after every round are not, so their part of a canary is
 bent and partly lost.  `_free_coordinates` names the others, and as `support` makes the directions
 live there alone.  All of the clip norm is then spent where it can be seen, which is a choice that
-an attacker has too, and n is the size of the support.
+an attacker has too, and n is the size of the support.  Correlated noise needs no other look: of its
+rounds the final weights show the sum alone, in which most of the noise has been taken back.  (What
+the rounds show one by one is a matter of `tests/audit/repeated_runs.py`.)
 
 Coins and directions come from streams under a secret that follows from the run's own key.  An audit
 means something only if nobody could know the coins beforehand: an author of the training could
@@ -46,6 +49,7 @@ from tacit.config.experiment import Experiment
 from tacit.federated.cohort import CohortUsers
 from tacit.federated.user_update import Tokens, UserResult
 from tacit.mechanisms.estimators import UserWeighting
+from tacit.mechanisms.planning import TURNS
 from tacit.models.base import (
     LanguageModel,
     from_vector_,
@@ -66,6 +70,9 @@ FEWEST_CLIENTS = 20  # with fewer, even guesses that are all right show next to 
 
 # No tokenizer has such tokens, so that training on a canary client is refused.
 _NO_TEXT = np.array([-1, -1])
+
+# One who comes or goes changes nobody else's chances, and is hidden by what the claim is about.
+_SAMPLINGS = ("poisson", *TURNS)
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -147,10 +154,11 @@ class CanaryClients:
         count, plan = experiment.audit.canary_clients, experiment.plan
         if count is None:
             return None
-        if plan.sampling != "poisson" or plan.clipping == "none":
+        if plan.sampling not in _SAMPLINGS or plan.clipping == "none":
             raise ValueError(
-                'audit.canary_clients needs plan.sampling = "poisson" and a clip norm, got'
-                f' sampling = "{plan.sampling}" and clipping = "{plan.clipping}"'
+                f"audit.canary_clients needs plan.sampling = {' or '.join(map(repr, _SAMPLINGS))},"
+                f" and a clip norm, got sampling = {plan.sampling!r} and clipping ="
+                f" {plan.clipping!r}"
             )
         if any("sampling" in phase.plan or "clipping" in phase.plan for phase in experiment.phases):
             raise ValueError(
