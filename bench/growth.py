@@ -37,7 +37,7 @@ def experiment(folder: Path, corpus: Path, rounds: int, population: int) -> Expe
         {
             "rounds": rounds,
             "corpus": {"source": str(corpus)},
-            "tokenizer": {"source": str(made.save(folder / f"{corpus.name}.json"))},
+            "tokenizer": {"source": str(made.save(folder / f"words of {corpus.name}"))},
             "model": TINY,
             "plan": {
                 "cohort": 5,

@@ -70,6 +70,13 @@ def test_every_exception_is_one_sentence(ends, error, code, said):
     assert said in err
 
 
+def test_a_sentence_about_a_number_of_5000_digits_keeps_its_beginning_and_its_end(ends):
+    _, err = ends(failing(ValueError(f"rounds must be at most 9, got {'1' * 5000}; say fewer")))
+    assert err.startswith("tacit: rounds must be at most 9, got 111")
+    assert err.endswith("111; say fewer\n")
+    assert len(err) < 2000
+
+
 def test_our_own_fault_says_where_it_happened():
     with pytest.raises(KeyError) as fault:
         failing(KeyError("a"))()

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.privacy import documents, guarantee
+from tacit.privacy import documents
 from tacit.privacy.events import PoissonGaussian
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError, seal
 from tacit.report.figures import shares_chart
@@ -117,7 +117,7 @@ def test_the_last_row_is_found_whatever_its_length(tmp_path, size):
 
 def test_counting_releases_makes_no_record_for_each(tmp_path, monkeypatch):
     ledger = ledger_of(tmp_path / "l", MANY)
-    with counted(monkeypatch, guarantee, "ReleaseGroup") as calls:
+    with counted(monkeypatch, ReleaseGroup, "__init__") as calls:
         made = Guarantee.of(ledger)
     assert len(calls) < 5
     assert [part.count for part in made.parts] == [MANY]

@@ -43,9 +43,7 @@ class Act:
 
 
 ACTS: dict[str, Act] = {
-    "ingest": Act(
-        f"ingest chats.csv --salt {'00' * 16} --out out", ("out",), finished="corpus.json"
-    ),
+    "ingest": Act("ingest chats.csv --salt-file salt --out out", ("out",), finished="corpus.json"),
     "model pretrain": Act(
         f"model pretrain books.jsonl.gz --out out {TINY} --seed 1",
         ("out",),

@@ -176,6 +176,8 @@ def _texts() -> None:
     said = [" ".join(draw.choices(WORDS, k=6)) for _ in range(SENTENCES)]
     for name in ("messages.txt", "public.txt", "chats.txt"):
         Path(name).write_text("\n".join(said) + "\n")
+    Path("salt").write_text("00" * 16)
+    Path("salt").chmod(0o600)
     Path("phrases.txt").write_text("the red cat eats the big dog\na dog runs\n")
     rows = [(f"person {n % 9}", n, text) for n, text in enumerate(said)]
     Path("chats.csv").write_text(
