@@ -115,7 +115,9 @@ def test_a_signal_that_is_ignored_stays_ignored(ends):
 
 # Options are named as they are typed.
 
-OPTIONS = {"skip_bad_rows": "--skip-bad-rows", "target_epsilon": "--target-epsilon"}
+OPTIONS = {"skip_bad_rows": "--skip-bad-rows", "target_epsilon": "--target-epsilon"} | {
+    name: f"--{name}" for name in ("rounds", "cohort", "delta")
+}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,13 @@ OPTIONS = {"skip_bad_rows": "--skip-bad-rows", "target_epsilon": "--target-epsil
         ("'skip_bad_rows' is no user", "'skip_bad_rows' is no user"),
         ("--set target_epsilon=3", "--set target_epsilon=3"),
         ("other_words", "other_words"),
+        ("give target_epsilon, rounds and cohort", "give --target-epsilon, --rounds and --cohort"),
+        (
+            "all of rounds, target_epsilon, or delta.",
+            "all of --rounds, --target-epsilon, or --delta.",
+        ),
+        ("the rounds and cohort of target_epsilon", "the rounds and cohort of --target-epsilon"),
+        ("rounds and users, target_epsilon", "rounds and users, --target-epsilon"),
     ],
 )
 def test_parameters_are_named_as_options(said, typed):

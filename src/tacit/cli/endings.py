@@ -39,6 +39,11 @@ _OUT_OF_MEMORY = (
     "failed to map segment",
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WORD = "[a-z]+(?:_[a-z]+)*"
+_BEFORE, _AFTER = r"(?<![\w.'\"/-])", r"(?![\w'\"=/(]|\.\w)"  # neither in a path nor in quotes
+_NAME = re.compile(rf"{_BEFORE}[a-z]+(?:_[a-z]+)+{_AFTER}")
+_AND = "(?:, and |, or |, | and | or )"
+_LIST = re.compile(rf"{_BEFORE}{_WORD}(?:{_AND}{_WORD})+{_AFTER}")
 AGAIN = "interrupted; nothing is half-written: the same command begins again"
 
 
@@ -114,13 +119,22 @@ def explain(error: BaseException) -> tuple[str, int]:
 def as_typed(said: str, options: Mapping[str, str]) -> str:
     """A sentence with options in it as they are typed: --skip-bad-rows, and not skip_bad_rows.
 
-    Keys of files, such as plan.noise_multiplier, and words that may be plain English are left.
+    Keys of files, such as plan.noise_multiplier, and words that may be plain English are left: of
+    the latter only those are options that stand in a list of options, such as "noise_multiplier,
+    rounds and cohort".
     """
 
     def typed(name: re.Match[str]) -> str:
         return options.get(name[0], name[0])
 
-    return re.sub(r"(?<![\w.'\"/-])[a-z]+(_[a-z]+)+(?![\w'\"=/(]|\.\w)", typed, said)
+    def all_typed(listed: re.Match[str]) -> str:
+        parts = re.split(f"({_AND})", listed[0])
+        names = parts[::2]
+        if not all(name in options for name in names) or not any("_" in name for name in names):
+            return listed[0]
+        return "".join(options.get(part, part) for part in parts)
+
+    return _NAME.sub(typed, _LIST.sub(all_typed, said))
 
 
 def _is_out_of_memory(error: BaseException, said: str) -> bool:
