@@ -137,6 +137,8 @@ OPTIONS = {"skip_bad_rows": "--skip-bad-rows", "target_epsilon": "--target-epsil
         ),
         ("the rounds and cohort of target_epsilon", "the rounds and cohort of --target-epsilon"),
         ("rounds and users, target_epsilon", "rounds and users, --target-epsilon"),
+        ("target_epsilon or rounds, or leave it", "--target-epsilon or --rounds, or leave it"),
+        ("target_epsilon and roundsmen", "--target-epsilon and roundsmen"),
     ],
 )
 def test_parameters_are_named_as_options(said, typed):

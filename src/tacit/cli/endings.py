@@ -39,11 +39,8 @@ _OUT_OF_MEMORY = (
     "failed to map segment",
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORD = "[a-z]+(?:_[a-z]+)*"
 _BEFORE, _AFTER = r"(?<![\w.'\"/-])", r"(?![\w'\"=/(]|\.\w)"  # neither in a path nor in quotes
-_NAME = re.compile(rf"{_BEFORE}[a-z]+(?:_[a-z]+)+{_AFTER}")
-_AND = "(?:, and |, or |, | and | or )"
-_LIST = re.compile(rf"{_BEFORE}{_WORD}(?:{_AND}{_WORD})+{_AFTER}")
+_NAME = re.compile(f"{_BEFORE}[a-z]+(?:_[a-z]+)+{_AFTER}")
 AGAIN = "interrupted; nothing is half-written: the same command begins again"
 
 
@@ -128,13 +125,11 @@ def as_typed(said: str, options: Mapping[str, str]) -> str:
         return options.get(name[0], name[0])
 
     def all_typed(listed: re.Match[str]) -> str:
-        parts = re.split(f"({_AND})", listed[0])
-        names = parts[::2]
-        if not all(name in options for name in names) or not any("_" in name for name in names):
-            return listed[0]
-        return "".join(options.get(part, part) for part in parts)
+        return re.sub("[a-z_]+", typed, listed[0]) if "_" in listed[0] else listed[0]
 
-    return _NAME.sub(typed, _LIST.sub(all_typed, said))
+    one = f"(?:{'|'.join(sorted(options, key=len, reverse=True))})"
+    lists = re.compile(f"{_BEFORE}{one}(?:(?:, and |, or |, | and | or ){one})+{_AFTER}")
+    return _NAME.sub(typed, lists.sub(all_typed, said) if options else said)
 
 
 def _is_out_of_memory(error: BaseException, said: str) -> bool:
