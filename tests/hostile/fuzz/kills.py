@@ -61,6 +61,12 @@ ACTS: dict[str, Act] = {
         "train --resume --run out --workers 1 --quiet",
         "result.json",
     ),
+    "train, correlated noise": Act(
+        "train turns.toml --run out --workers 1 --quiet",
+        ("out",),
+        "train --resume --run out --workers 1 --quiet",
+        "result.json",
+    ),
     "train, intents": Act(
         "train nlu.toml --run out --quiet",
         ("out",),
