@@ -21,11 +21,14 @@ from tacit.privacy.events import PoissonGaussian
 from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError, Pattern, seal
+from tacit.report import facts
 from tacit.report.figures import shares_chart
 from tacit.report.metrics import MOST_ROWS, thinned
-from tacit.report.page import _environment
+from tacit.report.page import _environment, render
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tasks.language.trainer import LanguageTrainer
+from tacit.train import train
+from tests.runs.small import experiment, make_folder
 
 MANY = 3000
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
@@ -94,6 +97,21 @@ def test_a_chart_of_a_hundred_thousand_measurements_is_small():
     chart = shares_chart("title", "in %", "rounds", shown, {"accuracy": "top-1"})
     draw = _environment().get_template("charts.html").module.draw
     assert len(draw(chart)) < 30_000
+
+
+@pytest.mark.slow
+def test_a_page_of_a_hundred_thousand_measurements_is_small(tmp_path):
+    folder = make_folder(tmp_path)
+    run = train(experiment(folder, rounds=2), tmp_path / "run")
+    row = run.metrics()[-1]
+    lines = [
+        json.dumps(row | {"round": n, "accuracy_top1": n % 97 / 97}) + "\n" for n in range(100_000)
+    ]
+    run.directory.metrics_file.write_text("".join(lines))
+    gathered = facts.gather(run)
+    assert len(gathered["metrics"]) <= MOST_ROWS
+    assert len(render(gathered).encode()) < 2e6
+    assert len(json.dumps(gathered)) < 2e6
 
 
 def test_the_last_measurement_is_read_from_the_end(tmp_path):
