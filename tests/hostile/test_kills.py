@@ -22,4 +22,6 @@ def test_a_hundred_kills_over_all_writing_commands_leave_the_same_bits_and_nothi
 def test_a_hidden_part_and_scratch_are_leftovers(tmp_path):
     (tmp_path / "tmp" / "tacit-abc").mkdir(parents=True)
     (tmp_path / ".out.0123.partial").touch()
-    assert kills.leftovers(tmp_path) == [".out.0123.partial", "tmp/tacit-abc"]
+    (tmp_path / "tmp" / "5rtl2iea").write_text("blat")  # Python's, while it looks for the folder
+    (tmp_path / "tmp" / "5rtl2ieb").write_text("somebody's text")
+    assert kills.leftovers(tmp_path) == [".out.0123.partial", "tmp/5rtl2ieb", "tmp/tacit-abc"]
