@@ -30,6 +30,21 @@ WORDS = "the a dog cat runs sleeps eats and then quickly slowly red blue big sma
 TINY = {"name": "lstm", "options": {"embedding_size": 6, "cells": 8}}
 
 
+# `ru_maxrss` would also count what the process was before it became Python: a copy of this one.
+_CALL = """
+import atexit, os, sys
+
+def tell():
+    used = sum(os.times()[:4])
+    [peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
+    print(used, peak.split()[1], file=sys.stderr)
+
+atexit.register(tell)
+from tacit.cli.main import main
+main()
+"""
+
+
 def experiment(folder: Path, corpus: Path, rounds: int, population: int) -> Experiment:
     """A tiny model in a public vocabulary, measured after each round."""
     made = build.word_level(WORDS, provenance=provenance.public("a list of words"))
@@ -37,7 +52,7 @@ def experiment(folder: Path, corpus: Path, rounds: int, population: int) -> Expe
         {
             "rounds": rounds,
             "corpus": {"source": str(corpus)},
-            "tokenizer": {"source": str(made.save(folder / f"{corpus.name}.json"))},
+            "tokenizer": {"source": str(made.save(folder / f"words of {corpus.name}"))},
             "model": TINY,
             "plan": {
                 "cohort": 5,
@@ -85,17 +100,12 @@ def write_rows(path: Path, rows: Iterator[tuple[int, str]]) -> Path:
 
 def measured(name: str, *command: object) -> None:
     """Run a command of tacit in a process of its own, and print its row of the table."""
-    call = "from tacit.cli.main import main; main()"
-    words = [sys.executable, "-c", call, *map(str, command)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        said = process.stderr.read().decode()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{name} failed: {said}")
-    seconds = used.ru_utime + used.ru_stime
-    print(f"| {name} | {seconds:.1f} | {used.ru_maxrss / 1024:,.0f} |", flush=True)
+    words = [sys.executable, "-c", _CALL, *map(str, command)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} failed: {done.stderr}")
+    seconds, kilobytes = done.stderr.split()[-2:]
+    print(f"| {name} | {float(seconds):.1f} | {int(kilobytes) / 1024:,.0f} |", flush=True)
 
 
 def corpus_rows(folder: Path, name: str, rows: Iterator[tuple[int, str]], population: int) -> None:

@@ -152,6 +152,12 @@ def test_epsilon_is_drawn(tacit, private_run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["epsilon.svg"]
 
 
+def test_a_run_that_is_refused_leaves_no_plot(tacit, copied, tmp_path):
+    (copied / "result.json").write_text("[]")
+    assert "damaged" in tacit.refused(copied, "--plot", tmp_path / "epsilon.png")
+    assert not (tmp_path / "epsilon.png").exists()
+
+
 def test_mistakes_are_one_sentence(tacit, private_run, plain_run, tmp_path):
     assert "there is no run at" in tacit.refused(tmp_path / "nothing")
     assert "is not a run directory" in tacit.refused(tmp_path)

@@ -166,7 +166,7 @@ MISTAKES = [
     (f"{GOOD} --target-epsilon 3", "leaves nothing to solve for"),
     ("--population 100 --cohort 5 --rounds 5", "noise-multiplier is missing"),
     ("--population 100 --rounds 5 --noise-multiplier 1", "cohort is missing"),
-    ("--population 100 --cohort 5 --target-epsilon 3", "noise-multiplier and rounds are missing"),
+    ("--population 100 --cohort 5 --target-epsilon 3", "multiplier and --rounds are missing"),
     ("--population 100 --rounds 5 --noise-multiplier 1 --target-epsilon 3", "--from-experiment"),
     ("--population 100 --cohort 5 --rounds 5 --target-epsilon 0", "--target-epsilon must be"),
     ("--population 100 --cohort 5 --rounds 5 --target-epsilon nan", "--target-epsilon must be"),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from typer.main import get_command
 
-from tests.hostile.fuzz import facts, mutations, page, parsers
+from tacit.cli.main import app
+from tests.cli.test_help_examples import commands
+from tests.hostile.fuzz import facts, kills, mutations, page, parsers, targets
 from tests.hostile.fuzz.child import Ended
 from tests.hostile.fuzz.sample import figures_of, unknown
 from tests.hostile.fuzz.verdicts import judged, listing
@@ -19,6 +22,17 @@ def test_a_sample_of_hostile_files_command_lines_and_kills_ends_well(tmp_path):
     assert unknown(figures) == []
     assert figures["cases"]["damaged"] == SAMPLE["damaged"]
     assert figures["cases"]["kills"] == SAMPLE["kills"]
+
+
+def test_every_line_that_is_tried_is_one_that_its_command_takes():
+    """An option that is renamed would let each try end before it has begun."""
+    tree = dict(commands(get_command(app)))
+    tried = {line for one in targets.TARGETS.values() for line in one.lines}
+    tried |= {line for act in kills.ACTS.values() for line in (act.line, act.again) if line}
+    for line in tried:
+        words = line.split()
+        name = next(name for name in tree if tuple(words[: len(name)]) == name)
+        assert tree[name].make_context(name[-1], words[len(name) :]).command.callback, line
 
 
 @pytest.mark.slow

@@ -6,23 +6,29 @@ Work is counted (rows looked at, lines parsed, bytes read) and not timed, since 
 import json
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.privacy import documents, guarantee
+from tacit.privacy import documents
 from tacit.privacy.events import PoissonGaussian
-from tacit.privacy.guarantee import Guarantee
+from tacit.privacy.guarantee import Guarantee, ReleaseGroup
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError, seal
+from tacit.privacy.ledger_lines import Charge, Entry, Header, LedgerError, Pattern, seal
+from tacit.report import facts
 from tacit.report.figures import shares_chart
 from tacit.report.metrics import MOST_ROWS, thinned
-from tacit.report.page import _environment
+from tacit.report.page import _environment, render
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tasks.language.trainer import LanguageTrainer
+from tacit.train import train
+from tests.runs.small import experiment, make_folder
 
 MANY = 3000
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
@@ -93,6 +99,21 @@ def test_a_chart_of_a_hundred_thousand_measurements_is_small():
     assert len(draw(chart)) < 30_000
 
 
+@pytest.mark.slow
+def test_a_page_of_a_hundred_thousand_measurements_is_small(tmp_path):
+    folder = make_folder(tmp_path)
+    run = train(experiment(folder, rounds=2), tmp_path / "run")
+    row = run.metrics()[-1]
+    lines = [
+        json.dumps(row | {"round": n, "accuracy_top1": n % 97 / 97}) + "\n" for n in range(100_000)
+    ]
+    run.directory.metrics_file.write_text("".join(lines))
+    gathered = facts.gather(run)
+    assert len(gathered["metrics"]) <= MOST_ROWS
+    assert len(render(gathered).encode()) < 2e6
+    assert len(json.dumps(gathered)) < 2e6
+
+
 def test_the_last_measurement_is_read_from_the_end(tmp_path):
     file = tmp_path / "metrics.jsonl"
     assert documents.last_line(file, dict) is None
@@ -117,7 +138,7 @@ def test_the_last_row_is_found_whatever_its_length(tmp_path, size):
 
 def test_counting_releases_makes_no_record_for_each(tmp_path, monkeypatch):
     ledger = ledger_of(tmp_path / "l", MANY)
-    with counted(monkeypatch, guarantee, "ReleaseGroup") as calls:
+    with counted(monkeypatch, ReleaseGroup, "__init__") as calls:
         made = Guarantee.of(ledger)
     assert len(calls) < 5
     assert [part.count for part in made.parts] == [MANY]
@@ -133,6 +154,48 @@ def test_events_that_are_alike_are_made_once(tmp_path, monkeypatch):
     assert len(calls) < 10
     assert [entry.round for entry in ledger.entries] == list(range(MANY))
     assert ledger.entries[7] == ledger_of(tmp_path / "m", 8).entries[7]
+
+
+@given(
+    st.text().filter(str.isprintable).filter(bool),
+    st.integers(0, 10**20),
+    st.integers(0, 10**20),
+)
+def test_a_line_is_foreseen_in_the_bytes_that_are_written(note, index, round):
+    about = {"note": note, "index": index, "branch": "main"}
+    entry = replace(Entry(**vars(charge(0)) | about), estimator="100%s %(round)d")
+    pattern = Pattern.of_entry(entry.to_json())
+    line, line_hash = entry.next().line("ab" * 32)
+    after = {"index": index + 1, "round": 1, "previous": "ab" * 32}
+    assert pattern.filled(**after) == (line.rstrip(b"\n"), line_hash)
+    assert pattern.filled(**after | {"round": round + 2})[0] != line.rstrip(b"\n")
+
+
+def test_what_is_foreseen_is_what_is_read_without_foresight(tmp_path, monkeypatch):
+    """A stretch of equal rounds, a repeated one, another event, and equal rounds again."""
+    ledger = ledger_of(tmp_path / "l", 5)
+    other = replace(charge(6), event=PoissonGaussian(0.02, 1.0))
+    ledger.charge([replace(charge(4), attempt=1), charge(5), other, replace(other, round=7)])
+    people = PeopleLedger(tmp_path)
+    people.witness(ledger)
+    foreseen = Ledger.read(tmp_path / "l"), PeopleLedger(tmp_path).runs()
+    for owner in (Ledger, PeopleLedger):
+        monkeypatch.setattr(owner, "_foreseen", lambda self, above: None)
+    plain = Ledger.read(tmp_path / "l"), PeopleLedger(tmp_path).runs()
+    assert foreseen[0].entries == plain[0].entries == ledger.entries
+    assert foreseen[0].hashes == plain[0].hashes
+    assert foreseen[0].composition() == plain[0].composition()
+    assert foreseen[1] == plain[1]
+
+
+def test_no_byte_of_a_long_ledger_can_be_changed(tmp_path):
+    ledger_of(tmp_path / "l", 20).close()
+    data = (tmp_path / "l").read_bytes()
+    for at in range(0, len(data), 17):
+        changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        (tmp_path / "l").write_bytes(changed)
+        with pytest.raises(LedgerError):
+            Ledger.read(tmp_path / "l")
 
 
 @pytest.mark.parametrize("attempt", ["false", "0.0"])

@@ -113,9 +113,10 @@ def _whole(text):
     return text.encode("utf-8", "ignore").decode()
 
 
-def test_damaged_words_are_refused(tmp_path):
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:12] + b"x" * 40])
+def test_damaged_words_are_refused(damage, tmp_path):
     path = tmp_path / "words.tsv.gz"
     _write_words(path, {"dog": 3.0})
-    path.write_bytes(path.read_bytes()[:-9])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"words\.tsv\.gz is damaged"):
         read_words(path)

@@ -225,6 +225,14 @@ TAMPERINGS = {
         "nlu edp-sgd", charges(event={"noise_multiplier": 9.0}), (LEDGER, "configured")
     ),
     "the scaling factors' cost": Tampering("nlu edp-sgd", without(1), (LEDGER, "scaling")),
+    "no scaling factors": Tampering(
+        "nlu people", gone("scaling.json"), ("scaling.json", "missing")
+    ),
+    "other scaling factors": Tampering(
+        "nlu people",
+        text("scaling.json", '"factors": [', '"factors": [9'),
+        ("scaling.json was changed", "state-"),
+    ),
     "steps of another experiment": Tampering(
         "nlu dp-sgd", charges(plan_hash="ab" * 32), (LEDGER, "plan")
     ),

@@ -39,6 +39,8 @@ _OUT_OF_MEMORY = (
     "failed to map segment",
 )
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BEFORE, _AFTER = r"(?<![\w.'\"/-])", r"(?![\w'\"=/(]|\.\w)"  # neither in a path nor in quotes
+_NAME = re.compile(f"{_BEFORE}[a-z]+(?:_[a-z]+)+{_AFTER}")
 AGAIN = "interrupted; nothing is half-written: the same command begins again"
 
 
@@ -114,13 +116,20 @@ def explain(error: BaseException) -> tuple[str, int]:
 def as_typed(said: str, options: Mapping[str, str]) -> str:
     """A sentence with options in it as they are typed: --skip-bad-rows, and not skip_bad_rows.
 
-    Keys of files, such as plan.noise_multiplier, and words that may be plain English are left.
+    Keys of files, such as plan.noise_multiplier, and words that may be plain English are left: of
+    the latter only those are options that stand in a list of options, such as "noise_multiplier,
+    rounds and cohort".
     """
 
     def typed(name: re.Match[str]) -> str:
         return options.get(name[0], name[0])
 
-    return re.sub(r"(?<![\w.'\"/-])[a-z]+(_[a-z]+)+(?![\w'\"=/(]|\.\w)", typed, said)
+    def all_typed(listed: re.Match[str]) -> str:
+        return re.sub("[a-z_]+", typed, listed[0]) if "_" in listed[0] else listed[0]
+
+    one = f"(?:{'|'.join(sorted(options, key=len, reverse=True))})"
+    lists = re.compile(f"{_BEFORE}{one}(?:(?:, and |, or |, | and | or ){one})+{_AFTER}")
+    return _NAME.sub(typed, lists.sub(all_typed, said) if options else said)
 
 
 def _is_out_of_memory(error: BaseException, said: str) -> bool:

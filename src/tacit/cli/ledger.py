@@ -47,9 +47,9 @@ def ledger(
     except LedgerError as fault:
         emit({"run": str(run), "intact": False, "why": str(fault)}, as_json, lambda console: None)
         raise
-    if plot is not None:
-        _plot(release, plot)
     row = _as_row(run, release)
+    if plot is not None:  # last: a run that is refused leaves no plot
+        _plot(release, plot)
     emit(row, as_json, lambda console: _print(console, row))
 
 

@@ -24,6 +24,8 @@ from tacit.privacy.visible import one_line, visible
 from tacit.runs.figures import FIGURES
 from tacit.runs.terminal import Terminal
 
+_LONGEST_NOTE = 1600  # letters
+
 
 class Interrupted(Exception):
     """Ctrl-C in a command that knows how to go on: exit code 130, and this sentence."""
@@ -70,9 +72,15 @@ def say(text: str) -> None:
 
 
 def note(message: str) -> None:
-    """A line to the person at the terminal, on standard error."""
+    """A line to the person at the terminal, on standard error.
+
+    One that quotes a number of 5,000 digits, say, is shown without its middle.
+    """
+    said = visible(message)
+    if len(said) > _LONGEST_NOTE:
+        said = f"{said[: _LONGEST_NOTE // 2]} [...] {said[-_LONGEST_NOTE // 4 :]}"
     with suppress(OSError):  # nobody reads it, which is no reason to end
-        print(f"tacit: {visible(message)}", file=sys.stderr)
+        print(f"tacit: {said}", file=sys.stderr)
 
 
 def epsilon(value: float | None) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Composition, Event, PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import FORMAT as LEDGER_FORMAT
-from tacit.privacy.ledger_lines import Charge, Header, LedgerError, open_chain, seal
+from tacit.privacy.ledger_lines import Charge, Header, LedgerError, Pattern, open_chain, seal
 from tacit.privacy.records import canonical_json
 
 FORMAT = "tacit-people-1"
@@ -65,11 +65,43 @@ class _Record:
     budgets: list[PeoplesBudget] = field(default_factory=list)
     merged_into: str | None = None
     learnt: set[str] = field(default_factory=set)  # heads of copies that were taken over
+    last_charge: _LastCharge | None = None  # if the last line is one
 
     @property
     def budget(self) -> PeoplesBudget | None:
         """The budget declared last."""
         return self.budgets[-1] if self.budgets else None
+
+
+@dataclass
+class _LastCharge:
+    """A run's charge in the last line, which the next line mostly repeats for the next round."""
+
+    known: KnownRun
+    round: int
+    own: Pattern  # its line in the run's own ledger
+    line: Pattern  # and in this one
+    next_hash: str = ""
+
+    @classmethod
+    def of(cls, run: str, known: KnownRun, own: Mapping[str, Any]) -> _LastCharge | None:
+        """That of the run's own line, if it says for which round it is."""
+        if type(own.get("round")) is not int:
+            return None
+        fields = {name: value for name, value in own.items() if name != "hash"}
+        line = Pattern({"run": run}, line="%(line)s", previous='"%(previous)s"')
+        return cls(known, own["round"], Pattern.of_entry(fields), line)
+
+    def next_line(self, above: str) -> tuple[bytes, str]:
+        """The line of the same charge in the next round."""
+        place = {"index": len(self.known.events), "round": self.round + 1}
+        own, self.next_hash = self.own.filled(**place, previous=self.known.hashes[-1])
+        return self.line.filled(line=own.decode(), previous=above)
+
+    def take_next(self) -> None:
+        """Remember that this line was read."""
+        self.known.add(self.known.events[-1], self.next_hash)
+        self.round += 1
 
 
 class PeopleLedger:
@@ -83,7 +115,6 @@ class PeopleLedger:
         self.path = folder / FILE_NAME
         self._record = _Record()
         self._events: dict[str, Event] = {}  # equal events are one object: there are many
-        self._last_event: tuple[dict[str, Any], Event] | None = None
         self._cover: tuple[PeoplesBudget, Cover] | None = None
         self._read()
 
@@ -187,9 +218,18 @@ class PeopleLedger:
             )
         # An append that was cut off is left out: its noise was never drawn.  The next one drops it.
         *lines, _ = data[len(record.last) :].split(b"\n")
-        chain = open_chain(lines, self.path, FORMAT, count=record.lines, above=record.head)
+        chain = open_chain(
+            *(lines, self.path, FORMAT),
+            count=record.lines,
+            above=record.head,
+            foreseen=self._foreseen,
+        )
         for line, (number, row, line_hash) in zip(lines, chain, strict=True):
-            if number > 1:
+            if row is None:
+                assert record.last_charge is not None
+                record.last_charge.take_next()
+            elif number > 1:
+                record.last_charge = None
                 try:
                     self._take_row(row)
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -197,6 +237,11 @@ class PeopleLedger:
                     raise LedgerError.at(self.path, number, what) from error
             record.head, record.lines, record.last = line_hash, number, line + b"\n"
             record.size += len(record.last)
+
+    def _foreseen(self, above: str) -> tuple[bytes, str] | None:
+        """The last line's charge once more, in the next round."""
+        last = self._record.last_charge
+        return last.next_line(above) if last else None
 
     def _take_row(self, row: dict[str, Any]) -> None:
         """Remember what a line says, of whichever of the four kinds it is."""
@@ -221,6 +266,7 @@ class PeopleLedger:
         if known is None:
             sealed = [canonical_json(line).encode()]
             [(_, fields, line_hash)] = open_chain(sealed, self.path, LEDGER_FORMAT)
+            assert fields is not None  # since none was foreseen
             header = Header.read(fields, self.path)
             if run.partition(_FORK)[0] != header.run_id:
                 raise ValueError(f"it is a line of the run {header.run_id}, not of {run}")
@@ -229,13 +275,14 @@ class PeopleLedger:
         if line["index"] != len(known.events) or line["previous"] != known.hashes[-1]:
             raise ValueError(f"it does not follow from the last line of the run {run}")
         known.add(self._event(line["event"]), line["hash"])
+        self._record.last_charge = _LastCharge.of(run, known, line)
 
     def _event(self, data: dict[str, Any]) -> Event:
-        """An event as a line has it; the line above mostly has the same."""
-        if self._last_event is None or repr(data) != repr(self._last_event[0]):  # 1.0 equals 1
-            event = self._events.setdefault(canonical_json(data), Event.from_json(data))
-            self._last_event = data, event
-        return self._last_event[1]
+        """An event as a line has it."""
+        spelled = canonical_json(data)  # since 1.0 equals 1
+        if spelled not in self._events:
+            self._events[spelled] = Event.from_json(data)
+        return self._events[spelled]
 
     # Writing.
 

@@ -30,6 +30,7 @@ import torch.distributed
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.engines.belonging import prove
 from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Diagnostics
 
 dist: Any = torch.distributed  # its type stubs leave out most of what is used here
@@ -232,13 +233,23 @@ class Ranks:
             ) from error
 
 
-def join_group(store: Any, rank: int, size: int, *, one_machine: bool) -> Any:
+def join_group(
+    store: Any, rank: int, size: int, *, one_machine: bool, secret: bytes | None = None
+) -> Any:
     """The group of the processes that meet in a store, with this one in it.
 
     The group is ours alone: torch's global one is left to the user, and there may be several.
+    With a `secret`, which all of them were handed, nothing is said before each has proved to each
+    that it has it.
     """
     with _loopback() if one_machine else contextlib.nullcontext():
-        return dist.ProcessGroupGloo(store, rank, size, PATIENCE)
+        group = dist.ProcessGroupGloo(store, rank, size, PATIENCE)
+    if secret is not None:
+        try:
+            prove(group, rank, size, secret)
+        except (RuntimeError, PermissionError) as error:
+            raise WorkerLost(f"the processes of this training do not meet: {error}") from error
+    return group
 
 
 @contextlib.contextmanager

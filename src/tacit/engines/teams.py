@@ -25,7 +25,7 @@ import torch
 
 from tacit.engines.launch import Launch
 from tacit.engines.ranks import PATIENCE, Ranks, WorkerLost, dist, join_group
-from tacit.engines.worker import serve
+from tacit.engines.worker import SECRET_SIZE, serve
 from tacit.privacy import scratch
 
 
@@ -33,13 +33,15 @@ class Children:
     """`workers` processes in all: this one is rank 0, and the others are started here.
 
     They import what they need while this process goes on, and are waited for by `ranks`.  Each
-    holds one end of a pipe to this process, so that however it ends, they do too.
+    holds one end of a pipe to this process, so that however it ends, they do too.  What comes
+    through that pipe first is the secret by which they know each other.
     """
 
     def __init__(self, workers: int) -> None:
         if not workers >= 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         self._folder = contextlib.ExitStack()
+        self._secret = secrets.token_bytes(SECRET_SIZE)
         self._store = str(self._folder.enter_context(scratch.folder()) / "store")
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -53,12 +55,17 @@ class Children:
         """Start `tacit.engines.worker` as this rank, importing from where this process does."""
         search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
         worker = [sys.executable, "-P", "-m", "tacit.engines.worker"]
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [*worker, self._store, str(rank), str(size)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": search_path, "OMP_NUM_THREADS": "1"},
         )
+        assert child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: `ranks` says why
+            child.stdin.write(self._secret)
+            child.stdin.flush()
+        return child
 
     def ranks(self) -> Ranks:
         """All processes, once they have started."""
@@ -68,7 +75,8 @@ class Children:
             if not child.stdout.readline():  # it ended, and said why where errors go
                 child.wait(timeout=10)
                 self.check()
-        group = join_group(dist.FileStore(self._store, size), 0, size, one_machine=True)
+        store = dist.FileStore(self._store, size)
+        group = join_group(store, 0, size, one_machine=True, secret=self._secret)
         return Ranks(group, 0, size, self.check)
 
     def check(self) -> None:

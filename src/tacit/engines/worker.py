@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tacit.federated.cohort import CohortSum, CohortTask
     from tacit.kernels.local_sgd import LocalSGD
 
+SECRET_SIZE = 32  # bytes, which the parent writes to the pipe at once
+
 
 class Worker:
     """Computes this rank's part of each round; keeps the model and the task that were sent last."""
@@ -74,6 +76,7 @@ def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the terminal interrupts all; rank 0 decides
     store, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    secret = os.read(0, SECRET_SIZE)  # all of it, as it was written, or nothing
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Importing torch takes seconds, and nobody should wait for it to end a worker.
     import torch
@@ -84,7 +87,8 @@ def _main() -> None:
     print("ready", flush=True)
     os.dup2(2, 1)  # from now on nobody reads what is printed here
     try:
-        group = join_group(dist.FileStore(store, size), rank, size, one_machine=True)
+        meeting = dist.FileStore(store, size)
+        group = join_group(meeting, rank, size, one_machine=True, secret=secret)
         serve(Ranks(group, rank, size))
     except WorkerLost:
         sys.exit(1)  # rank 0 is gone: it has said why, or nobody is there to read it
@@ -93,7 +97,7 @@ def _main() -> None:
 def _end_with_parent() -> None:
     """End this process as soon as its parent has.
 
-    The parent never writes to the pipe, so one that can be read has been closed.
+    The parent writes nothing more to the pipe, so one that can be read has been closed.
     """
     os.read(0, 1)
     os._exit(0)

@@ -484,8 +484,9 @@ def _check(question: Question) -> None:
         )
     if question.target_epsilon is not None and not missing:
         raise ValueError(
-            f"target_epsilon of {question.target_epsilon:g} leaves nothing to solve for when noise,"
-            " rounds and cohort are all given; leave one of them out, or the target"
+            f"target_epsilon of {question.target_epsilon:g} leaves nothing to solve for when"
+            " noise_multiplier, rounds and cohort are all given; leave one of them out, or the"
+            " target"
         )
     if missing == ["cohort"] and question.experiment is None:
         raise ValueError(

@@ -27,6 +27,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -63,7 +64,7 @@ def parse_json(data: str | bytes, where: object) -> Any:
     """
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = _DECODER.decode(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
         if text.count("[") + text.count("{") > DEEPEST:
@@ -113,11 +114,22 @@ def each_line(path: Path, shape: type[T]) -> Iterator[T]:
     if not path.exists():
         return
     with trusted.open_regular(path) as file:
-        for number, line in enumerate(file, 1):
+        where = _Line(path)
+        for where.number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):  # it was never written to its end
                 return
-            where = f"line {number} of {path}"
             yield fitted(parse_json(line, where), shape, where)
+
+
+@dataclass
+class _Line:
+    """Which line it is, in words that are made only if they are wanted."""
+
+    path: Path
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"line {self.number} of {self.path}"
 
 
 def last_line(path: Path, shape: type[T]) -> T | None:
@@ -149,6 +161,9 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def _refuse_depth(value: Any) -> None:
     """Raise `RecursionError` for what is nested too deeply for whoever goes through it later."""
     level = [value]
@@ -169,7 +184,7 @@ def _check_of(shape: Any) -> _Check:
     """The check of a shape, made once: files may have very many rows."""
     origin, arguments = typing.get_origin(shape), typing.get_args(shape)
     if shape is Any:
-        return lambda _: None
+        return _check_nothing
     if shape is float:
         return _check_float
     if origin in (types.UnionType, typing.Union):
@@ -196,6 +211,10 @@ def _misfit(what: str, value: Any) -> _Misfit:
 def _below(name: object, misfit: _Misfit | None) -> _Misfit | None:
     """The same, seen from the object or list that has it under a name."""
     return misfit and ((str(name), *misfit[0]), misfit[1])
+
+
+def _check_nothing(_: Any) -> _Misfit | None:
+    return None
 
 
 def _check_float(value: Any) -> _Misfit | None:
@@ -255,6 +274,8 @@ def _check_row(checks: Sequence[_Check]) -> _Check:
 
 def _check_items(container: Any, check_one: _Check) -> _Check:
     is_container = _check_of(container)
+    if check_one is _check_nothing:
+        return is_container
 
     def check(value: Any) -> _Misfit | None:
         if (misfit := is_container(value)) is not None:

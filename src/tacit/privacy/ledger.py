@@ -25,6 +25,7 @@ from tacit.privacy.ledger_lines import (
     Header,
     LedgerError,
     Parent,
+    Pattern,
     open_chain,
 )
 
@@ -71,7 +72,9 @@ class Ledger:
         self._horizons: dict[str, Horizon] = {}  # the last charge of each
         self._inherited: set[str] = set()  # horizons that another run may go on with
         self._writes = writes
-        self._last_read: tuple[dict[str, Any], Entry] | None = None
+        self._pattern: Pattern | None = (
+            None  # of the entry that was read last, if it may come again
+        )
         self._file = ExitStack()  # holds the lock from the first charge on
         self._descriptor: int | None = None
         self._cover: Cover | None = None
@@ -80,8 +83,10 @@ class Ledger:
         self._size = len(data) - len(rest)
         if not lines:
             raise LedgerError.at(path, 1, "it is cut off" if rest else "the file is empty")
-        for number, fields, line_hash in open_chain(lines, path, FORMAT):
-            if number == 1:
+        for number, fields, line_hash in open_chain(lines, path, FORMAT, foreseen=self._foreseen):
+            if fields is None:
+                self._add([self._entries[-1].next()], [line_hash])
+            elif number == 1:
                 self.header = Header.read(fields, path)
                 self._hashes.append(line_hash)
             else:
@@ -178,10 +183,9 @@ class Ledger:
         """The entry that a line holds, if it belongs there."""
         header = self.header
         try:
-            entry = self._like(fields) or Entry.from_json(fields)
+            entry = Entry.from_json(fields)
         except (ValueError, TypeError) as error:
             raise LedgerError.at(self.path, number, f"the entry is not valid: {error}") from error
-        self._last_read = fields, entry
         inherited = header.parent.head.entries if header.parent else 0
         what = ""
         if entry.index != number - 2:
@@ -196,22 +200,17 @@ class Ledger:
             what = self._out_of_order([entry.event], own=entry.index >= inherited)
         if what:
             raise LedgerError.at(self.path, number, what)
+        # Of these two the checks above are needed in each line.
+        is_apart = entry.index < inherited or isinstance(entry.event, Horizon)
+        self._pattern = None if is_apart else Pattern.of_entry(fields)
         return entry
 
-    def _like(self, fields: dict[str, Any]) -> Entry | None:
-        """The entry of a line that is like the one above it but for its numbers; else None.
-
-        What is the same need not be checked and made into an event 100,000 times.
-        """
-        if self._last_read is None:
+    def _foreseen(self, above: str) -> tuple[bytes, str] | None:
+        """The line of the last entry's charge, made once more in the next round."""
+        if self._pattern is None:
             return None
-        before, entry = self._last_read
-        index, round = fields.get("index"), fields.get("round")
-        if type(index) is not int or type(round) is not int or min(index, round) < 0:
-            return None
-        alike = fields | {"index": before["index"], "round": before["round"]}
-        # Spelled out, since `true` and 1.0 equal 1, and would not be checked.
-        return entry.again(index, round) if repr(alike) == repr(before) else None
+        entry = self._entries[-1]
+        return self._pattern.filled(index=entry.index + 1, round=entry.round + 1, previous=above)
 
     def _refuse_missing(self, head: Head | None, how: str) -> None:
         """Refuse a ledger without all that a checkpoint knows of, or that a branch inherits."""

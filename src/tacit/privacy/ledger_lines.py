@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -75,9 +75,49 @@ def _open_seal(line: bytes, path: Path, number: int) -> tuple[dict[str, Any], st
     return fields, stated
 
 
+class Pattern:
+    """A line that is known but for a few values: of a charge that is made again, say.
+
+    Most lines of a long ledger are the one above them, a round later.  A line with the very bytes
+    that would be written for that says what was checked above, of another round, and is neither
+    parsed nor checked once more.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], **blanks: str) -> None:
+        """`blanks` are the values that are not in `fields`, as `%` formats them."""
+        values = {name: canonical_json(fields[name]).replace("%", "%%") for name in fields}
+        self._fields = _template(values | blanks)
+        self._line = _template(values | blanks | {"hash": '"%(hash)s"'})
+
+    @classmethod
+    def of_entry(cls, fields: Mapping[str, Any]) -> Pattern:
+        """The line of an entry, but for where it stands and of which round it is."""
+        return cls(fields, index="%(index)d", round="%(round)d", previous='"%(previous)s"')
+
+    def filled(self, **values: object) -> tuple[bytes, str]:
+        """What `seal` makes of all fields, without the newline."""
+        line_hash = hashlib.sha256((self._fields % values).encode()).hexdigest()
+        return (self._line % (values | {"hash": line_hash})).encode(), line_hash
+
+
+def _template(values: Mapping[str, str]) -> str:
+    """The canonical JSON of an object, of the JSON of each of its values."""
+    names = {name: canonical_json(name).replace("%", "%%") for name in sorted(values)}
+    return f"{{{','.join(f'{names[name]}:{values[name]}' for name in names)}}}"
+
+
+Foreseen = Callable[[str], tuple[bytes, str] | None]
+
+
 def open_chain(
-    lines: Sequence[bytes], path: Path, format: str, *, count: int = 0, above: str = ""
-) -> Iterator[tuple[int, dict[str, Any], str]]:
+    lines: Sequence[bytes],
+    path: Path,
+    format: str,
+    *,
+    count: int = 0,
+    above: str = "",
+    foreseen: Foreseen = lambda above: None,
+) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
     """Each line's number, fields and hash, once it is verified to follow from the line above it.
 
     Args:
@@ -86,18 +126,32 @@ def open_chain(
         format: what the first line of the file must say that its format is.
         count: how many lines of the file were verified before.
         above: the hash of the last of those.
+        foreseen: the line and the hash that are expected to follow the line with a hash, if any.
+            If it is just that, it has None for fields: there is nothing to learn from it.
     """
     for number, line in enumerate(lines, start=count + 1):
-        fields, line_hash = _open_seal(line, path, number)
-        if number == 1:
-            if fields.get("format") != format:
-                what = f"it is not the header of a ledger in the format {format}"
-                raise LedgerError.at(path, 1, what)
-        elif fields.pop("previous", None) != above:
-            what = "it does not follow from the line above it"
-            raise LedgerError.at(path, number, f"{what}: lines were removed, repeated or reordered")
+        expected = foreseen(above)
+        fields: dict[str, Any] | None
+        if expected is not None and line == expected[0]:
+            fields, line_hash = None, expected[1]
+        else:
+            fields, line_hash = _open_seal(line, path, number)
+            _refuse_unlinked(fields, path, number, format, above)
         yield number, fields, line_hash
         above = line_hash
+
+
+def _refuse_unlinked(
+    fields: dict[str, Any], path: Path, number: int, format: str, above: str
+) -> None:
+    """Refuse a first line of another format, and any other that is not about the one above it."""
+    if number == 1:
+        if fields.get("format") != format:
+            what = f"it is not the header of a ledger in the format {format}"
+            raise LedgerError.at(path, 1, what)
+    elif fields.pop("previous", None) != above:
+        what = "it does not follow from the line above it"
+        raise LedgerError.at(path, number, f"{what}: lines were removed, repeated or reordered")
 
 
 @dataclass(frozen=True)
@@ -246,10 +300,10 @@ class Entry(Charge):
     branch: Text = field(kw_only=True)
     title: ClassVar[str] = "a ledger's entry"
 
-    def again(self, index: int, round: int) -> Entry:
-        """The same charge in another line and for another round; all else was checked before."""
+    def next(self) -> Entry:
+        """The same charge in the next line and for the next round; all else was checked before."""
         entry = object.__new__(Entry)
-        vars(entry).update(vars(self), index=index, round=round)
+        vars(entry).update(vars(self), index=self.index + 1, round=self.round + 1)
         return entry
 
     def line(self, previous: str) -> tuple[bytes, str]:

@@ -106,9 +106,12 @@ class Record:
         return cls(**{name: read(data[name]) for name, read in readers.items()})
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(data: Any) -> str:
     """One spelling per value, so that equal data have equal hashes; NaN is refused."""
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(data)
 
 
 def _plain(value: Any) -> Any:

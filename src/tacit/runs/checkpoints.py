@@ -42,7 +42,8 @@ class _Facts(TypedDict):
     clip_round: NotRequired[int]
     horizon: NotRequired[str]  # where its rounds are charged together
     horizon_rounds: NotRequired[int]
-    experiment: NotRequired[str]  # of intents and slots
+    experiment: NotRequired[str]  # the two of intents and slots
+    scaling: NotRequired[str]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.corpus.files import opened
 from tacit.privacy import durable
 from tacit.privacy.events import PostProcessing
 from tacit.privacy.ledger import Ledger
@@ -152,8 +153,9 @@ def read_words(path: Path) -> dict[str, float] | None:
     if not path.is_file():
         return None
     try:
-        # A word may hold any character but white space, and Python knows more ends of lines.
-        lines = gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
+        with opened(path) as file:
+            # A word may hold any character but white space, and Python knows more ends of lines.
+            lines = file.data.read().decode().removesuffix("\n").split("\n")
         return {word: float(count) for word, count in (line.split("\t") for line in lines if line)}
-    except (OSError, EOFError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None

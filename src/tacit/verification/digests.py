@@ -20,6 +20,7 @@ from tacit.runs.use_script import USE_FILE, use_script
 from tacit.tasks.language import canary_clients as coins
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
 from tacit.tasks.language.tokenizer_switch import RunTokenizers
+from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, OF_A_RUN, History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -100,6 +101,24 @@ def _tokenizers(evidence: Evidence) -> Iterator[str]:
             yield f"{state} names a tokenizer that the ledger does not have at round {one.leg}"
         if words not in present:
             yield f"{state} names a tokenizer that is not in the run: {words[:12]}"
+
+
+def _scaling(evidence: Evidence) -> Iterator[str]:
+    """The factors of a model's layers can be read, and are those that it was trained with."""
+    if not isinstance(evidence.experiment, NluExperiment) or evidence.is_bundle:
+        return
+    try:
+        factors = scaling.read(evidence.path)
+    except ValueError as problem:
+        is_private = evidence.experiment.noise.scaling == "first-gradient"  # kept in private/
+        if not is_private or evidence.directory.private.exists():
+            yield str(problem)
+        return
+    own = scaling.digest(factors)
+    for one in evidence.checkpoints:
+        if one.facts.get(scaling.FACT, own) != own:
+            file = evidence.directory.checkpoints.state_file(one.leg)
+            yield f"{evidence.path / scaling.FILE_NAME} was changed: {file} has other factors"
 
 
 def _is_to_come(evidence: Evidence, file: Path) -> bool:
@@ -233,7 +252,7 @@ def _key(evidence: Evidence) -> Iterator[str]:
 
 DIGESTS = Check(
     "digests",
-    "models, tokenizers and their history, canaries, all files of a bundle",
-    (_files, _script, _models, _trained_on, _tokenizers, _tokenizer_cost, _canaries),
+    "models, tokenizers and their history, scaling factors, canaries, all files of a bundle",
+    (_files, _script, _models, _trained_on, _tokenizers, _tokenizer_cost, _scaling, _canaries),
 )
 KEY = Check("key", "that it is gone where the run says so", (_key,))

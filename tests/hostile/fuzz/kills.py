@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -43,9 +44,7 @@ class Act:
 
 
 ACTS: dict[str, Act] = {
-    "ingest": Act(
-        f"ingest chats.csv --salt {'00' * 16} --out out", ("out",), finished="corpus.json"
-    ),
+    "ingest": Act("ingest chats.csv --salt-file salt --out out", ("out",), finished="corpus.json"),
     "model pretrain": Act(
         f"model pretrain books.jsonl.gz --out out {TINY} --seed 1",
         ("out",),
@@ -59,6 +58,12 @@ ACTS: dict[str, Act] = {
     ),
     "train with a switch": Act(
         "train switching.toml --run out --workers 1 --quiet",
+        ("out",),
+        "train --resume --run out --workers 1 --quiet",
+        "result.json",
+    ),
+    "train, correlated noise": Act(
+        "train turns.toml --run out --workers 1 --quiet",
         ("out",),
         "train --resume --run out --workers 1 --quiet",
         "result.json",
@@ -198,9 +203,18 @@ def leftovers(folder: Path) -> list[str]:
     hidden = [
         *(path for path in folder.rglob(".*.partial")),
         *(path for path in folder.rglob(".*.old")),
-        *(path for path in (folder / "tmp").iterdir() if "torchinductor" not in path.name),
+        *(path for path in (folder / "tmp").iterdir() if not _is_foreign(path)),
     ]
     return sorted(str(path.relative_to(folder)) for path in hidden)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a path in the temporary folder is torch's, or Python's.
+
+    Python tries for a moment whether it can write there at all: four letters in a file of eight.
+    """
+    is_trial = re.fullmatch("[a-z0-9_]{8}", path.name) and path.is_file()
+    return "torchinductor" in path.name or bool(is_trial and path.stat().st_size <= len("blat"))
 
 
 def _contents(act: Act, folder: Path) -> dict[str, bytes]:

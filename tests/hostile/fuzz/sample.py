@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,27 @@ from tests.hostile.fuzz.session import Session
 SEED = 19
 
 
-def try_cases(out: Path, cases: dict[str, int]) -> None:
+def try_cases(out: Path, cases: dict[str, int], whole: bool = False) -> None:
     """Try the first cases of each kind, always the same, in this process; figures go to `out`."""
-    with made(whole=False) as place:
+    began = time.monotonic()
+    with made(whole=whole) as place:
         session = Session(place, SEED, out)
         for kind, count in cases.items():
             for number in range(count):
                 session.try_one(kind, number)
-        session.write(0.0)
+        session.write(time.monotonic() - began)
 
 
-def figures_of(out: Path, cases: dict[str, int], timeout: float) -> dict[str, Any]:
-    """The figures of some cases, which are tried in a process of their own."""
+def figures_of(
+    out: Path, cases: dict[str, int], timeout: float, *, whole: bool = False
+) -> dict[str, Any]:
+    """The figures of some cases, which are tried in a process of their own.
+
+    They are tried on the few things that the usual tests need, or on the `whole` world.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=try_cases, args=(out, cases))
+    process = context.Process(target=try_cases, args=(out, cases, whole))
     process.start()
     process.join(timeout)
     if process.is_alive():

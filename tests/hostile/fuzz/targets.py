@@ -164,6 +164,12 @@ TARGETS: dict[str, Target] = {
     "a switched run": Target(
         "switched", (*_run("switched", "run"), *_language("switched")), True, "run"
     ),
+    "a run of correlated noise": Target(
+        "turns", (*_run("turns", "run"), *_language("turns")), True, "run"
+    ),
+    "a stopped run of correlated noise": Target(
+        "turns-stopped", _run("turns-stopped", "turns"), True, "turns"
+    ),
     "a stopped run": Target("stopped", _run("stopped", "run"), True, "simulated"),
     "a simulated run": Target("simulated", _run("simulated", "run"), True, "run"),
     "a run of intents": Target(

@@ -72,6 +72,8 @@ def _make(whole: bool) -> None:
     train(private, "other")
     _tacit("report other")
     train(experiment(here, seed=None).changed(seed=None, **_SWITCHED), "switched")
+    train(private.changed(**_TURNS), "turns")
+    _stopped(experiment(here, seed=None).changed(seed=None, **_TURNS), "turns-stopped")
     train(experiment(here), "simulated")
     _tacit("export simulated --out simulated-bundle --not-for-release")
     train(_nlu(), "nlu-other")
@@ -100,6 +102,8 @@ _CANARIES = {
 }
 _SWITCH = {"sampled_tokens": 200, "size": 15}
 _SWITCHED = {"rounds": 3, "phases": [{"rounds": 1}, {"rounds": 2, "tokenizer": _SWITCH}]}
+# Noise that is correlated over the rounds, which are one release.
+_TURNS = {"rounds": 4, "plan": {"sampling": "min-separation", "separation": 3, "noise": "banded"}}
 
 
 def _tacit(line: str) -> None:
@@ -154,6 +158,7 @@ def _recipes(base: object) -> None:
     recipes = {
         "recipe.toml": base.changed(rounds=2),  # type: ignore[attr-defined]
         "switching.toml": base.changed(**_SWITCHED),  # type: ignore[attr-defined]
+        "turns.toml": base.changed(**_TURNS),  # type: ignore[attr-defined]
     }
     for name, experiment in recipes.items():
         Path(name).write_text(experiment.to_toml())
@@ -176,6 +181,8 @@ def _texts() -> None:
     said = [" ".join(draw.choices(WORDS, k=6)) for _ in range(SENTENCES)]
     for name in ("messages.txt", "public.txt", "chats.txt"):
         Path(name).write_text("\n".join(said) + "\n")
+    Path("salt").write_text("00" * 16)
+    Path("salt").chmod(0o600)
     Path("phrases.txt").write_text("the red cat eats the big dog\na dog runs\n")
     rows = [(f"person {n % 9}", n, text) for n, text in enumerate(said)]
     Path("chats.csv").write_text(

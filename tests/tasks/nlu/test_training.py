@@ -325,6 +325,18 @@ def test_a_shorter_ledger_is_refused(tmp_path, monkeypatch):
         train(None, tmp_path / "run", resume=True)
 
 
+def test_a_run_does_not_go_on_with_other_scaling_factors(tmp_path, monkeypatch):
+    write = Checkpoints.write
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "write", lambda *a: write(*a) if a[1] < 2 else _dies())
+        with pytest.raises(Died):
+            train(small(), tmp_path / "run")
+    file = tmp_path / "run" / "scaling.json"
+    file.write_text(file.read_text().replace('"factors": [', '"factors": [9'))
+    with pytest.raises(ValueError, match=r"scaling\.json was changed"):
+        train(None, tmp_path / "run", resume=True)
+
+
 def test_another_experiment_does_not_go_on_with_a_run(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Session, "save", _dies)

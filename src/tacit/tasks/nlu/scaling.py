@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from tacit.mechanisms.method import Indices, Streams, Vector
 from tacit.privacy import durable
 from tacit.privacy.documents import read_json
 from tacit.privacy.randomness import RunKey
+from tacit.privacy.records import canonical_json
 from tacit.tasks.nlu import plan
 from tacit.tasks.nlu.data import OUTSIDE, Utterance
 from tacit.tasks.nlu.encoding import Encoder, Labels, encode
@@ -35,8 +37,10 @@ from tacit.tasks.nlu.gradients import FlatModel, UtteranceGradients
 from tacit.tasks.nlu.models import NluModel
 from tacit.tasks.nlu.steps import AttemptStreams
 from tacit.tasks.nlu.utterances import Utterances
+from tacit.tasks.task import LastState
 
 FILE_NAME = "scaling.json"
+FACT = "scaling"  # the name of their digest in a checkpoint
 GROUPS = 256
 _PUBLIC_SENTENCES = 256
 
@@ -56,6 +60,17 @@ def read(folder: Path) -> LayerScaling:
         return LayerScaling.from_json(read_json(file, dict[str, Any]))
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{file} is missing or damaged: {error}") from error
+
+
+def digest(factors: LayerScaling) -> str:
+    """What a checkpoint has of the factors that its model was trained with."""
+    return hashlib.sha256(canonical_json(factors.to_json()).encode()).hexdigest()
+
+
+def refuse_others(factors: LayerScaling, last: LastState) -> None:
+    """Refuse factors other than those that the last checkpoint was made with."""
+    if last.facts.get(FACT, own := digest(factors)) != own:
+        raise ValueError(f"{FILE_NAME} was changed: the run was trained with other factors so far")
 
 
 def first_scaling(

@@ -109,7 +109,8 @@ class NluTrainer:
     def __init__(self, opened: Opened) -> None:
         experiment: NluExperiment = opened.experiment
         utterances: Utterances = opened.data
-        model = NluModel.load(opened.last.model_file)
+        model, factors = NluModel.load(opened.last.model_file), scaling.read(opened.folder)
+        scaling.refuse_others(factors, opened.last)
         self._experiment = experiment
         self._valid = utterances.data.valid[: experiment.evaluation.max_utterances]
         self._fingerprint = utterances.data.fingerprint
@@ -117,7 +118,7 @@ class NluTrainer:
             experiment,
             model,
             opened.last.arrays,
-            scaling.read(opened.folder),
+            factors,
             encode(model.encoder, model.labels, utterances.data.train),
             utterances.units(experiment),
             opened.key,
@@ -171,7 +172,10 @@ class NluTrainer:
             raise ValueError(
                 f"the training diverged in epoch {leg}: {error}; lower the learning rate"
             ) from error
-        facts = {"experiment": self._experiment.fingerprint}
+        facts = {
+            "experiment": self._experiment.fingerprint,
+            scaling.FACT: scaling.digest(self._job.scaling),
+        }
         return State(model, self._stepper.state(), facts)
 
     def evaluate(
