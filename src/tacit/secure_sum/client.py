@@ -223,7 +223,7 @@ class SumClient:
                 raise ValueError(f"vector must be within {limit} in magnitude, got {largest}")
 
     def _masks(self, peers: list[int]) -> list[tuple[bytes, bool]]:
-        """The key of each mask and whether it is added: one of two clients adds, the other takes."""
+        """The key of each mask and whether it is added: of two clients one adds, one takes away."""
         own = (keys.self_mask_key(self._seed, self._id, self._context), True)
         pairs = [
             (
@@ -244,8 +244,7 @@ class SumClient:
         if self._next != kind:
             left = f"its next is {str(self._next)!r}" if self._next else "it has sent its last"
             raise RefusedError(
-                f"client {self._id} sends each message once and in order: {left}, not"
-                f" {str(kind)!r}"
+                f"client {self._id} sends each message once and in order: {left}, not {str(kind)!r}"
             )
 
     def _body(self, message: bytes, kind: Kind) -> memoryview:

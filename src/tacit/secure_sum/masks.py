@@ -31,7 +31,7 @@ def add_masks_(words: Words, masks: Sequence[Mask]) -> None:
     """Add or take away each mask, in place."""
     ciphers = [(_keystream(key), is_added) for key, is_added in masks]
     stream = np.empty(_CHUNK // words.itemsize, words.dtype)
-    room = memoryview(stream).cast("B")
+    room = stream.data.cast("B")
     for start in range(0, len(words), len(stream)):
         part = words[start : start + len(stream)]
         for cipher, is_added in ciphers:

@@ -11,6 +11,7 @@ import hashlib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Self
 
 SERVER = 0
@@ -94,7 +95,7 @@ def ascending(ids: list[int]) -> list[int]:
     """The ids themselves; out of range, out of order or twice, they are refused."""
     if any(not 0 < one <= LARGEST_ID for one in ids):
         raise RefusedError(f"ids must be from 1 to {LARGEST_ID}, got {ids}")
-    if any(one >= other for one, other in zip(ids, ids[1:], strict=False)):
+    if any(one >= other for one, other in pairwise(ids)):
         raise RefusedError(f"ids must be ascending, each once, got {ids}")
     return ids
 

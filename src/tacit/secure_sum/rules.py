@@ -12,6 +12,7 @@ from typing import Annotated, Protocol, Self
 
 from tacit.privacy import records
 from tacit.privacy.records import Count, Record, Text, at_least
+from tacit.privacy.stream import Stream
 from tacit.secure_sum.messages import RefusedError, digest
 
 # Coordinates are machine words, so that masks are added at the speed of memory.
@@ -124,6 +125,10 @@ class Session(Record):
         """32 bytes that stand for the session and its rules; everything is bound to them."""
         facts = (self.to_json(), rules.to_json())
         return digest("context", *(records.canonical_json(each).encode() for each in facts))
+
+    def rotation(self) -> Stream:
+        """The public stream that everybody's rotation is drawn from; a new one at each call."""
+        return Stream(digest("rotation", records.canonical_json(self.to_json()).encode()))
 
     def __str__(self) -> str:
         return f"run {self.run}, round {self.round}, attempt {self.attempt}"

@@ -154,9 +154,7 @@ class SumServer:
         ascending([advert.sender])
         if advert.sender != sender:
             raise RefusedError(f"client {sender} sent the keys of client {advert.sender}")
-        if not keys.is_signed(
-            advert.signature, advert.signed(self._context), self._roster[sender]
-        ):
+        if not keys.is_signed(advert.signature, advert.signed(self._context), self._roster[sender]):
             raise RefusedError(f"the keys of client {sender} are not signed by it")
         others = [key for one in self._adverts.values() for key in (one.exchange, one.masking)]
         if len({advert.exchange, advert.masking, *others}) != len(others) + 2:

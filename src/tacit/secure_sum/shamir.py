@@ -46,7 +46,9 @@ def join(shares: Mapping[int, bytes]) -> bytes:
     return secret.to_bytes(SECRET_SIZE, "big")
 
 
-def recover(shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]) -> bytes:
+def recover(
+    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
+) -> bytes:
     """The secret that `is_right` knows, from any `threshold` shares that give it.
 
     Where more were revealed, neighbouring ids are left out in turn, so that one wrong share does
