@@ -1,4 +1,4 @@
-"""A group of clients and a server in one process, with people who drop out when they are told to."""
+"""A group of clients and a server in one process, with people who drop out when told to."""
 
 from __future__ import annotations
 
@@ -60,7 +60,12 @@ class Group:
     def client(self, one: int, rules: SumRules | None = None, log: object = None) -> SumClient:
         memory = SessionMemory() if log is None else log
         return SumClient(
-            one, KEYS[one], self.roster, self.session, rules or self.rules, memory  # type: ignore[arg-type]
+            one,
+            KEYS[one],
+            self.roster,
+            self.session,
+            rules or self.rules,
+            memory,  # type: ignore[arg-type]
         )
 
     def advertise(self, gone: Collection[int] = ()) -> dict[int, bytes]:

@@ -34,15 +34,13 @@ def test_some_dropping_out_in_each_phase_is_recovered():
 @pytest.mark.parametrize("phase", range(5), ids=PHASES)
 def test_one_too_few_in_any_phase_fails_the_round_and_gives_no_sum(phase):
     group = Group(rules_for(10))  # 7 have to be there
-    with pytest.raises(RoundFailedError, match="at least 7 clients must have sent .*, got 6"):
+    with pytest.raises(RoundFailedError, match=r"at least 7 clients must have sent .*, got 6"):
         group.run(*[()] * phase, {2, 4, 6, 8})
     with pytest.raises(RefusedError, match="the sum is not known"):
         _ = group.server.total
 
 
-@given(
-    st.integers(2, 8), st.sampled_from([16, 32, 64]), st.integers(0, 2**32), st.integers(1, 50)
-)
+@given(st.integers(2, 8), st.sampled_from([16, 32, 64]), st.integers(0, 2**32), st.integers(1, 50))
 def test_sums_of_random_vectors_at_their_limit_are_exact(clients, width, seed, size):
     limit = (2 ** (width - 1) - 1) // clients
     group = Group(rules_for(clients, width=width, limit=limit, size=size))

@@ -66,7 +66,9 @@ class Rotation:
 
     def _signs(self, stream: Stream) -> Floats:
         words = stream.words(-(-self.padded // 64))
-        bits = np.unpackbits(words.astype("<u8").view(np.uint8), count=self.padded, bitorder="little")
+        bits = np.unpackbits(
+            words.astype("<u8").view(np.uint8), count=self.padded, bitorder="little"
+        )
         signs: Floats = 1.0 - 2.0 * bits
         return signs
 
