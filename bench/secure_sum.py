@@ -1,6 +1,6 @@
 """Seconds and bytes of a secure sum: per client, and on the server, as the group grows.
 
-    python bench/secure_sum.py [--size 1350000] [--clients 10 50 100] [--gone 0.1] [--width 64]
+    python bench/secure_sum.py [--size 1350000] [--clients 10 50 100] [--gone 0.1]
 
 Everybody is in one process, one after the other.  Seconds are the processor's, so a
 machine that is busy with other things gives about the same.  Clients who are gone drop out
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.privacy.stream import Stream
 from tacit.secure_sum import (
     DistributedNoise,
@@ -30,9 +31,10 @@ from tacit.secure_sum import (
     SumClient,
     SumRules,
     SumServer,
+    width_for,
 )
 
-LIMITS = {64: 2**36, 32: 2**20}
+LIMIT = IntegerGrid.for_clip(1.0, population=10_000, relative_noise=1.0).limit
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Meter:
         return sum(self.seconds[what] / self.counts[what] for what in whats)
 
 
-def measure(clients: int, size: int, width: int, gone: float) -> None:
+def measure(clients: int, size: int, gone: float) -> None:
     """One sum; prints a row."""
     away = round(gone * clients)
     rules = SumRules(
@@ -61,8 +63,8 @@ def measure(clients: int, size: int, width: int, gone: float) -> None:
         threshold=2 * clients // 3 + 1,
         survivors=2 * clients // 3 + 1,
         size=size,
-        width=width,
-        limit=LIMITS[width],
+        width=width_for(clients, LIMIT),
+        limit=LIMIT,
     )
     session, meter = Session("bench", 0, 0), Meter()
     signing = {one: Ed25519PrivateKey.generate() for one in range(1, clients + 1)}
@@ -85,7 +87,7 @@ def measure(clients: int, size: int, width: int, gone: float) -> None:
             meter.time(f"server {name}", lambda m=answer: server.receive(m))
         return meter.time(f"server ends {name}", server.advance)
 
-    vector = np.random.default_rng(0).integers(-LIMITS[width], LIMITS[width], size)
+    vector = np.random.default_rng(0).integers(-LIMIT, LIMIT, size)
     inbox = phase("advertise", lambda c, _: c.advertise(), dict.fromkeys(group, b""))
     inbox = phase("share", SumClient.share, inbox)
     inbox = phase("mask", lambda c, m: c.mask(m, vector), dict(list(inbox.items())[away:]))
@@ -95,7 +97,7 @@ def measure(clients: int, size: int, width: int, gone: float) -> None:
     phases = ("advertise", "share", "mask", "confirm", "reveal")
     taking = sum(s for what, s in meter.seconds.items() if what.startswith("server"))
     print(
-        f"| {clients} | {away} | {width} | {meter.mean('mask'):.2f} |"
+        f"| {clients} | {away} | {rules.width} | {meter.mean('mask'):.2f} |"
         f" {meter.mean(*(one for one in phases if one != 'mask')):.3f} |"
         f" {sent / 1e6:.2f} | {received / 1e3:.1f} |"
         f" {taking - meter.seconds['server ends reveal']:.2f} |"
@@ -131,17 +133,15 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=1_350_000)
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 50, 100])
-    parser.add_argument("--gone", type=float, nargs="+", default=[0.0, 0.1])
-    parser.add_argument("--width", type=int, nargs="+", default=[64], choices=sorted(LIMITS))
+    parser.add_argument("--gone", type=float, nargs="+", default=[0.1])
     asked = parser.parse_args(arguments)
     print(
         "| clients | gone | bits | client: s to mask | s besides | MB sent | kB received |"
         " server: s to take | s to unmask | MB received |\n" + "|---" * 10 + "|"
     )
-    for width in asked.width:
-        for clients in asked.clients:
-            for gone in asked.gone:
-                measure(clients, asked.size, width, gone)
+    for clients in asked.clients:
+        for gone in asked.gone:
+            measure(clients, asked.size, gone)
     for clients in asked.clients:
         measure_noise(asked.size, clients)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -284,7 +284,7 @@ def test_the_model_of_the_papers_fits_in_16_bits_with_noise_hardly_larger():
         ({"noise_multiplier": 1e4}, "width must be above 16 bits for 10 clients and a noise"),
         ({"noise_multiplier": 0.0}, "noise_multiplier must be a finite number above 0"),
         ({"noise_multiplier": 1e-6}, "share_stddev must be at least 1 steps"),
-        ({"width": 24}, "width must be 16, 32 or 64"),
+        ({"width": 20}, "width must be a multiple of 8"),
         ({"size": 10**8}, "width must be above 16"),
     ],
 )
@@ -335,4 +335,5 @@ def test_an_update_of_another_size_is_refused():
 
 
 def test_a_width_follows_from_limit_and_clients():
-    assert [width_for(10, limit) for limit in (3276, 3277, 2**27, 2**28)] == [16, 32, 32, 64]
+    widths = [width_for(10, limit) for limit in (3276, 3277, 2**27, 2**28, 2**59)]
+    assert widths == [16, 24, 32, 40, 64]

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from tacit.secure_sum import RefusedError, keys
-from tacit.secure_sum.masks import add_masks_, to_integers, to_words, words_type
+from tacit.secure_sum.masks import (
+    add_masks_,
+    from_bytes,
+    to_bytes,
+    to_integers,
+    to_words,
+    words_type,
+)
 from tacit.secure_sum.messages import encode
 
 # RFC 7748, section 6.1
@@ -114,16 +121,18 @@ def test_a_mask_is_the_keystream_of_rfc_8439(width):
     )
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("width", [16, 24, 32, 40, 64])
 @pytest.mark.parametrize("size", [1, 1000, 2**17 + 3])
 def test_masks_that_are_added_and_taken_away_leave_the_vector(width, size):
     random = np.random.default_rng(size)
     vector = random.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1, size, endpoint=True)
-    words = np.empty(size, words_type(width))
-    to_words(vector, width, words)
+    words = to_words(vector, width)
     first, second = (hashlib.sha256(name).digest() for name in (b"first", b"second"))
     add_masks_(words, [(first, True), (second, False)])
-    assert not np.array_equal(to_integers(words), vector)
+    assert not np.array_equal(to_integers(words, width), vector)
+    sent = to_bytes(words, width)
+    assert len(sent) == size * width // 8
+    words = from_bytes(memoryview(sent), width)
     add_masks_(words, [(second, True)])
     add_masks_(words, [(first, False)])
-    assert np.array_equal(to_integers(words), vector)
+    assert np.array_equal(to_integers(words, width), vector)

@@ -40,7 +40,12 @@ def test_one_too_few_in_any_phase_fails_the_round_and_gives_no_sum(phase):
         _ = group.server.total
 
 
-@given(st.integers(2, 8), st.sampled_from([16, 32, 64]), st.integers(0, 2**32), st.integers(1, 50))
+@given(
+    st.integers(2, 8),
+    st.sampled_from([16, 24, 32, 40, 56, 64]),
+    st.integers(0, 2**32),
+    st.integers(1, 50),
+)
 def test_sums_of_random_vectors_at_their_limit_are_exact(clients, width, seed, size):
     limit = (2 ** (width - 1) - 1) // clients
     group = Group(rules_for(clients, width=width, limit=limit, size=size))
@@ -49,7 +54,7 @@ def test_sums_of_random_vectors_at_their_limit_are_exact(clients, width, seed, s
     assert np.array_equal(group.run(), group.sum_of(group.ids))
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("width", [16, 24, 32, 40, 64])
 def test_without_a_limit_the_sum_is_right_modulo_two_to_the_width(width):
     group = Group(rules_for(5, width=width, limit=None))
     half = 2 ** (width - 1)
@@ -62,10 +67,11 @@ def test_ids_of_any_size_take_part():
     assert np.array_equal(group.run(), group.sum_of(group.ids))
 
 
-def test_a_masked_input_is_its_words_and_48_bytes():
-    group = Group(rules_for(4, width=32, limit=1000))
+@pytest.mark.parametrize("width", [16, 40])
+def test_a_masked_input_is_as_many_bytes_as_its_width_asks_for_and_48(width):
+    group = Group(rules_for(4, width=width, limit=1000))
     group.run()
-    assert {len(sent) for sent in group.sent.values()} == {48 + 4 * group.rules.size}
+    assert {len(sent) for sent in group.sent.values()} == {48 + width // 8 * group.rules.size}
 
 
 def test_one_wrong_share_among_more_than_enough_does_no_harm():
@@ -117,8 +123,9 @@ def test_shares_spoilt_on_the_way_count_as_missing():
         ({"threshold": 8, "survivors": 8, "colluding": 3}, "must be at most 7"),
         ({"survivors": 6}, "survivors must be between the threshold of 7 and the 10 clients"),
         ({"survivors": 11}, "survivors must be between"),
-        ({"width": 48}, "width must be 16, 32 or 64 bits, got 48"),
-        ({"width": 32}, "cannot wrap, got 32"),
+        ({"width": 45}, "width must be a multiple of 8 from 16 to 64, got 45"),
+        ({"width": 72}, "width must be a multiple of 8 from 16 to 64, got 72"),
+        ({"width": 40}, "cannot wrap, got 40"),
         ({"limit": 2**60}, "width must be above 64 bits"),
         ({"size": 0}, "size must be at least 1"),
         ({"threshold": 7.0}, "threshold must be a whole number"),
@@ -141,7 +148,7 @@ def test_the_rules_for_a_lying_server_hold_and_their_width_is_the_least(clients,
     assert 2 * rules.threshold > clients + rules.colluding
     assert rules.colluding >= (clients - 1) // 3 - 1
     assert clients * limit < 2 ** (rules.width - 1)
-    assert rules.width == 16 or clients * limit >= 2 ** (rules.width // 2 - 1)
+    assert rules.width == 16 or clients * limit >= 2 ** (rules.width - 9)
 
 
 def test_a_sum_that_no_word_can_hold_is_refused():

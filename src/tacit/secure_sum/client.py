@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit.secure_sum import keys, shamir
-from tacit.secure_sum.masks import add_masks_, to_words, words_type
+from tacit.secure_sum.masks import add_masks_, to_bytes, to_words
 from tacit.secure_sum.messages import (
-    HEADER_SIZE,
     KEY_SIZE,
     SERVER,
     SHARE_SIZE,
@@ -30,7 +28,6 @@ from tacit.secure_sum.messages import (
     SealedShares,
     ShareOf,
     ascending,
-    header,
     pack,
     split,
     unpack,
@@ -138,14 +135,9 @@ class SumClient:
                 pair = {ShareOf.SEED: opened[:SHARE_SIZE], ShareOf.KEY: opened[SHARE_SIZE:]}
                 self._shares[one.peer] = pair
         self._sharing = sorted([*senders, self._id])
-        rules = self._rules
-        message = bytearray(HEADER_SIZE + rules.size * rules.width // 8)
-        message[:HEADER_SIZE] = header(Kind.MASKED, self._context, self._id)
-        words: NDArray[Any] = np.frombuffer(message, words_type(rules.width), offset=HEADER_SIZE)
-        to_words(vector, rules.width, words)
+        words = to_words(vector, self._rules.width)
         add_masks_(words, self._masks(senders))
-        self._next = Kind.CONFIRMATION
-        return bytes(message)
+        return self._answer(Kind.MASKED, to_bytes(words, self._rules.width))
 
     def confirm(self, survivors: bytes) -> bytes:
         """A signature on who is there, for the others to see."""

@@ -84,8 +84,9 @@ def _discrete_laplace(scale: int, candidates: int, stream: Stream) -> Integers:
     magnitudes = units + scale * wholes
     is_negative = stream.words(len(units)) >> np.uint64(63) == 1
     is_value = ~(is_negative & (magnitudes == 0))
-    signed: Integers = np.where(is_negative, -magnitudes, magnitudes)
-    return signed[is_value]
+    signed = np.where(is_negative, -magnitudes, magnitudes)
+    values: Integers = signed[is_value]
+    return values
 
 
 def _happens(

@@ -1,8 +1,9 @@
 """Masks: the ChaCha20 keystream of a key, as words, added to a vector or taken from it.
 
-Words wrap modulo 2^16, 2^32 or 2^64, and the keystream of a fresh key is uniform on them up to what
-tells ChaCha20 from a random function, so a vector with one mask that nobody else knows is uniform,
-whatever the vector.
+Words are machine words, so that masks are added at the speed of memory, and a message has the lowest
+bytes of each: what is right modulo 2^64 is right modulo 2^40.  The keystream of a fresh key is
+uniform on them up to what tells ChaCha20 from a random function, so a vector with one mask that
+nobody else knows is uniform, whatever the vector.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Mask = tuple[bytes, bool]  # a key, and whether the mask is added rather than ta
 
 
 def words_type(width: int) -> np.dtype[Any]:
-    """The unsigned type of words of `width` bits, as they are in a message."""
-    return np.dtype(f"<u{width // 8}")
+    """The least unsigned type that has `width` bits."""
+    return np.dtype("<u2" if width <= 16 else "<u4" if width <= 32 else "<u8")
 
 
 def add_masks_(words: Words, masks: Sequence[Mask]) -> None:
@@ -44,11 +45,31 @@ def _keystream(key: bytes) -> Any:
     return Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
 
 
-def to_words(vector: NDArray[np.int64], width: int, out: Words) -> None:
-    """Integers modulo 2^width."""
-    out[...] = vector.view(np.uint64).astype(words_type(width), copy=False)
+def to_words(vector: NDArray[np.int64], width: int) -> Words:
+    """A copy of the integers as words."""
+    return vector.view(np.uint64).astype(words_type(width))
 
 
-def to_integers(words: Words) -> NDArray[np.int64]:
+def to_bytes(words: Words, width: int) -> bytes:
+    """The words modulo 2^width: the lowest bytes of each."""
+    return _bytes_of(words)[:, : width // 8].tobytes()
+
+
+def from_bytes(data: memoryview, width: int) -> Words:
+    """The words below 2^width that are written in the bytes."""
+    lowest = np.frombuffer(data, np.uint8).reshape(-1, width // 8)
+    words = np.zeros(len(lowest), words_type(width))
+    _bytes_of(words)[:, : width // 8] = lowest
+    return words
+
+
+def to_integers(words: Words, width: int) -> NDArray[np.int64]:
     """The integers of least magnitude that are equal to the words modulo 2^width."""
-    return words.view(f"<i{words.itemsize}").astype(np.int64)
+    unused = 8 * words.itemsize - width
+    signed = (words << unused).view(f"<i{words.itemsize}")
+    integers: NDArray[np.int64] = (signed >> unused).astype(np.int64)
+    return integers
+
+
+def _bytes_of(words: Words) -> NDArray[np.uint8]:
+    return words.view(np.uint8).reshape(-1, words.itemsize)

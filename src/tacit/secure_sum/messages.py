@@ -21,7 +21,7 @@ KEY_SIZE = 32
 SIGNATURE_SIZE = 64
 SHARE_SIZE = 33
 
-_HEADER = struct.Struct(">4sBB2x32sQ")  # 48 bytes, so that words after it are aligned
+_HEADER = struct.Struct(">4sBB2x32sQ")
 HEADER_SIZE = _HEADER.size
 _MAGIC, _VERSION = b"tsum", 1
 
@@ -58,14 +58,9 @@ def encode(label: str, *parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in labelled)
 
 
-def header(kind: Kind, context: bytes, sender: int) -> bytes:
-    """The 48 bytes that every message begins with."""
-    return _HEADER.pack(_MAGIC, _VERSION, kind, context, sender)
-
-
 def pack(kind: Kind, context: bytes, sender: int, entries: Iterable[bytes] = ()) -> bytes:
     """A message of these entries."""
-    return header(kind, context, sender) + b"".join(entries)
+    return b"".join([_HEADER.pack(_MAGIC, _VERSION, kind, context, sender), *entries])
 
 
 def unpack(message: bytes, kind: Kind, context: bytes) -> tuple[int, memoryview]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,7 @@ class Rotation:
         """The vector whose rotation this is, by a fresh stream of the same key."""
         if rotated.shape != (self.padded,):
             raise ValueError(f"rotated must be {self.padded} values, got {rotated.shape}")
-        values = self._transform(rotated.astype(np.float64))
-        values *= self._signs(stream)
+        values: Floats = self._transform(rotated.astype(np.float64)) * self._signs(stream)
         return values[: self.size]
 
     def _signs(self, stream: Stream) -> Floats:
@@ -69,14 +69,14 @@ class Rotation:
         bits = np.unpackbits(
             words.astype("<u8").view(np.uint8), count=self.padded, bitorder="little"
         )
-        signs: Floats = 1.0 - 2.0 * bits
-        return signs
+        return 1.0 - 2.0 * bits.astype(np.float64)
 
     def _transform(self, values: Floats) -> Floats:
         """Orthogonal and symmetric; the values are used up."""
-        rows: Floats = values.reshape(self.factor, -1)
-        angles = 2 * np.pi / self.factor * np.outer(*[np.arange(self.factor)] * 2)
-        rows = (np.cos(angles) + np.sin(angles)) / math.sqrt(self.padded) @ rows
+        turns = np.arange(self.factor)
+        angles = np.outer(turns, turns) * (2 * np.pi / self.factor)
+        hartley = (np.cos(angles) + np.sin(angles)) / math.sqrt(self.padded)
+        rows: NDArray[Any] = hartley @ values.reshape(self.factor, -1)
         half = rows.shape[1] // 2
         while half:
             pairs = rows.reshape(-1, 2, half)

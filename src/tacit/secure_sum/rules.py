@@ -15,8 +15,7 @@ from tacit.privacy.records import Count, Record, Text, at_least
 from tacit.privacy.stream import Stream
 from tacit.secure_sum.messages import RefusedError, digest
 
-# Coordinates are machine words, so that masks are added at the speed of memory.
-WIDTHS = (16, 32, 64)
+WIDTHS = tuple(range(16, 65, 8))  # whole bytes
 LARGEST_GROUP = 10_000
 
 
@@ -73,7 +72,7 @@ class SumRules(Record):
                 f" {self.clients} clients, got {self.survivors}"
             )
         if self.width not in WIDTHS:
-            raise ValueError(f"width must be 16, 32 or 64 bits, got {self.width}")
+            raise ValueError(f"width must be a multiple of 8 from 16 to 64, got {self.width}")
         if self.limit is not None and not self.clients * self.limit < 1 << (self.width - 1):
             raise ValueError(
                 f"width must be above {(self.clients * self.limit).bit_length()} bits so that the"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.secure_sum import keys, shamir
-from tacit.secure_sum.masks import Mask, add_masks_, to_integers, words_type
+from tacit.secure_sum.masks import Mask, add_masks_, from_bytes, to_integers, words_type
 from tacit.secure_sum.messages import (
     SERVER,
     SIGNATURE_SIZE,
@@ -74,7 +74,7 @@ class SumServer:
         """The sum of the survivors' vectors: the value of least magnitude modulo 2^width."""
         if self._phase is not None:
             raise RefusedError("the sum is not known before all phases are over")
-        return to_integers(self._sum)
+        return to_integers(self._sum, self._rules.width)
 
     def receive(self, message: bytes) -> int:
         """Take one client's message of the current phase; returns the client.
@@ -172,12 +172,12 @@ class SumServer:
         self._sealed[sender] = {one.peer: one.sealed for one in shares}
 
     def _take_masked(self, sender: int, body: memoryview) -> None:
-        if len(body) != self._sum.nbytes:
+        size = self._rules.size * self._rules.width // 8
+        if len(body) != size:
             raise RefusedError(
-                f"a masked input must be {self._sum.nbytes} bytes long, got {len(body)} from"
-                f" client {sender}"
+                f"a masked input must be {size} bytes long, got {len(body)} from client {sender}"
             )
-        self._sum += np.frombuffer(body, self._sum.dtype)
+        self._sum += from_bytes(body, self._rules.width)
 
     def _take_confirmation(self, sender: int, body: memoryview) -> None:
         statement = who_is_there(
