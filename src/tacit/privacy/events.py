@@ -191,7 +191,8 @@ class DistributedGaussian(Event):
 
     @property
     def sampling(self) -> str:
-        return f"no sampling (everybody in every round, at least {self.shares:,} of whom add noise)"
+        adding = f"at least {self.shares:,} honest ones add noise"
+        return f"no sampling (everybody in every round, {adding})"
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,8 @@ class TurnsDistributedGaussian(Horizon):
     def sampling(self) -> str:
         return (
             f"no sampling assumed (each user at most {_times(self.times)}, at least"
-            f" {self.separation:,} rounds apart; at least {self.each.shares:,} a round add noise)"
+            f" {self.separation:,} rounds apart, at least {self.each.shares:,} honest ones a round"
+            " add noise)"
         )
 
     def amounts_to(self) -> tuple[Event, int]:

@@ -1,8 +1,8 @@
 """Masks: the ChaCha20 keystream of a key, as words, added to a vector or taken from it.
 
-Words are machine words, so that masks are added at the speed of memory, and a message has the lowest
-bytes of each: what is right modulo 2^64 is right modulo 2^40.  The keystream of a fresh key is
-uniform on them up to what tells ChaCha20 from a random function, so a vector with one mask that
+Words are machine words, so that masks are added at the speed of memory, and a message has the
+lowest bytes of each: what is right modulo 2^64 is right modulo 2^40.  The keystream of a fresh key
+is uniform on them up to what tells ChaCha20 from a random function, so a vector with one mask that
 nobody else knows is uniform, whatever the vector.
 """
 
