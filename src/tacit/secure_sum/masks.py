@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 # Bytes of a vector at a time: they stay in the cache while all masks are added to them.
 _CHUNK = 1 << 18
+_MASKS = 1024  # at a time: a server that lost many clients has a hundred thousand
 _ZEROS = memoryview(bytes(_CHUNK))
 
 Words = NDArray[Any]  # uint16, uint32 or uint64
@@ -30,6 +31,11 @@ def words_type(width: int) -> np.dtype[Any]:
 
 def add_masks_(words: Words, masks: Sequence[Mask]) -> None:
     """Add or take away each mask, in place."""
+    for first in range(0, len(masks), _MASKS):
+        _add_some_(words, masks[first : first + _MASKS])
+
+
+def _add_some_(words: Words, masks: Sequence[Mask]) -> None:
     ciphers = [(_keystream(key), is_added) for key, is_added in masks]
     stream = np.empty(_CHUNK // words.itemsize, words.dtype)
     room = stream.data.cast("B")

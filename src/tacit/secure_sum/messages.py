@@ -187,10 +187,11 @@ class RevealedShare:
 def who_is_there(
     context: bytes, adverts: Iterable[Advert], sharing: Iterable[int], survivors: Iterable[int]
 ) -> bytes:
-    """What a confirmation signs: all that a client was told about who takes part."""
+    """What a confirmation signs: all that a client was told about who takes part, hashed."""
 
     def listed(ids: Iterable[int]) -> bytes:
         return b"".join(one.to_bytes(8, "big") for one in ids)
 
     keys = b"".join(advert.to_bytes()[:-SIGNATURE_SIZE] for advert in adverts)
-    return encode("who is there", context, keys, listed(sharing), listed(survivors))
+    facts = digest("who is there", context, keys, listed(sharing), listed(survivors))
+    return encode("confirmation", facts)
