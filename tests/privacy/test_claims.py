@@ -6,6 +6,8 @@ import pytest
 
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
 from tacit.privacy.events import (
+    Adjacency,
+    DistributedGaussian,
     FixedSizeGaussian,
     Gaussian,
     Lapse,
@@ -13,6 +15,7 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PureDP,
     TruncatedPoissonGaussian,
+    TurnsDistributedGaussian,
 )
 from tacit.privacy.guarantee import ReleaseGroup
 from tacit.privacy.ledger_lines import PriorCost, PublicInput
@@ -153,6 +156,21 @@ def test_every_exclusion_is_in_the_sentence() -> None:
     )
     assert f"; excluded: {'; '.join(found.excluded)}." in found.claim
     assert "excluded" not in of(ROUND, excluded=()).claim
+
+
+def test_noise_that_users_add_says_who_has_to_be_honest_and_what_is_compared() -> None:
+    each = DistributedGaussian(shares=90, share_stddev=600.0, sensitivity=5700.0, coordinates=10**6)
+    assert "under zero-out-one adjacency" in of(each, adjacency=Adjacency.ZERO_OUT).claim
+    assert released((each, 5), adjacency=Adjacency.ZERO_OUT) == (
+        "5 rounds, no sampling (everybody in every round, at least 90 honest ones add noise),"
+        " discrete Gaussian noise of 0.998614 times the sensitivity"
+    )
+    turns = TurnsDistributedGaussian("main", 25, 10, "independent", each.noise_multiplier, each)
+    assert released((turns, 25), adjacency=Adjacency.ZERO_OUT) == (
+        "25 rounds, no sampling assumed (each user at most 3 times, at least 10 rounds apart, at"
+        " least 90 honest ones a round add noise), independent Gaussian noise of 0.998614 times the"
+        " sensitivity of each turn"
+    )
 
 
 def test_records_are_not_called_users() -> None:

@@ -149,16 +149,19 @@ class ToeplitzStrategy(Strategy, abc.ABC):
         first = np.zeros(rounds)
         first[:1] = 1
         with np.errstate(over="ignore", invalid="ignore"):
-            row = lfilter([1.0], self.coefficients(rounds), first)
-            return float(np.linalg.norm(row))
+            return float(np.linalg.norm(self._over_coefficients(first)))
 
     def running_sum_variances(self, rounds: int) -> Vector:
         """Row t of A C^-1 holds the first values of 1 / ((1 - x) c(x)), as a power series in x."""
+        variances: Vector = np.cumsum(self._over_coefficients(np.ones(rounds)) ** 2)
+        return variances
+
+    def _over_coefficients(self, series: Vector) -> Vector:
+        """The first values of series(x) / c(x)."""
         from scipy.signal import lfilter  # it takes as long to import as all else that is needed
 
-        series = lfilter([1.0], self.coefficients(rounds), np.ones(rounds))
-        variances: Vector = np.cumsum(series**2)
-        return variances
+        quotient: Vector = lfilter([1.0], self.coefficients(len(series)), series)
+        return quotient
 
 
 def pattern_sum(coefficients: Vector, separation: int, times: int) -> Vector:

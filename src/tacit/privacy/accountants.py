@@ -35,6 +35,7 @@ from tacit.privacy import checks, pld
 from tacit.privacy.events import (
     Adjacency,
     Composition,
+    DistributedGaussian,
     Event,
     FixedSizeGaussian,
     Gaussian,
@@ -45,11 +46,12 @@ from tacit.privacy.events import (
     TruncatedPoissonGaussian,
 )
 
-# What each sampling is called, and the tightest accountant that is sound for it (design rule 1).
+# What each release is called, and the tightest accountant that is sound for it (design rule 1).
 _SAMPLING: dict[type[Event], tuple[str, str]] = {
     PoissonGaussian: ("Poisson sampling", "pld"),
     TruncatedPoissonGaussian: ("truncated Poisson sampling", "pld"),
     FixedSizeGaussian: ("fixed-size sampling without replacement", "rdp"),
+    DistributedGaussian: ("sums of discrete Gaussians", "rdp"),
 }
 
 
@@ -165,7 +167,7 @@ class _RdpAccountant(Accountant):
     name = "rdp"
     title = "Renyi (dp-accounting)"
     limit = "cannot account {what}"
-    accounts = (Gaussian, PoissonGaussian, FixedSizeGaussian, PureDP)
+    accounts = (Gaussian, PoissonGaussian, FixedSizeGaussian, DistributedGaussian, PureDP)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         return float(library.compute_epsilon(_RENYI_ORDERS, _rdp_curve(composition), delta)[0])
@@ -197,6 +199,8 @@ def _renyi_curve(event: Event, adjacency: Adjacency | None) -> NDArray[np.float6
     """The Renyi divergence of one event at each order, as an array that cannot be changed."""
     if isinstance(event, PureDP):
         return _log_moments_of_response(event.epsilon, _RENYI_ORDERS - 1) / (_RENYI_ORDERS - 1)
+    if isinstance(event, DistributedGaussian):
+        return _RENYI_ORDERS / (2 * event.noise_multiplier**2) + event.excess
     relation = (
         dp_accounting.NeighboringRelation.REPLACE_ONE
         if adjacency is Adjacency.REPLACE
@@ -316,7 +320,7 @@ class _ZcdpAccountant(Accountant):
     name = "zcdp"
     title = "zCDP (Bun and Steinke 2016)"
     limit = "has no amplification by sampling, so it is refused under a sampling claim"
-    accounts = (Gaussian, PureDP)
+    accounts = (Gaussian, DistributedGaussian, PureDP)
 
     def _epsilon(self, composition: Composition, delta: float) -> float:
         rho = _rho(composition)
@@ -338,12 +342,17 @@ class _ZcdpAccountant(Accountant):
 
 
 def _rho(composition: Composition) -> float:
-    """rho of the composition: 1/(2 m^2) for a Gaussian, epsilon^2/2 for an epsilon-DP release."""
+    """rho of the composition: 1/(2 m^2) for a Gaussian, epsilon^2/2 for an epsilon-DP release.
+
+    The excess of a sum of discrete Gaussians counts as rho, since alpha is above 1.
+    """
     total = 0.0
     for event, count in composition.counts:
         match event:
             case Gaussian(noise_multiplier=m):
                 total += count / (2 * m * m)
+            case DistributedGaussian(noise_multiplier=m, excess=excess):
+                total += count * (1 / (2 * m * m) + excess)
             case PureDP(epsilon=epsilon):
                 total += count * epsilon**2 / 2
             case _:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tacit.privacy.events import (
     CyclicPoissonGaussian,
+    DistributedGaussian,
     Event,
     FixedSizeGaussian,
     Gaussian,
@@ -22,6 +23,7 @@ from tacit.privacy.events import (
     PoissonGaussian,
     PureDP,
     TruncatedPoissonGaussian,
+    TurnsDistributedGaussian,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +72,14 @@ def format_number(value: float) -> str:
     return f"{value:.6g}"
 
 
-Noisy = Gaussian | PoissonGaussian | TruncatedPoissonGaussian | FixedSizeGaussian | Horizon
+Noisy = (
+    Gaussian
+    | PoissonGaussian
+    | TruncatedPoissonGaussian
+    | FixedSizeGaussian
+    | DistributedGaussian
+    | Horizon
+)
 # What is released, by kind of entry.
 RELEASED = {
     "scaling": "scaling factors of the layers",
@@ -180,7 +189,10 @@ def _noise(parts: Sequence[ReleaseGroup]) -> str:
         counts[z] = counts.get(z, 0) + part.count
     values, multipliers = list(counts), list(counts.items())
     if len(values) == 1:
-        return f"Gaussian noise of {format_number(values[0])} times the sensitivity"
+        kind = (
+            "discrete Gaussian" if isinstance(parts[0].event, DistributedGaussian) else "Gaussian"
+        )
+        return f"{kind} noise of {format_number(values[0])} times the sensitivity"
     if len(values) < MANY_NOISES:
         (first, count), *rest = multipliers
         more = "".join(f" and of {format_number(z)} times in {n:,}" for z, n in rest)
@@ -196,11 +208,11 @@ def _noise(parts: Sequence[ReleaseGroup]) -> str:
 
 def _noise_of_horizon(event: Horizon) -> str:
     """The noise of all rounds of a horizon, which are one release, or one of each turn."""
-    is_cyclic = isinstance(event, CyclicPoissonGaussian)
+    is_by_turn = isinstance(event, CyclicPoissonGaussian | TurnsDistributedGaussian)
     how = event.noise if event.noise == "independent" else f"correlated ({event.noise})"
     return (
         f"{how} Gaussian noise of {format_number(event.noise_multiplier)} times the sensitivity of"
-        f" {'each turn' if is_cyclic else 'all of them together'}"
+        f" {'each turn' if is_by_turn else 'all of them together'}"
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self
 
-from tacit.privacy import checks
+from tacit.privacy import checks, discrete_sums
 from tacit.privacy.records import (
     NonNegative,
     OpenUnit,
@@ -35,6 +35,8 @@ class Adjacency(enum.StrEnum):
 
     ADD_REMOVE = "add/remove-one"
     REPLACE = "replace-one"
+    # Somebody's data is there or is not, and that they take part is known either way.
+    ZERO_OUT = "zero-out-one"
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,50 @@ class FixedSizeGaussian(Event):
 
 
 @dataclass(frozen=True)
+class DistributedGaussian(Event):
+    """A sum to which its own contributors add the noise, each a share of it.
+
+    At least `shares` of them are honest and add discrete Gaussian noise of `share_stddev` to each
+    of `coordinates` integers, which one user moves by at most `sensitivity` in Euclidean norm.
+    More shares than that are post-processing.  Shares come with people, so who takes part is no
+    secret, and add/remove-one adjacency has no meaning here.
+
+    The sum of discrete Gaussians is not one: see `privacy.discrete_sums` for what it costs.
+    """
+
+    shares: Annotated[int, at_least(1)]
+    share_stddev: Positive
+    sensitivity: Positive
+    coordinates: Annotated[int, at_least(1)]
+    stated_for: Adjacency = Adjacency.ZERO_OUT
+    kind: ClassVar[str] = "distributed-gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        discrete_sums.check(self.share_stddev, self.shares)
+        if self.stated_for is Adjacency.ADD_REMOVE:
+            raise ValueError(
+                "noise that contributors add cannot be stated for add/remove-one adjacency, because"
+                " whoever leaves takes a share of the noise along"
+            )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The standard deviation of the shares' sum over the sensitivity."""
+        return math.sqrt(self.shares) * self.share_stddev / self.sensitivity
+
+    @property
+    def excess(self) -> float:
+        """What every Renyi divergence can exceed that of a Gaussian by."""
+        return self.coordinates * discrete_sums.excess(self.share_stddev, self.shares)
+
+    @property
+    def sampling(self) -> str:
+        adding = f"at least {self.shares:,} honest ones add noise"
+        return f"no sampling (everybody in every round, {adding})"
+
+
+@dataclass(frozen=True)
 class Horizon(Event):
     """All rounds of a horizon so far, as one release.
 
@@ -242,6 +288,40 @@ class CyclicPoissonGaussian(Horizon):
 
     def amounts_to(self) -> tuple[Event, int]:
         return PoissonGaussian(self.sampling_prob, self.noise_multiplier), self.times
+
+
+@dataclass(frozen=True)
+class TurnsDistributedGaussian(Horizon):
+    """Noise that contributors add, independent in each round, where users take turns.
+
+    Every turn of a user is one release `each`; no sampling is claimed.
+    """
+
+    each: DistributedGaussian
+    kind: ClassVar[str] = "turns-distributed-gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_multiplier != self.each.noise_multiplier:
+            raise ValueError(
+                f"noise_multiplier must be that of each turn, {self.each.noise_multiplier}, got"
+                f" {self.noise_multiplier}"
+            )
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        return self.each.adjacency
+
+    @property
+    def sampling(self) -> str:
+        return (
+            f"no sampling assumed (each user at most {_times(self.times)}, at least"
+            f" {self.separation:,} rounds apart, at least {self.each.shares:,} honest ones a round"
+            " add noise)"
+        )
+
+    def amounts_to(self) -> tuple[Event, int]:
+        return self.each, self.times
 
 
 def _times(count: int) -> str:
