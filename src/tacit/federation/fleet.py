@@ -219,6 +219,11 @@ class FlowerClients:
         self._nodes = {client: grid.register(key) for client, key in keys.items()}
         self.limits = SimpleNamespace(largest=0)  # bytes of values in an answer
 
+    @property
+    def enrolled(self) -> int:
+        """How many clients there can be."""
+        return len(self._nodes)
+
     def connected(self) -> int:
         """How many clients were heard lately."""
         return sum(map(self._is_there, self._nodes.values()))
