@@ -32,8 +32,8 @@ from tacit.cli.output import Interrupted, note
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What typer raises for a mistake in what was typed; before 0.22 it is click's.
-_MISTYPED: type[Exception] = getattr(typer, "TyperException", None) or getattr(
-    importlib.import_module("click"), "ClickException"
+_MISTYPED: type[Exception] = (
+    getattr(typer, "TyperException", None) or importlib.import_module("click").ClickException
 )
 _NO_READER = 128 + signal.SIGPIPE
 _OUT_OF_MEMORY = (

@@ -132,15 +132,11 @@ def _server(
     refuse_unfit(experiment)
     asking.refuse_early(asked)
     address = Address.parse(listen)
-    with federation(
-        clients, address, insecure=insecure, deadline=deadline, silence=silence
-    ) as up:
+    with federation(clients, address, insecure=insecure, deadline=deadline, silence=silence) as up:
         note(f"listening on {up.address}{' without TLS' if insecure else ''}")
         _wait(up, wait_for, deadline)
         engine = up.engine_for(run, note)
-        up.run(
-            lambda: carry_out(asked, engine, as_json=as_json, keep_key=keep_key, quiet=quiet)
-        )
+        up.run(lambda: carry_out(asked, engine, as_json=as_json, keep_key=keep_key, quiet=quiet))
 
 
 def _experiment_of(run: Path, clients: Path) -> Any:
@@ -289,7 +285,9 @@ def _small_training(trial: Any, rounds: int) -> list[str]:
     }
     words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
     words += ["--min-separation", "2", "--delta", "1e-3", "--quiet"]
-    return words + [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    return words + [
+        word for name, value in settings.items() for word in ("--set", f"{name}={value}")
+    ]
 
 
 @_keys.command("server")
@@ -344,7 +342,7 @@ def _keys_client(
 @_keys.command("enrol")
 def _keys_enrol(
     folder: _Folder,
-    client: list[Path] = argument(..., "FILE...", "What clients handed over: FILE.pub."),  # noqa: B008
+    client: list[Path] = argument(..., "FILE...", "What clients handed over: FILE.pub."),
 ) -> None:
     """Enrol clients, of whose keys the server is sure: whoever is enrolled moves the model."""
     from tacit.corpus.enrolment import Enrolment

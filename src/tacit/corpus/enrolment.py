@@ -48,7 +48,7 @@ class Enrolment(UserCorpus):
         for client in self.clients:
             check_id(client["id"])
         for name in ("id", "key"):
-            values = [client[name] for client in self.clients]  # type: ignore[literal-required]
+            values = [client[name] for client in self.clients]
             if len(set(values)) < len(values):
                 raise ValueError(f"{path / FILE} has the same {name} twice; enrol everybody once")
 
@@ -69,7 +69,7 @@ class Enrolment(UserCorpus):
 
     @classmethod
     def create(cls, path: Path, people: str, *, about_people: bool = True) -> Enrolment:
-        """An enrolment of nobody yet, in a folder that exists; `people` is 16 hexadecimal digits."""
+        """An enrolment of nobody yet, in a folder that exists; `people` has 16 hex digits."""
         content: _File = {
             "format": FORMAT,
             "people": people,
@@ -92,7 +92,9 @@ class Enrolment(UserCorpus):
     def user_id(self, index: int) -> str:
         index = self._checked(index)
         enrolled = len(self.clients)
-        return self.clients[index]["id"] if index < enrolled else self.test.user_id(index - enrolled)
+        return (
+            self.clients[index]["id"] if index < enrolled else self.test.user_id(index - enrolled)
+        )
 
     def texts(self, index: int) -> list[str]:
         index = self._checked(index)

@@ -20,7 +20,9 @@ from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import HALF_CLIP_BIT, WHOLE_WEIGHT, Contribution, IntegerGrid
 from tacit.mechanisms.plan import RoundPlan
 
-_HALF = 18  # bits: a coordinate below 2^36 is split into two of these, whose squares add up in int64
+_HALF = (
+    18  # bits: a coordinate below 2^36 is split into two of these, whose squares add up in int64
+)
 _MOST_VALUES = 1 << 24  # squares of 2^38, of which so many stay below 2^62
 
 
@@ -51,7 +53,9 @@ class Bound:
             raise ValueError(f"clip bits must be +-{HALF_CLIP_BIT}, got others")
         limit = self.grid.limit
         if update.size and not max(-int(update.min()), int(update.max())) < limit:
-            raise ValueError(f"a coordinate must be within {limit} steps of the grid, got one beyond")
+            raise ValueError(
+                f"a coordinate must be within {limit} steps of the grid, got one beyond"
+            )
         share = Fraction(1) if self.plan.weight_aware else Fraction(weight, WHOLE_WEIGHT)
         for block, norm in self._blocks(update):
             bound = share * Fraction(norm) / Fraction(self.grid.step)
@@ -68,7 +72,7 @@ class Bound:
             raise ValueError(f"the weight must be from 0 to {WHOLE_WEIGHT}, got {weight}")
 
     def _blocks(self, update: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], float]]:
-        """The parts of an update that have a bound, each with its clip norm; none without a clip."""
+        """The parts of an update that have a bound each, with their clip norms."""
         norms = self.clip_state.norms
         if len(norms) <= 1:
             return [(update, norm) for norm in norms]

@@ -104,7 +104,7 @@ class FederatedEngine:
     def sum(
         self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
     ) -> CohortSum:
-        """The sum over those of these users who answer; who they are is on record before it is used.
+        """The sum over those of these users who answer; who they are is on record when it returns.
 
         Raises `ValueError` if one of them took part too recently for the plan's guarantee.
         """

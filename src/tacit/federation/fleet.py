@@ -34,7 +34,7 @@ _MOST_UNREAD = 8  # answers that are kept until they are added; more have to wai
 _LONG = 1e9  # seconds; whether a client is there is known by when it was last heard
 
 
-class FleetState(InMemoryLinkState):  # type: ignore[misc, unused-ignore]
+class FleetState(InMemoryLinkState):
     """Flower's own, but for what a client that is killed, cut off or hostile may do to it."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class FleetState(InMemoryLinkState):  # type: ignore[misc, unused-ignore]
         return contents if all(contents.values()) else None
 
 
-class FleetGrid(Grid):  # type: ignore[misc, unused-ignore]
+class FleetGrid(Grid):
     """Sends messages to clients through the state, and reads what they answered from it."""
 
     def __init__(self, state: FleetState) -> None:
@@ -144,7 +144,9 @@ class FleetGrid(Grid):  # type: ignore[misc, unused-ignore]
             sent = Message(RecordDict(), metadata=message.metadata)
             with self.state.lock:
                 if self.state.store_message_ins(sent) is None:
-                    raise ValueError(f"a message to node {message.metadata.dst_node_id} is not taken")
+                    raise ValueError(
+                        f"a message to node {message.metadata.dst_node_id} is not taken"
+                    )
                 self.state.waiting[message.metadata.dst_node_id] = message_id
             ids.append(message_id)
         return ids

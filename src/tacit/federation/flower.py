@@ -41,7 +41,9 @@ __all__ = [
     "ServerApp",
 ]
 
-VERSION = "1.41.0"  # of Flower: the only one whose inner parts are known to be as they are used here
+VERSION = (
+    "1.41.0"  # of Flower: the only one whose inner parts are known to be as they are used here
+)
 
 # What goes wrong with a client is said by us, in a sentence, where it matters.
 for _name in ("flwr", "uvicorn", "uvicorn.error", "httpx"):

@@ -1,4 +1,4 @@
-"""Certificates, client keys and enrolment: who may talk to whom, decided before anything is trained.
+"""Certificates, client keys and enrolment: who may talk to whom, decided before any training.
 
     enrolment directory, on the server      enrolment.json, server.pem, server.key, ca.pem, ca.key
     a client's key file, on the client      its id, its private key, the server's ca.pem

@@ -33,7 +33,11 @@ class Participations:
 
     def of(self, round: int, attempt: int) -> list[str]:
         """Who took part in an attempt, the last time; nobody in one that is not on record."""
-        own = (row for row in reversed(self._rows) if (row["round"], row["attempt"]) == (round, attempt))
+        own = (
+            row
+            for row in reversed(self._rows)
+            if (row["round"], row["attempt"]) == (round, attempt)
+        )
         return next((row["clients"] for row in own), [])
 
     def refuse_early(self, round: int, clients: Iterable[str], separation: int) -> None:
@@ -60,6 +64,6 @@ class Participations:
             is_own = entry.kind == "round" and entry.branch == ledger.header.branch
             if is_own and (entry.round, entry.attempt) not in known:
                 raise ValueError(
-                    f"{self._path} does not have round {entry.round}, attempt {entry.attempt}, which"
-                    " the ledger has: without it nobody knows who may take part again"
+                    f"{self._path} lacks round {entry.round}, attempt {entry.attempt}, which the"
+                    " ledger has: without it nobody knows who may take part again"
                 )

@@ -32,9 +32,9 @@ def refuse_unfit(experiment: Experiment) -> None:
         sampling = experiment.phase_plan(number).sampling
         if sampling != MinSeparationSampler.kind:
             raise ValueError(
-                f"plan.sampling must be {MinSeparationSampler.kind!r} where clients come and go, got"
-                f" {sampling!r}: who takes part can be seen on the network, so no sampling may be"
-                " claimed; add --min-separation"
+                f"plan.sampling must be {MinSeparationSampler.kind!r} where clients come and go,"
+                f" got {sampling!r}: who takes part can be seen on the network, so that no sampling"
+                " may be claimed; add --min-separation"
             )
     if experiment.corpus.view != "users":
         raise ValueError("corpus.view must be 'users': nobody can reshuffle text that is not here")

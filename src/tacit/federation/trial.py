@@ -110,11 +110,10 @@ class Trial:
         return alone
 
     def differences(self) -> list[str]:
-        """What differs between the federated and the simulated run: weights, and what was charged."""
+        """What differs between both runs: weights, and what was charged."""
         told = []
-        federated, simulated = Checkpoints(self.run / "checkpoints"), Checkpoints(
-            self.simulated / "checkpoints"
-        )
+        runs = (self.run, self.simulated)
+        federated, simulated = (Checkpoints(path / "checkpoints") for path in runs)
         if federated.legs() != simulated.legs():
             told.append("they have other checkpoints")
         for leg in federated.legs():
@@ -122,7 +121,7 @@ class Trial:
             if one != other:
                 told.append(f"the models after round {leg} differ")
         charged = []
-        for path in (self.run, self.simulated):
+        for path in runs:
             ledger = Ledger.read(RunDirectory.open(path).ledger_file)
             charged.append([(e.round, e.attempt, e.event, e.plan_hash) for e in ledger.entries])
         if charged[0] != charged[1]:

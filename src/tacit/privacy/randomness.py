@@ -121,9 +121,7 @@ class RunKey:
             self.seed(branch=branch, round=round, attempt=attempt, purpose=purpose, index=index)
         )
 
-    def seed(
-        self, *, branch: str, round: int, attempt: int, purpose: str, index: int = 0
-    ) -> bytes:
+    def seed(self, *, branch: str, round: int, attempt: int, purpose: str, index: int = 0) -> bytes:
         """What `Stream` makes that stream from, for whoever computes with it on another machine.
 
         Guarantee: it tells nothing about the run key, nor about any other stream.
