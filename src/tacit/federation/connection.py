@@ -174,7 +174,7 @@ class Connection:
             return send(request)
         except httpx.HTTPStatusError as refusal:
             code = refusal.response.status_code
-            if code in (400, 401, 403, 404, 409) and self._node is None:
+            if code in (400, 401, 403, 404, 409, 412) and self._node is None:
                 raise NotKnown(
                     f"the server {self._server} does not know this client: it has to be enrolled"
                     " there with tacit federate keys enrol"

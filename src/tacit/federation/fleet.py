@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from fastapi import HTTPException
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
-from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.constant import NOOP_FEDERATION_ID, NodeStatus, TaskType
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -25,7 +26,6 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_store.in_memory_object_store import InMemoryObjectStore
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
-from starlette.exceptions import HTTPException
 
 from tacit.federation.flower import Grid, Message, RecordDict
 
@@ -77,7 +77,9 @@ class FleetState(InMemoryLinkState):
                 ):
                     raise HTTPException(409, "nobody waits for this answer")
         stored, missing = super().store_message_and_object_tree(message, object_tree, session_id)
-        return bool(stored), list(missing)
+        if not stored:
+            raise HTTPException(409, "another answer was here before")
+        return True, list(missing)
 
     def _cleanup_expired_task_tokens_locked(self) -> None:
         """Nothing: the task is this process, and cannot outlive it."""
@@ -107,8 +109,13 @@ class FleetGrid(Grid):
         TaskIdentity.task_id = self._run.primary_task_id
 
     def register(self, public_key: bytes) -> int:
-        """The node of a client, who is recognised by its key from now on."""
-        return int(self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key, _LONG))
+        """The node of a client, who is recognised by its key from now on.
+
+        A message can wait for it before it was ever there.
+        """
+        node = int(self.state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key, _LONG))
+        self.state.nodes[node].status = NodeStatus.OFFLINE
+        return node
 
     def set_run(self, run: Any) -> None:
         self._run = run

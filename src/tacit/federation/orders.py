@@ -162,6 +162,8 @@ class Order:
             raise ValueError(f"an order has the records {sorted(names)}, got {sorted(content)}")
         parsed = documents.parse_json(str(_config(content, "order")["json"]), "the order")
         public = documents.fitted(parsed, _Public, "the order")
+        if parsed.keys() != _Public.__annotations__.keys():
+            raise ValueError(f"an order has no fields but its own, got {sorted(parsed)}")
         if public["format"] != FORMAT:
             raise ValueError(f"this tacit reads orders of {FORMAT!r}, got {public['format']!r}")
         model, update = dict(public["model"]), dict(public["update"])

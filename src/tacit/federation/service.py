@@ -17,14 +17,13 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.supercore.error.http import http_error_translator
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.protobuf.translation import ProtobufTranslationMiddleware
 from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
 from flwr.superlink.routers.fleet.router import router
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import PlainTextResponse, Response
@@ -116,6 +115,7 @@ class Service:
                 log_level="critical",
                 access_log=False,
                 lifespan="off",
+                ws="none",
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=1,
                 **certificate,
