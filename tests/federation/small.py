@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import enrolment_name
 from tacit.corpus.store import Corpus
 from tacit.engines.engine import SerialEngine
@@ -28,6 +29,11 @@ TURNS = {
 }
 
 
+def in_turns(folder: Path, rounds: int) -> Experiment:
+    """The experiment as it is simulated, with the first people of the corpus in `folder`."""
+    return experiment(folder, rounds=rounds, plan=TURNS, corpus={"users": PEOPLE})
+
+
 class World:
     """A corpus, its first people enrolled, and the same experiment for both ways to train."""
 
@@ -42,7 +48,7 @@ class World:
         self.authority = (self.enrolled / "ca.pem").read_text()
         self.keys = {one: keys.ClientKey.generate(self.authority, one) for one in self.people}
         enrolment.add([key.enrolled() for key in self.keys.values()])
-        self.simulated = experiment(folder, rounds=rounds, plan=TURNS, corpus={"users": PEOPLE})
+        self.simulated = in_turns(folder, rounds)
         source = enrolment_name(self.enrolled, str(folder / "corpus"))
         self.federated = self.simulated.changed(corpus={"source": source, "users": None})
 
@@ -100,10 +106,10 @@ class Survivors:
         pass
 
 
-def simulated(world: World, run: Path, like: Path) -> None:
+def simulated(wanted: Experiment, run: Path, like: Path) -> None:
     """The same training in one process, on the same survivors as the federated run `like` had."""
     record = Participations(like / "private" / FILE)
-    train(world.simulated, run, engine=lambda model: Survivors(model, record), progress=False)
+    train(wanted, run, engine=lambda model: Survivors(model, record), progress=False)
 
 
 def models_of(run: Path) -> dict[int, bytes]:

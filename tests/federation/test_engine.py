@@ -32,7 +32,7 @@ def took_part(run, round, attempt=0):
 
 def assert_like_its_simulation(world, run, tmp_path):
     other = tmp_path / "simulated"
-    simulated(world, other, like=run)
+    simulated(world.simulated, other, like=run)
     assert models_of(run) == models_of(other)
     assert charges_of(run) == charges_of(other)
 

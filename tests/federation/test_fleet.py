@@ -94,7 +94,7 @@ def test_a_training_over_tls_gives_the_bits_of_the_simulation(world, tmp_path):
         run = tmp_path / "run"
         engine = server.engine_for(run, print)
         server.run(lambda: train(world.federated, run, engine=engine, progress=False))
-    simulated(world, tmp_path / "alone", like=run)
+    simulated(world.simulated, tmp_path / "alone", like=run)
     assert models_of(run) == models_of(tmp_path / "alone")
     assert charges_of(run) == charges_of(tmp_path / "alone")
 
