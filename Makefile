@@ -66,5 +66,5 @@ $(TACIT): pyproject.toml constraints.txt
 
 $(VENV): $(TACIT)
 	@echo "Adding what tests and checks need."
-	@$(INSTALL) -e '.[dev,nlu]'
+	@$(INSTALL) -e '.[dev,nlu,federation]'
 	@touch $@

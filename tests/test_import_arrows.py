@@ -34,6 +34,7 @@ ARROWS["report"] = {"privacy", "tasks", "runs", "audit"}
 ARROWS["recipes"] = set()
 ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
 ARROWS["planner"] = set(ARROWS) - {"recipes", "report", "verification"}
+ARROWS["federation"] = set(ARROWS) - {"recipes", "report", "verification", "planner"}
 ARROWS["cli"] = set(ARROWS)
 ARROWS["secure_sum"] = {"privacy", "mechanisms"}  # a transport will call it, and nobody else
 OF_TACIT_ITSELF = {"privacy"}  # tacit/__init__.py, when `tacit.epsilon` is first asked for

@@ -88,7 +88,7 @@ def test_the_wheel_says_what_it_is(wheel):
     assert "Name: tacit-dp\n" in metadata
     assert f"Version: {tacit.__version__}\n" in metadata
     extras = set(re.findall(r"^Provides-Extra: (\w+)$", metadata, re.MULTILINE))
-    assert extras == {"dev", "docs", "fuzz", "nlu", "tensorboard"}
+    assert extras == {"dev", "docs", "federation", "fuzz", "nlu", "tensorboard"}
     entries = archive.read(f"{info}/entry_points.txt").decode()
     assert "tacit = tacit.cli.main:main" in entries
     assert f"{info}/licenses/LICENSE" in archive.namelist()

@@ -223,7 +223,7 @@ MISTAKES = [
     ),
     (f"{GOOD} --plot x.bmp", "must end in .png, .svg, .pdf"),
     (f"{GOOD} --plot nowhere/x.png", "a folder that does not exist"),
-    (f"{GOOD} --bogus 1", "No such option: --bogus"),
+    (f"{GOOD} --bogus 1", "--bogus"),
     ("--population 1e12 --cohort 5 --rounds 5 --noise-multiplier 1", "population must be at most"),
 ]
 

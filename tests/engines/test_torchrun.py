@@ -50,6 +50,19 @@ def test_place_that_cannot_be_is_refused(monkeypatch, changed, message):
         Launch.of_this_process()
 
 
+def test_several_machines_need_a_network_that_is_declared_safe(monkeypatch):
+    in_environment(monkeypatch, **RANKED)
+    monkeypatch.delenv("TACIT_TRUST_NETWORK", raising=False)
+    with pytest.raises(ValueError, match="in clear; set TACIT_TRUST_NETWORK=1"):
+        Launch.of_this_process().refuse_open_network()
+    monkeypatch.setenv("TACIT_TRUST_NETWORK", "1")
+    Launch.of_this_process().refuse_open_network()
+    monkeypatch.delenv("TACIT_TRUST_NETWORK")
+    in_environment(monkeypatch, **RANKED | {"LOCAL_WORLD_SIZE": "4"})
+    Launch.of_this_process().refuse_open_network()
+    Launch().refuse_open_network()
+
+
 def learned(run: Path) -> dict[str, bytes]:
     """All but the experiment, which names the file it came from."""
     return {name: data for name, data in files_of(run).items() if name != "experiment.toml"}

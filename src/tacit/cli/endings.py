@@ -13,6 +13,7 @@ With TACIT_DEBUG set, an exception ends in its traceback.
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import os
 import re
@@ -30,6 +31,10 @@ import typer
 from tacit.cli.output import Interrupted, note
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What typer raises for a mistake in what was typed; before 0.22 it is click's.
+_MISTYPED: type[Exception] = (
+    getattr(typer, "TyperException", None) or importlib.import_module("click").ClickException
+)
 _NO_READER = 128 + signal.SIGPIPE
 _OUT_OF_MEMORY = (
     "allocate memory",
@@ -87,7 +92,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     """An exception as one sentence, and the exit code that it ends with."""
     said = " ".join(str(error).split()) or type(error).__name__
     match error:
-        case typer.TyperException():
+        case _ if isinstance(error, _MISTYPED):
             return " ".join(getattr(error, "format_message", error.__str__)().split()), 2
         case _ if _is_out_of_memory(error, said):
             return (

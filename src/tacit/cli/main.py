@@ -32,6 +32,7 @@ from tacit.cli import (
     corpus,
     evaluate,
     export,
+    federate,
     ingest,
     ledger,
     model,
@@ -93,6 +94,7 @@ app.add_typer(corpus.app, name="corpus", rich_help_panel=_BESIDE)
 app.add_typer(tokenizer.app, name="tokenizer", rich_help_panel=_BESIDE)
 app.add_typer(model.app, name="model", rich_help_panel=_BESIDE)
 app.add_typer(recipes.app, name="recipes", rich_help_panel=_BESIDE)
+app.add_typer(federate.app, name="federate", rich_help_panel=_BESIDE)
 for _plugin in entry_points(group="tacit.commands"):
     try:
         _command = _plugin.load()

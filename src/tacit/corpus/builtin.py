@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.corpus import hashing, places, store
+from tacit.corpus.enrolment import Enrolment
 from tacit.corpus.hashing import Words, derived, mixed
 from tacit.corpus.ingest import ingest_records
 from tacit.corpus.source import Mask, Progress, Subset, UserCorpus, UserSource
@@ -38,13 +39,22 @@ from tacit.privacy import checks, durable, scratch
 from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
+_ENROLMENT = "enrolment:"
+_TESTED_ON = ",test="
 
 
 def load_corpus(name_or_path: str | Path) -> UserCorpus:
-    """A corpus directory, `chitchat`, or `synthetic:users=1000,words=100,...`."""
+    """A corpus directory, `chitchat`, or `synthetic:users=1000,words=100,...`.
+
+    Or people whose text is elsewhere: `enrolment:DIR,test=CORPUS`, measured on the test users of
+    CORPUS.
+    """
     name = str(name_or_path)
     if name == "chitchat":
         return _chitchat()
+    if is_enrolment(name):
+        folder, _, tested_on = name.removeprefix(_ENROLMENT).partition(_TESTED_ON)
+        return Enrolment.open(folder, load_corpus(tested_on) if tested_on else None)
     if is_synthetic(name):
         return SyntheticCorpus(_synthetic_options(name))
     if not Path(name).exists():
@@ -63,7 +73,7 @@ def find_corpus(source: str, identity: str, commitment: str) -> str:
     Raises:
         ValueError: if it is not there any more, and nobody knows where it is.
     """
-    if is_builtin(source) or Path(source).exists():
+    if is_builtin(source) or is_enrolment(source) or Path(source).exists():
         return source
     moved_to = places.find(identity, commitment)
     if moved_to is None:
@@ -72,6 +82,18 @@ def find_corpus(source: str, identity: str, commitment: str) -> str:
             " is with tacit corpus info PATH, and it is found from then on"
         )
     return str(moved_to)
+
+
+def is_enrolment(name: str) -> bool:
+    """Whether a name stands for people whose text is elsewhere."""
+    return name.startswith(_ENROLMENT)
+
+
+def enrolment_name(folder: Path, tested_on: str) -> str:
+    """The name that stands for enrolled people, and for the corpus with the test users."""
+    if _TESTED_ON in str(folder):
+        raise ValueError(f"the name of an enrolment must not have {_TESTED_ON!r} in it: {folder}")
+    return f"{_ENROLMENT}{folder}{_TESTED_ON}{tested_on}"
 
 
 def is_builtin(name: str) -> bool:

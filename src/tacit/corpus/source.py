@@ -121,6 +121,11 @@ class UserCorpus(UserSource):
         """Whether the users are people, recorded at ingest; a generated corpus is about nobody."""
 
     @property
+    def has_text(self) -> bool:
+        """Whether the training users' text is here; that of enrolled people stays with them."""
+        return True
+
+    @property
     @abstractmethod
     def commitment(self) -> str:
         """A digest for public files.

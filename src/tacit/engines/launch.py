@@ -10,6 +10,9 @@ import os
 from dataclasses import dataclass
 
 
+TRUST_NETWORK = "TACIT_TRUST_NETWORK"
+
+
 @dataclass(frozen=True)
 class Launch:
     """Which of how many processes this is, and how often torchrun has started them again.
@@ -21,6 +24,20 @@ class Launch:
     size: int = 1
     on_this_machine: int = 1
     restarts: int = 0
+
+    def refuse_open_network(self) -> None:
+        """Raise if processes are on several machines, unless the network is declared to be safe.
+
+        What they send is not encrypted, and is believed: it has the run key in it, sums before the
+        noise, and pickled objects, by which whoever can write to the connection runs code.
+        """
+        if self.on_this_machine < self.size and os.environ.get(TRUST_NETWORK) != "1":
+            raise ValueError(
+                "torchrun has started processes on several machines, which send each other the run"
+                f" key and pickled objects in clear; set {TRUST_NETWORK}=1 on all of them if nobody"
+                " else can read or write on the network between them (a cable of your own, or a VPN"
+                " such as WireGuard)"
+            )
 
     @classmethod
     def of_this_process(cls) -> Launch:

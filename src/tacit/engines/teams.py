@@ -154,6 +154,7 @@ def serve_rank_0() -> NoReturn:
 def _joined() -> Ranks:
     """The one group that this process is ever in, under torchrun."""
     launch = Launch.of_this_process()
+    launch.refuse_open_network()
     store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
     meeting = _publish_meeting(store, size) if rank == 0 else _ask_for_meeting(store, rank)
     one_machine = launch.on_this_machine == launch.size

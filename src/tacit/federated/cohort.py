@@ -27,6 +27,7 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.stream import Stream
 from tacit.tokenizers.cache import TokenCache
+from tacit.tokenizers.tokenizer import Tokenizer
 
 Progress = Callable[[int], None] | None  # is told how many users are done
 
@@ -70,6 +71,32 @@ class CachedUsers:
 
 
 @dataclass(frozen=True)
+class RemoteUsers:
+    """Users whose text is on machines of their own: their ids, and how they are to read the text.
+
+    Only an engine that sends them messages can compute with them.
+    """
+
+    source: UserSource
+    tokenizer: Tokenizer
+    max_tokens_per_user: int | None
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def tokens(self, index: int) -> Tokens:
+        """Nothing: it is not here."""
+        raise ValueError(
+            "the text of enrolled people is on their own machines: train on it with tacit federate"
+            " server"
+        )
+
+    def key(self, index: int) -> str:
+        """The id that the user was enrolled with."""
+        return self.source.user_id(index)
+
+
+@dataclass(frozen=True)
 class CohortTask:
     """What stays the same over all rounds of a phase."""
 
@@ -105,12 +132,29 @@ class CohortJob:
 
     def stream(self, user_key: str) -> Stream:
         """The user's own stream of this round."""
-        return self.key.stream(
+        return Stream(self.seed(user_key))
+
+    def seed(self, user_key: str) -> bytes:
+        """What that stream is made from, for a user who computes on a machine of its own."""
+        return self.key.seed(
             branch=self.branch,
             round=self.round,
             attempt=self.attempt,
             purpose=f"user {user_key}",
         )
+
+
+class UserJob(Protocol):
+    """As much of a job as one user's update is computed from."""
+
+    @property
+    def weights(self) -> NDArray[np.float32]: ...
+
+    @property
+    def clip_state(self) -> ClipState: ...
+
+    def stream(self, user_key: str) -> Stream:
+        """The user's own stream of this round."""
 
 
 @dataclass
@@ -185,7 +229,7 @@ def sum_results(
     return result
 
 
-def user_result(task: CohortTask, job: CohortJob, user: int, sgd: LocalSGD) -> UserResult:
+def user_result(task: CohortTask, job: UserJob, user: int, sgd: LocalSGD) -> UserResult:
     """One user's update, not yet clipped."""
     if (brought := task.brought(user)) is not None:
         return brought
@@ -201,7 +245,7 @@ def user_result(task: CohortTask, job: CohortJob, user: int, sgd: LocalSGD) -> U
     )
 
 
-def clip_function(task: CohortTask, job: CohortJob, tokens: Tokens) -> Clip:
+def clip_function(task: CohortTask, job: UserJob, tokens: Tokens) -> Clip:
     """The ClipFn of greedy clipping (Algorithm 1) for the user of these tokens.
 
     For a weight-aware plan it bounds the weighted update w_k (theta - theta^0), not the update.

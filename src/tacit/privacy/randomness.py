@@ -117,11 +117,20 @@ class RunKey:
         any part differs are independent, up to what tells HMAC-SHA256 and AES-256 from random
         functions.
         """
+        return Stream(
+            self.seed(branch=branch, round=round, attempt=attempt, purpose=purpose, index=index)
+        )
+
+    def seed(self, *, branch: str, round: int, attempt: int, purpose: str, index: int = 0) -> bytes:
+        """What `Stream` makes that stream from, for whoever computes with it on another machine.
+
+        Guarantee: it tells nothing about the run key, nor about any other stream.
+        """
         checks.whole("round", round)
         checks.whole("attempt", attempt)
         checks.whole("index", index)
         encoded = _encode("tacit stream, 1", branch, round, attempt, purpose, index)
-        return Stream(hmac.digest(self._secret, encoded, "sha256"))
+        return hmac.digest(self._secret, encoded, "sha256")
 
     def save(self, path: Path | str) -> None:
         """Write the key to a new file that only its owner can read; a key is never replaced."""

@@ -26,7 +26,14 @@ from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
 from tacit.federated import averaging
 from tacit.federated.averaging import IterateMean
-from tacit.federated.cohort import CachedUsers, CohortJob, CohortSum, CohortTask, CohortUsers
+from tacit.federated.cohort import (
+    CachedUsers,
+    CohortJob,
+    CohortSum,
+    CohortTask,
+    CohortUsers,
+    RemoteUsers,
+)
 from tacit.federated.server import normalised
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
@@ -310,6 +317,8 @@ def _users(
     """
     experiment, folder = opened.experiment, opened.folder
     source = people.view(experiment, tokenizer)
+    if not people.corpus.has_text:
+        return RemoteUsers(source, tokenizer, experiment.corpus.max_tokens_per_user)
     cache = TokenCache.open_or_build(
         source,
         tokenizer,

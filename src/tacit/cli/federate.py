@@ -1,0 +1,352 @@
+"""`tacit federate`: train on text that stays with its owners.
+
+`keys` decides who may talk to whom, `server` trains, `client` answers for one person, and `try`
+does all of it on this machine.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tacit.cli.options import (
+    AsJson,
+    Delta,
+    Quiet,
+    Seed,
+    Settings,
+    argument,
+    check_counts,
+    count,
+    flag,
+    real,
+    text,
+)
+from tacit.cli.output import emit, note, say, table
+
+if TYPE_CHECKING:
+    from tacit.federation.training import Federation
+
+app = typer.Typer(
+    help="Train on text that stays with its owners.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+_keys = typer.Typer(
+    help="Certificates, client keys, and who is enrolled.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.add_typer(_keys, name="keys")
+
+_Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Without TLS: on this machine (127.0.0.1) only.")
+]
+_Folder = Annotated[Path, argument(..., "DIR", "The server's folder of keys and enrolment.")]
+_Hosts = Annotated[
+    list[str], text(..., "HOST", "A name or address that clients call; repeatable.", "--host")
+]
+_Days = Annotated[float, real(..., "N", "How long the certificate is valid.")]
+
+
+@app.command("server")
+def _server(
+    recipe: str | None = argument(None, "EXPERIMENT", "A name from tacit recipes list, or a file."),
+    *,
+    run: Path = text(..., "DIR", "The run directory."),
+    clients: Path = text(..., "DIR", "The folder of tacit federate keys server."),
+    listen: str = text("127.0.0.1:8443", "HOST:PORT", "Where clients reach this server."),
+    evaluate_on: str | None = text(
+        None, "CORPUS", "Whose test users the model is measured on.  [with EXPERIMENT: required]"
+    ),
+    resume: bool = flag("--resume", "Go on with the run that is in DIR."),
+    settings: Settings = None,
+    rounds: int | None = count(None, "T", "Rounds of training, in all."),
+    target_epsilon: float | None = real(
+        None, "EPSILON", "Solve for the noise that meets it.", "--epsilon", "--target-epsilon"
+    ),
+    noise: str | None = text(
+        None, "NAME", "independent, blt, banded, square-root, tree.  [default: the plan's]"
+    ),
+    min_separation: int | None = count(
+        None, "B", "Nobody is asked again within B rounds.  [default: as the cohort allows]"
+    ),
+    delta: Delta = None,
+    population: int | None = count(None, "K", "Clients, public.  [default: the enrolled]"),
+    seed: Seed = None,
+    wait_for: int | None = count(
+        None, "N", "Clients to wait for before the first round.  [default: all]"
+    ),
+    deadline: float = real(60.0, "S", "Seconds that a client has for a round, and to connect."),
+    silence: float = real(15.0, "S", "Seconds after which a client that says nothing is gone."),
+    insecure: _Insecure = False,
+    keep_key: bool = flag("--keep-key", "Keep the run key at the end; the result says so."),
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train with the clients that are enrolled; ends with the model's epsilon.
+
+    The server knows ids and public keys, and none of the text.  It sees the clipped update of each
+    client, so that it has to be trusted: docs/federation.md says with what.  A client that is
+    absent, late or wrong is left out of its round.  A server that was stopped at any moment goes on
+    with --resume.
+    """
+    from tacit.cli import requests as asking
+    from tacit.cli.train import carry_out
+    from tacit.config.experiment import Experiment
+    from tacit.corpus.builtin import enrolment_name
+    from tacit.federation.service import Address
+    from tacit.federation.training import federation, refuse_unfit
+
+    check_counts(wait_for=wait_for, rounds=rounds)
+    if (recipe is None) != resume:
+        raise ValueError("name an EXPERIMENT to begin with, or --resume a run that was begun")
+    if (recipe is None) != (evaluate_on is None):
+        raise ValueError(
+            "--evaluate-on is for a new run, and needed there: a corpus of the server's own, whose"
+            " test users the model is measured on"
+        )
+    source = None if evaluate_on is None else enrolment_name(clients, evaluate_on)
+    options: dict[str, asking.Value] = {
+        "corpus.source": source,
+        "rounds": rounds,
+        "seed": seed,
+        "plan.noise": noise,
+        "plan.separation": min_separation,
+        "plan.population": population,
+        "plan.population_is_counted": None if population is None else False,
+        "privacy.delta": delta,
+        "privacy.target_epsilon": target_epsilon,
+    }
+    changes = asking.all_settings(settings, options)
+    asked = asking.requests(recipe, run, changes, resume=resume)
+    if len(asked) > 1:
+        raise ValueError(f"{recipe} has variants: name a recipe of one experiment")
+    experiment = asked[0].experiment or _experiment_of(run, clients)
+    if not isinstance(experiment, Experiment):
+        raise ValueError("a federated training is of a language model, and this is none")
+    refuse_unfit(experiment)
+    asking.refuse_early(asked)
+    address = Address.parse(listen)
+    with federation(clients, address, insecure=insecure, deadline=deadline, silence=silence) as up:
+        note(f"listening on {up.address}{' without TLS' if insecure else ''}")
+        _wait(up, wait_for, deadline)
+        engine = up.engine_for(run, note)
+        up.run(lambda: carry_out(asked, engine, as_json=as_json, keep_key=keep_key, quiet=quiet))
+
+
+def _experiment_of(run: Path, clients: Path) -> Any:
+    """The experiment of a run that goes on; the clients have to be those that it began with."""
+    from tacit.corpus.builtin import enrolment_name, is_enrolment
+    from tacit.runs.directory import RunDirectory
+
+    experiment = RunDirectory.open(run).experiment()
+    if not is_enrolment(experiment.source):
+        raise ValueError(f"{run} is no federated run: go on with tacit train --resume --run {run}")
+    if not experiment.source.startswith(enrolment_name(clients, "")):
+        raise ValueError(
+            f"{run} was begun with the clients of {experiment.source}, not with those of {clients}"
+        )
+    return experiment
+
+
+def _wait(up: Federation, wait_for: int | None, seconds: float) -> None:
+    """Wait for clients; training without a single one would spend privacy on nothing."""
+    enrolled = up.clients.enrolled
+    wanted = enrolled if wait_for is None else wait_for
+    there = up.clients.wait_for(min(wanted, enrolled), seconds)
+    note(f"{there} of {enrolled} clients are connected")
+    if there < (1 if wait_for is None else min(wait_for, enrolled)):
+        raise ValueError(
+            f"{there} clients are connected after {seconds:g} seconds; start clients first, or wait"
+            " longer with --deadline"
+        )
+
+
+@app.command("client")
+def _client(
+    *,
+    corpus: str = text(..., "CORPUS", "The text of one person, from tacit ingest."),
+    server: str = text(..., "HOST:PORT", "The server's address."),
+    key: Path = text(..., "FILE", "The key of tacit federate keys client."),
+    user: str | None = text(None, "ID", "Of a corpus of several users: the hashed id of one."),
+    ledger: Path | None = text(
+        None, "FILE", "What this client has given.  [default: beside the key]"
+    ),
+    most: int | None = count(None, "N", "Give so many contributions in all, and no more."),
+    separation: int = count(1, "B", "Take part again after B rounds at the earliest."),
+    without_noise: bool = flag("--without-noise", "Take part though nobody is protected."),
+    poll: float = real(1.0, "S", "Seconds between looking for an order."),
+    patience: float | None = real(
+        None, "S", "End when the server is gone for so long.  [default: never]"
+    ),
+    insecure: _Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Answer a server's orders for one person, whose text stays here.
+
+    It runs the code that is installed here, and refuses an order that comes too soon, too often, or
+    that it does not know.  What it has given is on record beside its key, before it is given.
+    """
+    from tacit.corpus.builtin import load_corpus
+    from tacit.federation.client import Person, Trainer, client_app, serve
+    from tacit.federation.connection import Connection, Unreachable
+    from tacit.federation.keys import ClientKey
+    from tacit.federation.own_ledger import Consent, OwnLedger
+    from tacit.federation.service import Address
+
+    check_counts(most=most, separation=separation)
+    if not 0 < poll < 1e6:
+        raise ValueError(f"--poll must be a number of seconds above 0, got {poll}")
+    address = Address.parse(server)
+    if insecure:
+        address.refuse_insecure()
+    own = ClientKey.load(key)
+    person = Person.of(own.id, load_corpus(corpus), user)
+    consent = Consent(most, separation, without_noise)
+    given = OwnLedger(ledger or key.with_name(f"{key.name}.given.jsonl"), consent)
+    tell = (lambda what: None) if quiet else note
+    note(f"client {own.id} of {address}; {len(given)} contributions given so far")
+    try:
+        serve(
+            client_app(Trainer(person, given), tell),
+            lambda: Connection(str(address), own, insecure=insecure),
+            tell,
+            poll=poll,
+            patience=patience,
+        )
+    except Unreachable as gone:
+        note(f"{gone}; {len(given)} contributions given")
+
+
+@app.command("try")
+def _try(
+    *,
+    clients: int = count(5, "N", "How many clients; each is a process."),
+    out: Path = text(..., "DIR", "A new folder for keys, logs and both runs."),
+    corpus: str = text("synthetic:users=60,words=60", "CORPUS", "Whose text the clients have."),
+    rounds: int = count(4, "T", "Rounds of training."),
+    as_json: AsJson = False,
+) -> None:
+    """Train with a server and clients on this machine, and compare with the same simulated.
+
+    Keys, certificates, enrolment and TLS are as between machines.  The run is a simulation: its key
+    comes from a seed, so that both trainings can be compared bit by bit.
+    """
+    from tacit.federation.trial import Trial, rehearse
+    from tacit.runs.directory import RunDirectory
+
+    check_counts(clients=clients, rounds=rounds)
+    trial = Trial(out, corpus, clients).set_up()
+    note(f"{clients} clients have keys and are enrolled; starting a server and {clients} clients")
+    rehearse(trial, *_small_training(trial, rounds))
+    note("trained; training the same in one process")
+    trial.simulate()
+    different = trial.differences()
+    result = RunDirectory.open(trial.run).result() or {}
+    row = {
+        "clients": clients,
+        "answered": trial.answered(),
+        "epsilon": result.get("epsilon"),
+        "claim": result.get("claim"),
+        "same_bits": not different,
+        "differences": different,
+        "run": str(trial.run),
+    }
+
+    def show(console: Console) -> None:
+        answered = [(str(number), str(many)) for number, many in enumerate(trial.answered())]
+        console.print(table(">round", ">clients that answered", rows=answered, compact=True))
+        say(f"The same training in one process: {'; '.join(different) or 'the same bits'}.")
+        say(f"Claim: {row['claim']}")
+        say(f"next: tacit ledger {shlex.quote(str(trial.run))}")
+
+    emit(row, as_json, show)
+    if different:
+        raise typer.Exit(1)
+
+
+def _small_training(trial: Any, rounds: int) -> list[str]:
+    """What `try` trains: a few thousand weights, for seconds."""
+    settings = {
+        "tokenizer.size": 200,
+        "model.options.embedding_size": 8,
+        "model.options.cells": 12,
+        "update.learning_rate": 0.5,
+        "plan.cohort": trial.clients / 2,
+        "plan.estimator": '"fixed"',
+        "plan.clip_norm": 0.5,
+        "plan.noise_multiplier": 1.0,
+        "evaluation.max_tokens": 2000,
+    }
+    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
+    words += ["--min-separation", "2", "--delta", "1e-3", "--quiet"]
+    return words + [
+        word for name, value in settings.items() for word in ("--set", f"{name}={value}")
+    ]
+
+
+@_keys.command("server")
+def _keys_server(
+    folder: _Folder,
+    host: _Hosts,
+    days: _Days = 365.0,
+    people: str | None = text(
+        None, "ID", "The people of a corpus, to whose ledger trainings are charged.  [default: new]"
+    ),
+) -> None:
+    """Make a server's folder: a certificate for the hosts that clients call, and nobody enrolled.
+
+    ca.pem in it is what clients need to know the server by; server.key and ca.key never leave it.
+
+    Example:
+
+    `tacit federate keys server enrolled --host 127.0.0.1`
+    """
+    from tacit.federation import keys
+
+    keys.make_server(folder, host, people=people, days=days)
+    say(f"The server's certificate for {', '.join(host)} is in {folder}")
+    say(f"next:  tacit federate keys client alice.key --authority {folder / 'ca.pem'}")
+
+
+@_keys.command("renew")
+def _keys_renew(folder: _Folder, host: _Hosts, days: _Days = 365.0) -> None:
+    """Make the server's certificate anew, before it expires; clients need nothing new."""
+    from tacit.federation import keys
+
+    keys.renew(folder, host, days=days)
+    say(f"The server's certificate for {', '.join(host)} in {folder} is new")
+
+
+@_keys.command("client")
+def _keys_client(
+    key: Path = argument(..., "FILE", "The client's new key; FILE.pub is for the server."),
+    authority: Path = text(..., "FILE", "The server's ca.pem."),
+    user_id: str | None = text(
+        None, "ID", "32 hexadecimal digits, to be known by.  [default: random]", "--id"
+    ),
+) -> None:
+    """Make a client's key, where the client is: it never leaves that machine."""
+    from tacit.federation.keys import ClientKey
+
+    made = ClientKey.generate(authority.read_text(encoding="utf-8"), user_id)
+    public = made.save(key)
+    say(f"The key of client {made.id} is in {key}; hand {public} to the server")
+
+
+@_keys.command("enrol")
+def _keys_enrol(
+    folder: _Folder,
+    client: list[Path] = argument(..., "FILE...", "What clients handed over: FILE.pub."),
+) -> None:
+    """Enrol clients, of whose keys the server is sure: whoever is enrolled moves the model."""
+    from tacit.corpus.enrolment import Enrolment
+    from tacit.federation.keys import read_public
+
+    grown = Enrolment.open(folder).add([read_public(path) for path in client])
+    say(f"{len(grown.clients)} clients are enrolled in {folder}")

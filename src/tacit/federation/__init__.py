@@ -1,0 +1,17 @@
+"""Training where the text stays with its owners: clients compute, a server sums, noises, accounts.
+
+    orders          what a client is sent, and what it answers: every field of it
+    bounds          what an answer must be: its shape, its range and its exact norm
+    engine          an engine like the others, whose users are clients
+    participations  who took part in which round, by the server's own record
+    keys            certificates, client keys and enrolment
+    flower          Flower, and what of it is off
+    fleet           Flower's state of clients and messages, and a `Grid` on it
+    service         Flower's Fleet API over TLS
+    connection      a client's side of it
+    own_ledger      what a client has given, by its own record
+    client          a client: its text, its consent, its update
+    trial           all of it on one machine, in processes of their own
+
+Flower (flwr) is the transport and no more than that: it knows nothing of privacy here.
+"""

@@ -1,0 +1,170 @@
+"""A client: one person's text, which stays here, and what it agrees to.
+
+It runs the code that is installed with it.  An order names a model, an update and a plan by public
+values; anything that this installation does not know is refused.  The contribution is clipped,
+weighed and put on the grid here, and is all that leaves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.corpus.source import UserSource
+from tacit.federated.cohort import one_thread, user_result
+from tacit.federation.bounds import Bound
+from tacit.federation.connection import Connection, Unreachable
+from tacit.federation.flower import ClientApp, Context, Message, RecordDict
+from tacit.federation.orders import Answer, Order, width_of
+from tacit.federation.own_ledger import OwnLedger, Refused
+from tacit.kernels.local_sgd import LocalSGD, local_sgd_for
+from tacit.mechanisms.fixed_point import Contribution
+from tacit.models import registry
+from tacit.models.base import ModelConfig, parameter_count
+from tacit.tokenizers.cache import user_tokens
+
+Tell = Callable[[str], None]
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries to reach a server
+
+
+class Person:
+    """Whose text it is: one user of a corpus, without the held-out texts."""
+
+    def __init__(self, user_id: str, source: UserSource, index: int) -> None:
+        self.id = user_id
+        self._source, self._index = source.kept(), index
+        self._read: tuple[bytes, int | None, NDArray[np.uint32]] | None = None
+
+    @classmethod
+    def of(cls, user_id: str, corpus: UserSource, named: str | None = None) -> Person:
+        """The only user of a corpus, or the one with the hashed id that is `named`."""
+        if named is None:
+            if len(corpus) != 1:
+                raise ValueError(
+                    f"a client is one person, and the corpus has {len(corpus):,} users: name one by"
+                    " the hashed id with --user"
+                )
+            return cls(user_id, corpus, 0)
+        index = next((i for i in range(len(corpus)) if corpus.user_id(i) == named), None)
+        if index is None:
+            raise ValueError(f"the corpus has no user {named!r}")
+        return cls(user_id, corpus, index)
+
+    def read(self, order: Order) -> None:
+        """Cut the text into the order's tokens, unless it was the last time."""
+        how = (order.tokenizer, order.max_tokens_per_user)
+        if self._read is None or self._read[:2] != how:
+            tokenizer = order.read_tokenizer()
+            if tokenizer.vocab_size != order.model.vocab_size:
+                raise Refused("the order's tokenizer is not the one of its model")
+            tokens = user_tokens(self._source.texts(self._index), tokenizer, how[1])
+            self._read = (*how, np.array(tokens, np.uint32))
+
+    # As `CohortUsers` has it.
+
+    def __len__(self) -> int:
+        return 1
+
+    def tokens(self, index: int) -> NDArray[np.uint32]:
+        assert self._read is not None, "an order has to be read first"
+        return self._read[2]
+
+    def key(self, index: int) -> str:
+        return self.id
+
+
+@dataclass
+class Trainer:
+    """Computes a person's contributions; keeps the model that it built last."""
+
+    person: Person
+    ledger: OwnLedger
+    _built: tuple[ModelConfig, LocalSGD, int] | None = None
+
+    def answer(self, order: Order) -> Answer:
+        """The contribution that is asked for, on record before it is made; or `Refused`."""
+        sgd, size = self._sgd(order.model)
+        if order.weights.shape != (size,):
+            raise Refused(f"the order's model must have {size} weights, got {order.weights.shape}")
+        self.person.read(order)
+        self.ledger.give(order)
+        task = order.task(self.person)
+        with one_thread():
+            result = user_result(task, order, 0, sgd)
+        contribution = Contribution.zero(size, order.plan.bits)
+        order.plan.add(contribution, result.update, result.examples, order.clip_state)
+        return Answer(order.round, order.attempt, contribution)
+
+    def _sgd(self, config: ModelConfig) -> tuple[LocalSGD, int]:
+        """The local steps of the order's model, and how many weights that has."""
+        if self._built is None or self._built[0] != config:
+            model = registry.build(config)
+            self._built = (config, local_sgd_for(model), parameter_count(model))
+        return self._built[1:]
+
+
+def client_app(trainer: Trainer, tell: Tell) -> ClientApp:
+    """The app that answers orders; an order that is refused has an answer without content."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        try:
+            order = Order.read(message.content)
+            answer = trainer.answer(order)
+        except ValueError as refusal:
+            tell(f"refused: {refusal}")
+            return Message(RecordDict(), reply_to=message)
+        bound = Bound(order.plan, order.clip_state, len(order.weights))
+        tell(f"round {order.round}, attempt {order.attempt}: answered")
+        return Message(answer.to_content(width_of(bound.grid.limit)), reply_to=message)
+
+    return app
+
+
+def serve(
+    app: ClientApp,
+    connect: Callable[[], Connection],
+    tell: Tell,
+    *,
+    poll: float = 1.0,
+    patience: float | None = None,
+) -> None:
+    """Answer orders as they come, for as long as the server is there.
+
+    A server that cannot be reached is tried again, for `patience` seconds; None stands for ever.
+    """
+    connection = connect()
+    context = Context(0, 0, {}, RecordDict(), {})
+    is_open, pause, missed_since = False, _SHORTEST_PAUSE, time.monotonic()
+    answer: Message | None = None  # until the server has it, or does not want it
+    try:
+        while True:
+            try:
+                if not is_open:
+                    connection.open()
+                    tell("connected")
+                    is_open, pause = True, _SHORTEST_PAUSE
+                missed_since = time.monotonic()
+                if answer is not None:
+                    if not connection.hand_in(answer):
+                        tell("the server does not wait for this answer any more")
+                    answer = None
+                elif (order := connection.take()) is not None:
+                    answer = app(order, context)
+                else:
+                    time.sleep(poll)
+            except Unreachable as problem:
+                if is_open:
+                    tell(str(problem))
+                if patience is not None and time.monotonic() > missed_since + patience:
+                    raise
+                time.sleep(pause)
+                is_open, pause = False, min(2 * pause, _LONGEST_PAUSE)
+    finally:
+        connection.close()

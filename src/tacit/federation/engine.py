@@ -1,0 +1,121 @@
+"""An engine whose users are clients on other machines: it sends orders and adds up the answers.
+
+Guarantee: what is summed is what `SerialEngine` sums over the clients that answered, bit for bit,
+where they compute on machines of the same kind.  A client that is absent, late, or sends anything
+else than a contribution within the plan's bound counts as zero, which is what an honest client may
+be too; nothing else of the round depends on it.  Answers are added as they come, so that the memory
+does not grow with the cohort.
+
+The run key stays here.  A client gets the seed of its own stream, which tells nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from tacit.federated.cohort import CohortJob, CohortSum, CohortTask, Diagnostics, Progress
+from tacit.federation.bounds import Bound
+from tacit.federation.flower import RecordDict
+from tacit.federation.orders import Answer, Order, addressed, width_of
+from tacit.federation.participations import Participations
+from tacit.mechanisms.fixed_point import Contribution
+from tacit.mechanisms.samplers import TurnSampler
+from tacit.models.base import LanguageModel
+
+Told = Callable[[str], None]  # is told, in a sentence, what was refused
+
+
+class Clients(Protocol):
+    """The other ends of a federation, by their ids."""
+
+    def ask(
+        self, contents: Iterator[tuple[str, RecordDict]], answer_bytes: int
+    ) -> Iterator[tuple[str, RecordDict]]:
+        """Send each client its content, and yield what comes back, as it comes.
+
+        At most one answer for each client that was asked; it ends with the last, or at a deadline.
+        """
+
+
+class Gathering(Protocol):
+    """How the contributions of some clients become their sum."""
+
+    def gather(
+        self, order: Order, seeds: Mapping[str, bytes], progress: Progress
+    ) -> tuple[Contribution, list[str]]:
+        """The sum, and whose contributions are in it."""
+
+
+class InTheClear:
+    """The server sees every contribution, checks it, and adds it up.
+
+    This is the seam for secure aggregation: another `Gathering` sees the sum alone.
+    """
+
+    def __init__(self, clients: Clients, told: Told = lambda what: None) -> None:
+        self._clients, self._told = clients, told
+
+    def gather(
+        self, order: Order, seeds: Mapping[str, bytes], progress: Progress
+    ) -> tuple[Contribution, list[str]]:
+        """The sum of all answers that are within the bound."""
+        size = len(order.weights)
+        bound = Bound(order.plan, order.clip_state, size)
+        width = width_of(bound.grid.limit)
+        total, took_part = order.plan.empty(size), []
+        shared = order.shared()
+        contents = ((client, addressed(shared, seed)) for client, seed in seeds.items())
+        for done, (client, content) in enumerate(self._clients.ask(contents, size * width), 1):
+            try:
+                answer = Answer.read(content, size, order.plan.bits, width)
+                if (answer.round, answer.attempt) != (order.round, order.attempt):
+                    raise ValueError(
+                        f"it is for round {answer.round}, attempt {answer.attempt}, and this is"
+                        f" {order.round}, attempt {order.attempt}"
+                    )
+                bound.check(answer.contribution)
+            except ValueError as mistake:
+                self._told(f"round {order.round}: client {client} is left out: {mistake}")
+            else:
+                total += answer.contribution
+                took_part.append(client)
+            if progress is not None:
+                progress(done)
+        return total, took_part
+
+
+class FederatedEngine:
+    """Computes cohorts of enrolled people, whose text is on their own machines."""
+
+    def __init__(
+        self, model: LanguageModel, run: str, gathering: Gathering, record: Participations
+    ) -> None:
+        self._model, self._run = model, run
+        self._gathering, self._record = gathering, record
+
+    @property
+    def kernel(self) -> str:
+        """That of the clients is not known here; each of them uses the one that it has."""
+        return f"torch {torch.__version__}, federated"
+
+    def sum(
+        self, task: CohortTask, job: CohortJob, users: Sequence[int], progress: Progress = None
+    ) -> CohortSum:
+        """The sum over those of these users who answer; who they are is on record when it returns.
+
+        Raises `ValueError` if one of them took part too recently for the plan's guarantee.
+        """
+        seeds = {client: job.seed(client) for client in map(task.users.key, users)}
+        sampler = task.plan.sampler
+        if isinstance(sampler, TurnSampler):
+            self._record.refuse_early(job.round, seeds, sampler.separation)
+        order = Order.of(self._run, task, job, self._model)
+        total, took_part = self._gathering.gather(order, seeds, progress)
+        self._record.record(job.round, job.attempt, took_part)
+        return CohortSum(total, Diagnostics(users=len(took_part)))
+
+    def close(self) -> None:
+        """Nothing: the clients stay connected for the next trainer."""

@@ -1,0 +1,251 @@
+"""Certificates, client keys and enrolment: who may talk to whom, decided before any training.
+
+    enrolment directory, on the server      enrolment.json, server.pem, server.key, ca.pem, ca.key
+    a client's key file, on the client      its id, its private key, the server's ca.pem
+    a client's public file, for the server  its id and its public key
+
+The server's certificate is signed by an authority of its own (`ca`), which a client is given with
+its key file, so that no public authority is needed or believed.  A client signs every request with
+its key (P-384, as Flower's node authentication has it).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tacit.corpus.enrolment import Enrolled, Enrolment, check_id
+from tacit.privacy import documents, durable
+
+DAYS = 365
+_CLIENT_FORMAT, _PUBLIC_FORMAT = "tacit client key 1", "tacit client 1"
+_PEM = serialization.Encoding.PEM
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    """The server's certificate, its key, and the authority that signed it."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    @classmethod
+    def inside(cls, folder: Path) -> Self:
+        """Those of an enrolment directory; `ValueError` if one is missing."""
+        files = cls(folder / "server.pem", folder / "server.key", folder / "ca.pem")
+        for path in (files.certificate, files.key, files.authority):
+            if not path.is_file():
+                raise ValueError(
+                    f"there is no {path}: make one with tacit federate keys server, or train on"
+                    " this machine alone with --insecure"
+                )
+        return files
+
+    def refuse_expired(self) -> None:
+        """Raise if the certificate is not valid now: no client would talk to the server."""
+        certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        ends = certificate.not_valid_after_utc
+        if not certificate.not_valid_before_utc <= datetime.now(UTC) < ends:
+            raise ValueError(
+                f"the certificate {self.certificate} is valid until {ends:%Y-%m-%d} and not now;"
+                " make another with tacit federate keys renew"
+            )
+
+
+def make_server(
+    folder: Path,
+    hosts: list[str],
+    *,
+    people: str | None = None,
+    about_people: bool = True,
+    days: float = DAYS,
+) -> Enrolment:
+    """A new enrolment directory: nobody is enrolled, and the certificate is for these hosts.
+
+    `people` is the id of a group that is known already, whose ledger the trainings are charged to.
+    """
+    durable.make_folder(folder)
+    if any(folder.iterdir()):
+        raise ValueError(f"{folder} has files in it: name a new folder")
+    key = ec.generate_private_key(ec.SECP384R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tacit federation")])
+    begins = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ
+    authority = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + timedelta(days=20 * DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    durable.write_whole(folder / "ca.key", _private_pem(key))
+    durable.write_whole(folder / "ca.pem", authority.public_bytes(_PEM), mode=durable.SHARED)
+    renew(folder, hosts, days=days)
+    return Enrolment.create(folder, people or secrets.token_hex(8), about_people=about_people)
+
+
+def renew(folder: Path, hosts: list[str], *, days: float = DAYS) -> None:
+    """Make the server's certificate, or make it anew, signed by the authority in the folder."""
+    if not hosts:
+        raise ValueError("a certificate is for a host at least: name those that clients call")
+    try:
+        authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except FileNotFoundError as missing:
+        raise ValueError(
+            f"there is no {missing.filename}: make one with tacit federate keys server"
+        ) from None
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP384R1())
+    begins = min(datetime.now(UTC), datetime.now(UTC) + timedelta(days=days)) - timedelta(minutes=5)
+    names: list[x509.GeneralName] = [_name(host) for host in hosts]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(datetime.now(UTC) + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .sign(signer, hashes.SHA256())
+    )
+    durable.write_whole(folder / "server.key", _private_pem(key))
+    durable.write_whole(folder / "server.pem", certificate.public_bytes(_PEM), mode=durable.SHARED)
+
+
+# Clients.
+
+
+class _ClientFile(TypedDict):
+    format: str
+    id: str
+    private_key: str
+    authority: str  # as PEM
+
+
+class _PublicFile(TypedDict):
+    format: str
+    id: str
+    key: str
+
+
+@dataclass(frozen=True)
+class ClientKey:
+    """Who a client is, how it proves it, and whom it believes."""
+
+    id: str
+    private: ec.EllipticCurvePrivateKey
+    authority: str
+
+    @classmethod
+    def generate(cls, authority: str, user_id: str | None = None) -> Self:
+        """A new key.  An id, once chosen, decides whose turn it is when: it says nothing else."""
+        x509.load_pem_x509_certificate(authority.encode())
+        name = check_id(user_id or secrets.token_hex(16))
+        return cls(name, ec.generate_private_key(ec.SECP384R1()), authority)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The key in a file; `ValueError` for anything else."""
+        try:
+            content = documents.read_json(path, _ClientFile)
+        except FileNotFoundError:
+            raise ValueError(
+                f"there is no key {path}: make one with tacit federate keys client"
+            ) from None
+        if content["format"] != _CLIENT_FORMAT:
+            raise ValueError(f"{path} is no client's key, but {content['format']!r}")
+        private = serialization.load_pem_private_key(content["private_key"].encode(), None)
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise ValueError(f"{path} must hold a key on an elliptic curve")
+        return cls(check_id(content["id"]), private, content["authority"])
+
+    def save(self, path: Path) -> Path:
+        """Write the key, for its owner alone, and beside it the file that is enrolled."""
+        private = _private_pem(self.private).decode()
+        content = _ClientFile(
+            format=_CLIENT_FORMAT, id=self.id, private_key=private, authority=self.authority
+        )
+        durable.write_whole(path, _json(content), new=True)
+        public = path.with_name(f"{path.name}.pub")
+        data = _PublicFile(format=_PUBLIC_FORMAT, id=self.id, key=self.public_pem())
+        durable.write_whole(public, _json(data), mode=durable.SHARED, new=True)
+        return public
+
+    def public_pem(self) -> str:
+        """The public key, in the very form in which it is sent."""
+        public = self.private.public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return public.public_bytes(_PEM, form).decode()
+
+    def enrolled(self) -> Enrolled:
+        """What the server has to know."""
+        return Enrolled(id=self.id, key=self.public_pem())
+
+
+def read_public(path: Path) -> Enrolled:
+    """A client's public file; `ValueError` unless its key is one on the curve P-384."""
+    try:
+        content = documents.read_json(path, _PublicFile)
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    if content["format"] != _PUBLIC_FORMAT:
+        raise ValueError(f"{path} is not what a client hands to the server, but its key or another")
+    key = serialization.load_pem_public_key(content["key"].encode())
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ValueError(f"{path} must hold a public key on the curve P-384")
+    return Enrolled(id=check_id(content["id"]), key=content["key"])
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(_PEM, form, plain)
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    names = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(**{name: allowed.get(name, False) for name in names})
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()

@@ -1,0 +1,101 @@
+"""A training whose users are clients: the same loop, ledger, noise and claim as any other.
+
+What a federation cannot keep the promises of is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tacit.config.experiment import Experiment
+from tacit.corpus.enrolment import Enrolment
+from tacit.engines.engine import Engine
+from tacit.federation.engine import FederatedEngine, InTheClear, Told
+from tacit.federation.fleet import FleetGrid, FleetState, FlowerClients
+from tacit.federation.flower import Context, Grid, RecordDict, ServerApp
+from tacit.federation.keys import ServerFiles
+from tacit.federation.participations import FILE, Participations
+from tacit.federation.service import Address, Service
+from tacit.mechanisms.samplers import MinSeparationSampler
+from tacit.models.base import LanguageModel
+from tacit.privacy.ledger import Ledger
+from tacit.runs.directory import RunDirectory
+from tacit.tasks.task import MakeEngine
+
+
+def refuse_unfit(experiment: Experiment) -> None:
+    """Raise for an experiment that clients cannot compute, or whose claim would not be true."""
+    for number in range(max(len(experiment.phases), 1)):
+        sampling = experiment.phase_plan(number).sampling
+        if sampling != MinSeparationSampler.kind:
+            raise ValueError(
+                f"plan.sampling must be {MinSeparationSampler.kind!r} where clients come and go,"
+                f" got {sampling!r}: who takes part can be seen on the network, so that no sampling"
+                " may be claimed; add --min-separation"
+            )
+    if experiment.corpus.view != "users":
+        raise ValueError("corpus.view must be 'users': nobody can reshuffle text that is not here")
+    if experiment.audit.is_on:
+        raise ValueError("[audit] plants text or users, and there is none here; leave it out")
+    if experiment.model.own_factory or experiment.model.trained:
+        raise ValueError(
+            "model.name must be one of tacit's own, and model.trained empty: clients run the code"
+            " that is installed with them, and are sent one vector of weights"
+        )
+    if experiment.tokenizer.source == "oracle":
+        raise ValueError("tokenizer.source cannot be 'oracle': the users' text is not here")
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A server that is up: where, and how its engines are made."""
+
+    address: Address
+    clients: FlowerClients
+    grid: FleetGrid
+
+    def engine_for(self, run: Path, told: Told) -> MakeEngine:
+        """What makes the engine of a run; its record has to know all that its ledger has."""
+
+        def make(model: LanguageModel) -> Engine:
+            directory = RunDirectory.open(run)
+            ledger = Ledger.read(directory.ledger_file, torn_is_left_out=True)
+            record = Participations(directory.private / FILE)
+            record.refuse_behind(ledger)
+            gathering = InTheClear(self.clients, told)
+            return FederatedEngine(model, ledger.header.run_id, gathering, record)
+
+        return make
+
+    def run(self, training: Callable[[], None]) -> None:
+        """Carry out a training as Flower's ServerApp, over this server's grid."""
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: Grid, context: Context) -> None:
+            training()
+
+        app(self.grid, Context(self.grid.run.run_id, 0, {}, RecordDict(), {}))
+
+
+@contextmanager
+def federation(
+    folder: Path, address: Address, *, insecure: bool, deadline: float, silence: float = 15.0
+) -> Iterator[Federation]:
+    """Serve the clients that are enrolled in a folder, for as long as the block lasts."""
+    for name, value in (("deadline", deadline), ("silence", silence)):
+        if not 0 < value < 1e6:
+            raise ValueError(f"{name} must be a number of seconds above 0, got {value}")
+    enrolment = Enrolment.open(folder)
+    if not enrolment.clients:
+        raise ValueError(f"nobody is enrolled in {folder}: tacit federate keys enrol adds clients")
+    files = None if insecure else ServerFiles.inside(folder)
+    state = FleetState()
+    grid = FleetGrid(state)
+    keys = {client["id"]: client["key"].encode() for client in enrolment.clients}
+    clients = FlowerClients(grid, keys, deadline=deadline, silence=silence)
+    with Service(state, address, files, clients.limits) as service:
+        yield Federation(service.address, clients, grid)
