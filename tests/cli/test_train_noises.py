@@ -1,4 +1,4 @@
-"""`tacit train --noise` as a user meets it: what is said before, what is claimed, what is refused."""
+"""`tacit train --noise` as a user meets it: what is said, what is claimed, what is refused."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-
 TRUST_NETWORK = "TACIT_TRUST_NETWORK"
 
 
