@@ -43,7 +43,7 @@ def plan(sampler, noise):
 def test_independent_noise_in_the_picture_costs_the_same(sampler, strategy):
     """Its error after one round is its multiplier; a plan with that one has the same epsilon."""
     right = plan(sampler, CorrelatedNoise(2.0, strategy))
-    facts = noise_facts(right, 12)
+    facts = noise_facts(right.noise_picture(12))
     z = facts["independent_errors"][0]
     assert facts["independent_errors"][-1] == pytest.approx(z * math.sqrt(12), rel=1e-3)
     pld = accountant_named("pld")
@@ -55,7 +55,8 @@ def test_independent_noise_in_the_picture_costs_the_same(sampler, strategy):
 
 @pytest.mark.parametrize("strategy", [BUFFERED, BANDED], ids=["blt", "banded"])
 def test_errors_and_matrix_are_those_of_the_running_sum(strategy):
-    facts = noise_facts(plan(MinSeparationSampler(3, 1.0), CorrelatedNoise(2.0, strategy)), 40)
+    one = plan(MinSeparationSampler(3, 1.0), CorrelatedNoise(2.0, strategy))
+    facts = noise_facts(one.noise_picture(40))
     matrix = strategy.matrix(40)
     sums = np.tril(np.ones((40, 40))) @ np.linalg.inv(matrix)
     expected = 2.0 * np.linalg.norm(sums, axis=1)[np.array(facts["after"]) - 1]
@@ -67,7 +68,7 @@ def test_errors_and_matrix_are_those_of_the_running_sum(strategy):
 
 
 def test_independent_noise_has_no_picture():
-    assert noise_facts(plan(MinSeparationSampler(3, 1.0), IndependentNoise(2.0)), 12) is None
+    assert plan(MinSeparationSampler(3, 1.0), IndependentNoise(2.0)).noise_picture(12) is None
 
 
 def test_a_report_shows_the_noise_of_a_run_that_has_it_and_of_no_other(run_of):

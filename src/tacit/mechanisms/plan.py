@@ -29,6 +29,7 @@ from tacit.mechanisms.fixed_point import (
     Integers,
 )
 from tacit.mechanisms.noise import IndependentNoise, NoiseState, RoundNoise, add_gaussian
+from tacit.mechanisms.noise_picture import NoisePicture
 from tacit.mechanisms.parts import PlanPart
 from tacit.mechanisms.samplers import Cohort, Sampler, TurnSampler
 from tacit.mechanisms.turns import FIRST, Position, Turns
@@ -178,6 +179,10 @@ class RoundPlan(PlanPart):
         return clipping.joint_noise_multiplier(
             update, self.bit_noise_stddev, self.bits, self.adjacency
         )
+
+    def noise_picture(self, rounds: int) -> NoisePicture | None:
+        """How the noise of so many rounds is correlated; None if it is not."""
+        return NoisePicture.of(self.noise, self.sampler, rounds)
 
     # A round.
 

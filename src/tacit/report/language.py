@@ -180,6 +180,6 @@ def _phases(run: LanguageRun) -> list[dict[str, Any]]:
             "noise_stddev": plan.noise_stddev() if plan.is_private else None,
             "estimator": plan.estimator.kind,
         }
-        | ({"correlated": noise} if (noise := noise_facts(plan, rounds)) else {})
+        | ({"correlated": noise_facts(drawn)} if (drawn := plan.noise_picture(rounds)) else {})
         for rounds, plan in zip(planned, run.plans(), strict=True)
     ]
