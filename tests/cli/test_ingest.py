@@ -5,10 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 
-from tacit.cli import corpus as corpus_command
-from tacit.cli import ingest as ingest_command
 from tacit.cli import main as entry
 from tacit.corpus.store import Corpus
 
@@ -18,10 +15,6 @@ ROWS = "author,body\nann,hello there\nbob,hi\nann,bye\n"
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
     """Run a command line in a fresh folder: (exit code, standard output, standard error)."""
-    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    app.command("ingest")(ingest_command.ingest)
-    app.add_typer(corpus_command.app, name="corpus")
-    monkeypatch.setattr(entry, "app", app)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 

@@ -24,7 +24,7 @@ def ends(monkeypatch, command):
     """`ends(act)`: the exit code and the words of a command that does nothing but `act`."""
 
     def run(act) -> tuple[int, str]:
-        monkeypatch.setattr(cli, "app", lambda **_: act())
+        monkeypatch.setattr(cli, "_run", lambda _: act())
         code, out, err = command("")("--version")
         assert out == ""
         assert "Traceback" not in err
