@@ -30,7 +30,7 @@ from flwr.superlink.federation import NoOpFederationManager
 from tacit.federation.flower import Grid, Message, RecordDict
 
 TRAIN = "train"
-_MOST_UNREAD = 8  # answers that are kept until they are added; more have to wait with their clients
+_MOST_UNREAD = 4  # answers that are kept until they are added; more have to wait with their clients
 _LONG = 1e9  # seconds; whether a client is there is known by when it was last heard
 
 

@@ -7,11 +7,13 @@ is an answer in another client's name (Flower checks who asks, and not who is sa
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
@@ -32,6 +34,7 @@ from tacit.federation.fleet import FleetState
 from tacit.federation.keys import ServerFiles
 
 _SLACK = 1 << 16  # bytes that a request has besides the values in it
+_MOST_FETCHING, _LONGEST_FETCH = 16, 120  # clients at once, and seconds of one
 _OBJECT = 5_242_880  # bytes of the largest piece of an array, as Flower cuts them
 _SERVED = {
     f"/v1/fleet/{name}"
@@ -160,10 +163,14 @@ def fleet_app(state: FleetState, limits: SimpleNamespace) -> FastAPI:
 
 
 class _Limited:
-    """Refuses what is not served, and bodies that are too large, without reading them."""
+    """Refuses what is not served, and bodies that are too large, without reading them.
+
+    Few clients at a time are sent the model, so that memory does not grow with all who wait for it.
+    """
 
     def __init__(self, app: Any, limits: SimpleNamespace) -> None:
         self._app, self._limits = app, limits
+        self._fetching = asyncio.Semaphore(_MOST_FETCHING)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] not in _SERVED:
@@ -175,7 +182,12 @@ class _Limited:
         if not length.isdigit() or int(length) > largest:  # the server holds a body to its length
             await PlainTextResponse("too large", 413)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        if not scope["path"].endswith("/pull-object"):
+            await self._app(scope, receive, send)
+            return
+        async with self._fetching:
+            with suppress(TimeoutError):  # the client asks again
+                await asyncio.wait_for(self._app(scope, receive, send), _LONGEST_FETCH)
 
 
 def _refuse_other_names(limits: SimpleNamespace) -> Callable[..., Awaitable[Response]]:

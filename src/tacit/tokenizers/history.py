@@ -152,10 +152,11 @@ def read_words(path: Path) -> dict[str, float] | None:
     """The counts of words.tsv.gz; None without the file."""
     if not path.is_file():
         return None
+    with opened(path) as file:
+        data = file.data.read()
     try:
-        with opened(path) as file:
-            # A word may hold any character but white space, and Python knows more ends of lines.
-            lines = file.data.read().decode().removesuffix("\n").split("\n")
+        # A word may hold any character but white space, and Python knows more ends of lines.
+        lines = data.decode().removesuffix("\n").split("\n")
         return {word: float(count) for word, count in (line.split("\t") for line in lines if line)}
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
