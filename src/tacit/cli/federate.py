@@ -26,7 +26,7 @@ from tacit.cli.options import (
     real,
     text,
 )
-from tacit.cli.output import emit, note, say, table
+from tacit.cli.output import Interrupted, emit, note, say, table
 
 if TYPE_CHECKING:
     from tacit.federation.training import Federation
@@ -136,7 +136,14 @@ def _server(
         note(f"listening on {up.address}{' without TLS' if insecure else ''}")
         _wait(up, wait_for, deadline)
         engine = up.engine_for(run, note)
-        up.run(lambda: carry_out(asked, engine, as_json=as_json, keep_key=keep_key, quiet=quiet))
+        words = ["tacit", "federate", "server", "--resume", "--run", str(run)]
+        again = shlex.join([*words, "--clients", str(clients), "--listen", listen])
+        try:
+            up.run(
+                lambda: carry_out(asked, engine, as_json=as_json, keep_key=keep_key, quiet=quiet)
+            )
+        except Interrupted:
+            raise Interrupted(f"interrupted; nothing is lost: {again}") from None
 
 
 def _experiment_of(run: Path, clients: Path) -> Any:

@@ -115,6 +115,7 @@ class Service:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 fleet_app(state, limits),
+                log_config=None,
                 log_level="critical",
                 access_log=False,
                 lifespan="off",

@@ -1,0 +1,136 @@
+"""`tacit federate`: keys and enrolment, and mistakes as one sentence before anything is begun."""
+
+import json
+import stat
+
+import pytest
+
+from tacit.corpus.enrolment import Enrolment
+from tests.cli.training import CORPUS, tacit
+
+TURNS = ("--min-separation", "2", "--delta", "1e-3", "--set", "plan.cohort=1")
+
+
+@pytest.fixture
+def enrolled(tmp_path, monkeypatch):
+    """A server's folder with two clients, all by the commands."""
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        "keys server enrolled --host 127.0.0.1",
+        "keys client a.key --authority enrolled/ca.pem",
+        "keys client b.key --authority enrolled/ca.pem --id 000102030405060708090a0b0c0d0e0f",
+        "keys enrol enrolled a.key.pub b.key.pub",
+    ):
+        code, _, err = tacit("federate", *words.split())
+        assert (code, err) == (0, "")
+    return tmp_path / "enrolled"
+
+
+def refused(*words):
+    code, out, err = tacit("federate", *words)
+    assert (code, out) == (2, "")
+    *_, last = err.strip().splitlines()
+    return last
+
+
+def test_keys_are_made_and_enrolled_and_secrets_are_their_owners_alone(enrolled, tmp_path):
+    clients = Enrolment.open(enrolled).clients
+    assert clients[1]["id"] == "000102030405060708090a0b0c0d0e0f"
+    own = json.loads((tmp_path / "a.key").read_text())
+    assert own["id"] == clients[0]["id"]
+    assert own["authority"] == (enrolled / "ca.pem").read_text()
+    for secret in (tmp_path / "a.key", enrolled / "server.key", enrolled / "ca.key"):
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    for public in (tmp_path / "a.key.pub", enrolled / "enrolment.json"):
+        assert "PRIVATE" not in public.read_text()
+
+
+def test_nobody_is_enrolled_twice_nor_by_a_private_key(enrolled):
+    words = ["keys", "enrol", str(enrolled)]
+    assert "has the same id twice" in refused(*words, "a.key.pub")
+    assert "a.key" in refused(*words, "a.key")
+    assert len(Enrolment.open(enrolled).clients) == 2
+
+
+def test_a_key_is_never_replaced(enrolled, tmp_path):
+    before = (tmp_path / "a.key").read_bytes()
+    assert "exists" in refused("keys", "client", "a.key", "--authority", "enrolled/ca.pem")
+    assert (tmp_path / "a.key").read_bytes() == before
+
+
+def test_a_certificate_is_renewed_by_the_same_authority(enrolled):
+    before = (enrolled / "server.pem").read_bytes()
+    code, _, _ = tacit("federate", "keys", "renew", "enrolled", "--host", "fed.example.org")
+    assert code == 0
+    assert (enrolled / "server.pem").read_bytes() != before
+    assert "has files in it" in refused("keys", "server", "enrolled", "--host", "there")
+
+
+needs_flower = pytest.mark.usefixtures("_flower")
+
+
+@pytest.fixture
+def _flower():
+    pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
+
+
+@needs_flower
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "name an EXPERIMENT to begin with, or --resume"),
+        ("fedavg-small --resume", "name an EXPERIMENT to begin with, or --resume"),
+        ("fedavg-small", "--evaluate-on is for a new run, and needed there"),
+        (f"fedavg-small --evaluate-on {CORPUS} --delta 1e-3", "no sampling may be claimed"),
+        (f"fedavg-small --evaluate-on {CORPUS} --listen here TURNS", "an address must be HOST"),
+        (
+            f"fedavg-small --evaluate-on {CORPUS} --listen 0.0.0.0:0 --insecure TURNS",
+            "--insecure is for 127.0.0.1 only",
+        ),
+        (f"fedavg-small --evaluate-on {CORPUS} --deadline 0 TURNS", "a number of seconds above 0"),
+        (
+            f"fedavg-small --evaluate-on {CORPUS} --listen 127.0.0.1:0 --deadline 0.2 TURNS",
+            "0 clients are connected after 0.2 seconds",
+        ),
+        (f"fedavg-small --evaluate-on {CORPUS} --min-separation 2", "plan.cohort of 50 users"),
+    ],
+)
+def test_a_server_that_cannot_begin_says_why_and_leaves_nothing(enrolled, tmp_path, words, message):
+    words = [word for one in words.split() for word in (TURNS if one == "TURNS" else [one])]
+    assert message in refused("server", *words, "--run", "run", "--clients", "enrolled")
+    assert not (tmp_path / "run").exists()
+
+
+@needs_flower
+def test_a_server_without_enrolled_clients_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tacit("federate", "keys", "server", "empty", "--host", "127.0.0.1")
+    words = ["fedavg-small", "--run", "run", "--evaluate-on", CORPUS, *TURNS]
+    assert "users" in refused("server", *words, "--clients", "empty")
+    assert "is no enrolment" in refused("server", *words, "--clients", str(tmp_path))
+
+
+@needs_flower
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (f"--corpus {CORPUS} --key a.key", "a client is one person, and the corpus has"),
+        (f"--corpus {CORPUS} --user 00 --key a.key", "the corpus has no user '00'"),
+        (f"--corpus {CORPUS} --key none.key", "there is no key none.key"),
+        (f"--corpus {CORPUS} --key a.key.pub", "a.key.pub"),
+        ("--corpus nowhere --key a.key", "there is no corpus 'nowhere'"),
+        (f"--corpus {CORPUS} --key a.key --insecure", "--insecure is for 127.0.0.1 only"),
+        (f"--corpus {CORPUS} --key a.key --most 0", "--most must be at least 1"),
+    ],
+)
+def test_a_client_that_cannot_begin_says_why(enrolled, words, message):
+    assert message in refused("client", *words.split(), "--server", "fed.example.org:8443")
+
+
+@needs_flower
+def test_a_rehearsal_needs_a_new_folder_and_people(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert "exists already" in refused("try", "--out", "there", "--clients", "2")
+    assert "clients must be from 1 to" in refused("try", "--out", "new", "--clients", "1000")
+    assert not (tmp_path / "new").exists()
