@@ -1,10 +1,13 @@
 """A federated training gives the bits of the simulated one, whoever of its clients survives."""
 
+import re
+
 import numpy as np
 import pytest
 
 flower = pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
 
+from tacit.corpus.people_ledger import PeopleLedger  # noqa: E402
 from tacit.federation.orders import Answer, public_fields  # noqa: E402
 from tacit.federation.participations import FILE, Participations  # noqa: E402
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution  # noqa: E402
@@ -195,6 +198,22 @@ def test_every_message_of_a_training_has_the_fields_of_an_order(world, tmp_path)
     }
     seeds = [content["own"]["seed"] for _, content in clients.sent]
     assert len(set(seeds)) == len(seeds)
+
+
+def test_a_training_with_a_secret_key_is_charged_to_its_peoples_ledger_and_says_what_it_excludes(
+    world, tmp_path
+):
+    """The group of people is the one that the corpus has, so that what was spent adds up."""
+    world.federated = world.federated.changed(seed=None)
+    run = federated(world, tmp_path / "run", CalledClients(world))
+    claim = run.guarantee().claim
+    assert re.search("no sampling assumed .*at most twice.* at least 2 rounds apart", claim), (
+        claim
+    )
+    assert "the server, which sees every client's clipped update before the noise" in claim
+    assert "who is enrolled, who is connected when" in claim
+    known = PeopleLedger.open(world.corpus.identity)
+    assert list(known.runs()) == [run.ledger.header.run_id]
 
 
 def test_enrolled_people_cannot_be_trained_on_without_a_federation(world, tmp_path):

@@ -4,11 +4,12 @@ import threading
 import time
 from contextlib import contextmanager
 
-import httpx
 import numpy as np
 import pytest
 
 flower = pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
+
+import httpx  # noqa: E402
 
 from tacit.federation import keys  # noqa: E402
 from tacit.federation.client import client_app, serve  # noqa: E402

@@ -31,6 +31,7 @@ from tacit.federation.flower import Grid, Message, RecordDict
 
 TRAIN = "train"
 _MOST_UNREAD = 4  # answers that are kept until they are added; more have to wait with their clients
+_LIFE = 86_400.0  # seconds: a message is forgotten with its round, and clients' clocks differ
 _LONG = 1e9  # seconds; whether a client is there is known by when it was last heard
 
 
@@ -253,7 +254,7 @@ class FlowerClients:
         clients: dict[str, str] = {}  # by the message that waits for its answer
         try:
             for client, content in contents:
-                message = Message(content, self._nodes[client], TRAIN, ttl=2 * self._deadline)
+                message = Message(content, self._nodes[client], TRAIN, ttl=_LIFE)
                 [message_id] = self._grid.push_messages([message])
                 clients[message_id] = client
             while clients and time.monotonic() < begun + self._deadline:
