@@ -11,6 +11,14 @@ from tests.cli.training import CORPUS, tacit
 TURNS = ("--min-separation", "2", "--delta", "1e-3", "--set", "plan.cohort=1")
 
 
+needs_flower = pytest.mark.usefixtures("_flower")
+
+
+@pytest.fixture
+def _flower():
+    pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
+
+
 @pytest.fixture
 def enrolled(tmp_path, monkeypatch):
     """A server's folder with two clients, all by the commands."""
@@ -52,6 +60,26 @@ def test_nobody_is_enrolled_twice_nor_by_a_private_key(enrolled):
     assert len(Enrolment.open(enrolled).clients) == 2
 
 
+@needs_flower
+def test_damaged_keys_and_certificates_are_refused_by_name(enrolled, tmp_path):
+    own = json.loads((tmp_path / "a.key").read_text())
+    for name, damage in {
+        "cut.key": own | {"private_key": own["private_key"][:80]},
+        "empty.key": own | {"private_key": ""},
+        "other.key": own | {"format": "other"},
+        "id.key": own | {"id": "../../etc"},
+    }.items():
+        (tmp_path / name).write_text(json.dumps(damage))
+        words = ["client", "--corpus", CORPUS, "--key", name, "--server", "127.0.0.1:1"]
+        said = refused(*words)
+        assert name in said or "32 hexadecimal digits" in said
+    public = json.loads((tmp_path / "a.key.pub").read_text())
+    (tmp_path / "x.pub").write_text(json.dumps(public | {"key": "-----BEGIN PUBLIC KEY-----"}))
+    assert "x.pub holds no public key" in refused("keys", "enrol", "enrolled", "x.pub")
+    (enrolled / "ca.key").write_text("no key")
+    assert "ca.key holds no private key" in refused("keys", "renew", "enrolled", "--host", "h")
+
+
 def test_a_key_is_never_replaced(enrolled, tmp_path):
     before = (tmp_path / "a.key").read_bytes()
     assert "exists" in refused("keys", "client", "a.key", "--authority", "enrolled/ca.pem")
@@ -64,14 +92,6 @@ def test_a_certificate_is_renewed_by_the_same_authority(enrolled):
     assert code == 0
     assert (enrolled / "server.pem").read_bytes() != before
     assert "has files in it" in refused("keys", "server", "enrolled", "--host", "there")
-
-
-needs_flower = pytest.mark.usefixtures("_flower")
-
-
-@pytest.fixture
-def _flower():
-    pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
 
 
 @needs_flower
@@ -125,6 +145,14 @@ def test_a_server_without_enrolled_clients_says_so(tmp_path, monkeypatch):
 )
 def test_a_client_that_cannot_begin_says_why(enrolled, words, message):
     assert message in refused("client", *words.split(), "--server", "fed.example.org:8443")
+
+
+@needs_flower
+def test_a_certificate_without_its_key_is_refused_before_anybody_is_waited_for(enrolled):
+    (enrolled / "server.key").write_bytes((enrolled / "ca.key").read_bytes())
+    words = ["fedavg-small", "--run", "run", "--evaluate-on", CORPUS, *TURNS]
+    listening = ["--listen", "127.0.0.1:0", "--clients", "enrolled"]
+    assert "are no certificate and its key" in refused("server", *words, *listening)
 
 
 @needs_flower

@@ -207,9 +207,7 @@ def test_a_training_with_a_secret_key_is_charged_to_its_peoples_ledger_and_says_
     world.federated = world.federated.changed(seed=None)
     run = federated(world, tmp_path / "run", CalledClients(world))
     claim = run.guarantee().claim
-    assert re.search("no sampling assumed .*at most twice.* at least 2 rounds apart", claim), (
-        claim
-    )
+    assert re.search("no sampling assumed .*at most twice.* at least 2 rounds apart", claim), claim
     assert "the server, which sees every client's clipped update before the noise" in claim
     assert "who is enrolled, who is connected when" in claim
     known = PeopleLedger.open(world.corpus.identity)

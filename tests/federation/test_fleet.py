@@ -260,7 +260,7 @@ def test_a_server_does_not_start_with_a_certificate_that_is_over(world, tmp_path
 
 def test_a_client_believes_no_certificate_that_is_over_or_of_others(world, tmp_path, monkeypatch):
     late = expired(world, tmp_path, days=-1)
-    monkeypatch.setattr(keys.ServerFiles, "refuse_expired", lambda self: None)
+    monkeypatch.setattr(keys.ServerFiles, "refuse_unusable", lambda self: None)
     with (
         federation(late, HERE, insecure=False, deadline=5) as server,
         pytest.raises(ValueError, match="not to be trusted: certificate has expired"),

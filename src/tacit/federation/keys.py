@@ -14,12 +14,14 @@ from __future__ import annotations
 import ipaddress
 import json
 import secrets
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -52,8 +54,15 @@ class ServerFiles:
                 )
         return files
 
-    def refuse_expired(self) -> None:
-        """Raise if the certificate is not valid now: no client would talk to the server."""
+    def refuse_unusable(self) -> None:
+        """Raise if certificate and key do not fit, or are not valid now: nobody would connect."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
+        except (ssl.SSLError, ValueError):
+            raise ValueError(
+                f"{self.certificate} and {self.key} are no certificate and its key; make them anew"
+                " with tacit federate keys renew"
+            ) from None
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         ends = certificate.not_valid_after_utc
         if not certificate.not_valid_before_utc <= datetime.now(UTC) < ends:
@@ -106,12 +115,11 @@ def renew(folder: Path, hosts: list[str], *, days: float = DAYS) -> None:
         raise ValueError("a certificate is for a host at least: name those that clients call")
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-        signer = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        signer = _private_key((folder / "ca.key").read_bytes(), folder / "ca.key")
     except FileNotFoundError as missing:
         raise ValueError(
             f"there is no {missing.filename}: make one with tacit federate keys server"
         ) from None
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP384R1())
     begins = min(datetime.now(UTC), datetime.now(UTC) + timedelta(days=days)) - timedelta(minutes=5)
     names: list[x509.GeneralName] = [_name(host) for host in hosts]
@@ -178,9 +186,7 @@ class ClientKey:
             ) from None
         if content["format"] != _CLIENT_FORMAT:
             raise ValueError(f"{path} is no client's key, but {content['format']!r}")
-        private = serialization.load_pem_private_key(content["private_key"].encode(), None)
-        if not isinstance(private, ec.EllipticCurvePrivateKey):
-            raise ValueError(f"{path} must hold a key on an elliptic curve")
+        private = _private_key(content["private_key"].encode(), path)
         return cls(check_id(content["id"]), private, content["authority"])
 
     def save(self, path: Path) -> Path:
@@ -214,10 +220,24 @@ def read_public(path: Path) -> Enrolled:
         raise ValueError(f"there is no file {path}") from None
     if content["format"] != _PUBLIC_FORMAT:
         raise ValueError(f"{path} is not what a client hands to the server, but its key or another")
-    key = serialization.load_pem_public_key(content["key"].encode())
+    try:
+        key = serialization.load_pem_public_key(content["key"].encode())
+    except (ValueError, UnsupportedAlgorithm) as mistake:
+        raise ValueError(f"{path} holds no public key: {mistake}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise ValueError(f"{path} must hold a public key on the curve P-384")
     return Enrolled(id=check_id(content["id"]), key=content["key"])
+
+
+def _private_key(pem: bytes, where: Path) -> ec.EllipticCurvePrivateKey:
+    """The key on P-384 that a file holds, as `_private_pem` wrote it."""
+    try:
+        key = serialization.load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError(f"{where} holds no private key, or one with a password") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise ValueError(f"{where} must hold a private key on the curve P-384")
+    return key
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -110,7 +110,7 @@ class Service:
         self.address = Address(address.host, self._socket.getsockname()[1])
         certificate: dict[str, Any] = {}
         if files is not None:
-            files.refuse_expired()
+            files.refuse_unusable()
             certificate = {"ssl_certfile": files.certificate, "ssl_keyfile": files.key}
         self._server = uvicorn.Server(
             uvicorn.Config(

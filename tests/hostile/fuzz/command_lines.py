@@ -124,10 +124,14 @@ USUAL: dict[str, tuple[str, ...]] = {
     "KEY=VALUE": ("rounds=1", "seed=1"),
     "PLACE...": ("words", "run"),
     "WHICH": ("tokenizer.json",),
+    "HOST:PORT": ("127.0.0.1:1",),
+    "HOST": ("127.0.0.1",),
+    "EXPERIMENT": ("recipe.toml",),
     "D": ("said.jsonl", "1e-3"),
 }
 # Commands whose work may rightly take as long as somebody asks for: told to end after a while.
 WORKS = ("train", "plan", "demo", "papers", "model", "tokenizer", "audit", "evaluate", "predict")
+WORKS += ("federate",)  # a client answers for ever
 WORK_SECONDS = 4.0
 SETTINGS = ("--workers", "1")
 WORLD = {
