@@ -39,8 +39,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tacit.privacy import checks
 
 # Below it a_k is no longer small, and above so many shares summing the series takes long.
@@ -61,6 +59,8 @@ def check(share_stddev: float, shares: int) -> None:
 
 def excess(share_stddev: float, shares: int) -> float:
     """tau: what a coordinate adds to every Renyi divergence; rounded up."""
+    import numpy as np  # events are known to all commands, and few of them compute
+
     checks.whole("shares", shares, at_least=1)
     check(share_stddev, shares)
     k = np.arange(1, shares, dtype=np.float64)
