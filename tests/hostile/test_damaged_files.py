@@ -255,6 +255,23 @@ def test_facts_of_a_checkpoint_that_are_wrong_are_named(tmp_path, changed, said)
     assert str(checkpoints.state_file(2)) in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [{"momentum": np.ones(3, np.float32)}, {"momentum": np.zeros(3)}, {}, {"leg": np.array([3])}],
+)
+def test_arrays_of_a_checkpoint_that_were_changed_are_refused(tmp_path, changed):
+    checkpoints = Checkpoints(tmp_path)
+    arrays = {"momentum": np.zeros(3, np.float32)}
+    checkpoints.write(2, State(b"model", arrays, FACTS), HEAD)
+    assert list(checkpoints.read().arrays) == ["momentum"]
+    with safetensors.safe_open(checkpoints.state_file(2), framework="numpy") as file:
+        metadata = file.metadata()
+    other = {"leg": np.array([2], np.int64)} | (arrays | changed if changed else {})
+    checkpoints.state_file(2).write_bytes(safetensors.numpy.save(other, metadata))
+    with pytest.raises(ValueError, match="the digest of its arrays is another"):
+        checkpoints.read()
+
+
 def test_a_checkpoint_that_lacks_what_its_task_needs_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.write(2, State(b"model", {}, {"tokenizer": "ab"}), HEAD)

@@ -100,6 +100,21 @@ def test_a_copy_with_an_edited_experiment_cannot_go_on(tmp_path, monkeypatch):
         train(None, own / "copy", resume=True)
 
 
+@pytest.mark.parametrize("at", [17, -1])
+def test_a_run_does_not_go_on_with_another_key(tmp_path, monkeypatch, at):
+    """Rounds that were released would seem to have had other noise."""
+    own = make_folder(tmp_path / "own")
+    interrupted(experiment(own, seed=None), own / "run", monkeypatch)
+    file = own / "run" / "private" / "key"
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+    before = (own / "run" / "ledger.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="is not the key that"):
+        train(None, own / "run", resume=True)
+    assert (own / "run" / "ledger.jsonl").read_bytes() == before
+
+
 def test_only_one_of_two_copies_goes_on(tmp_path, monkeypatch):
     own = make_folder(tmp_path / "own")
     interrupted(experiment(own, seed=None), own / "run", monkeypatch)

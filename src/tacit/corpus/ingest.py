@@ -181,9 +181,8 @@ class _Job:
             finally:
                 writer.close()
             shutil.rmtree(scratch)
-        corpus = Corpus.open(self._out)
-        places.remember(corpus)
-        return corpus
+            places.remember(Corpus.open(folder), self._out)  # before it is there, as its people are
+        return Corpus.open(self._out)
 
     def _spool(
         self, records: Iterator[tuple[InputRecord, str, int]], total: int, spool: Spool

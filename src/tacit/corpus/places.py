@@ -20,12 +20,15 @@ FILE = "places.json"
 _MOST = 20
 
 
-def remember(corpus: Corpus) -> None:
-    """Note where a corpus lies, if its people are known here; a note that fails costs nothing."""
+def remember(corpus: Corpus, place: Path | None = None) -> None:
+    """Note where a corpus lies, if its people are known here; a note that fails costs nothing.
+
+    `place` is where one that is being made will lie.
+    """
     if not corpus.about_people:
         return
     with suppress(OSError, ValueError):
-        file, path = _file(corpus.identity), str(corpus.path.absolute())
+        file, path = _file(corpus.identity), str((place or corpus.path).absolute())
         known = _paths(file)
         if file.parent.is_dir() and known[:1] != [path]:
             others = [other for other in known if other != path]

@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
 from tacit.privacy import durable
@@ -27,7 +28,7 @@ from tacit.tasks.task import LastState, State
 
 _KEY = "tacit"
 _STATE = re.compile(r"state-(\d{6,})\.safetensors")
-_OWN = ("leg", "head", "model")
+_OWN = ("leg", "head", "model", "arrays")
 _OF_LANGUAGE = {"tokenizer", "clip_norms", "clip_round"}
 
 
@@ -37,6 +38,7 @@ class _Facts(TypedDict):
     leg: int
     head: dict[str, Any]
     model: str
+    arrays: NotRequired[str]  # their digest; older checkpoints have none
     tokenizer: NotRequired[str]  # the three of a language model
     clip_norms: NotRequired[list[float]]
     clip_round: NotRequired[int]
@@ -74,14 +76,15 @@ class Checkpoints:
     def write(self, leg: int, state: State, head: Head) -> None:
         """Write both files, synced; the checkpoint exists from the moment the second one does."""
         durable.write_whole(self.model_file(leg), state.model)
+        arrays = {name: np.ascontiguousarray(value) for name, value in state.arrays.items()}
+        arrays["leg"] = np.array([leg], np.int64)  # a file needs at least one tensor
         facts = {
             **state.facts,
             "leg": leg,
             "head": head.to_json(),
             "model": hashlib.sha256(state.model).hexdigest(),
+            "arrays": _digest_of(arrays),
         }
-        arrays = {name: np.ascontiguousarray(value) for name, value in state.arrays.items()}
-        arrays["leg"] = np.array([leg], np.int64)  # a file needs at least one tensor
         data = numpy.save(arrays, {_KEY: json.dumps(facts, sort_keys=True)})
         durable.write_whole(self.state_file(leg), data)
         if self._unpruned is not None and leg not in self._unpruned:
@@ -101,8 +104,10 @@ class Checkpoints:
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            del arrays["leg"]
             stated = fitted(parse_json(metadata[_KEY], path), _Facts, path)
+            if stated.get("arrays", own := _digest_of(arrays)) != own:
+                raise ValueError("the digest of its arrays is another")
+            del arrays["leg"]
             facts = {name: value for name, value in stated.items() if name not in _OWN}
             if not (facts.keys() >= _OF_LANGUAGE or "experiment" in facts):
                 raise ValueError(f"{_KEY} lacks what its task needs")
@@ -128,6 +133,16 @@ class Checkpoints:
             if not is_kept(leg):
                 self.state_file(leg).unlink(missing_ok=True)
                 self.model_file(leg).unlink(missing_ok=True)
+
+
+def _digest_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 over the names, types, shapes and values of arrays."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        value = arrays[name]
+        digest.update(f"{name} {value.dtype.str} {value.shape} ".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
 
 
 def _damaged(path: Path, leg: int, legs: list[int], why: str) -> str:

@@ -223,9 +223,29 @@ def _header(beginning: Beginning, key: RunKey) -> Header:
     origin = f"{inherited.ledger.header.run_id}@{inherited.leg}" if inherited else ""
     return replace(
         beginning.header,
-        run_id=key.hmac(b"run id", toml, origin.encode()).hex()[:16],
+        run_id=_run_id(key, toml, origin),
         experiment=hashlib.sha256(toml).hexdigest(),
     )
+
+
+def _run_id(key: RunKey, toml: bytes, origin: str) -> str:
+    """The id of the run that a key, an experiment and the place that it left make."""
+    return key.hmac(b"run id", toml, origin.encode()).hex()[:16]
+
+
+def _refuse_another_key(directory: RunDirectory, key: RunKey, header: Header) -> None:
+    """Refuse a key that the run did not begin with.
+
+    From another key other noise would follow for rounds that were released, and correlated noise
+    would take back what was never added.
+    """
+    parent, toml = header.parent, directory.experiment_file.read_bytes()
+    origin = f"{parent.run_id}@{parent.round}" if parent else ""
+    if _run_id(key, toml, origin) != header.run_id:
+        raise ValueError(
+            f"{directory.key_file} is damaged or another run's: it is not the key that"
+            f" {directory.path} began with, so the run cannot go on"
+        )
 
 
 def _first_ledger(path: Path, header: Header, inherited: Inherited | None) -> Ledger:
@@ -258,6 +278,7 @@ def _open(
     last = directory.checkpoints.read()
     ledger = Ledger.open(directory.ledger_file, last.head, repair_torn_tail=True)
     key = directory.key()
+    _refuse_another_key(directory, key, ledger.header)
 
     def renew(checkpoint: Checkpoint) -> Trainer:
         recorded = Proofs(directory.private / "releases.jsonl").beginning
