@@ -13,13 +13,13 @@ QUICK = ["mcmahan2018", *TINY, "--rounds", "3", "--quiet"]
 @pytest.mark.parametrize(
     ("options", "kind", "said"),
     [
-        (["--noise", "blt", "--min-separation", "2"], "min-separation", "4 vectors of"),
+        (["--noise", "blt", "--min-separation", "2"], "min-separation", "1 vector of"),
         (["--min-separation", "2"], "min-separation", ""),
         (["--noise", "tree"], "min-separation", "2 vectors of"),
         (
             ["--noise", "banded", "--min-separation", "2", "--set", "plan.sampling=cyclic-poisson"],
             "cyclic-poisson",
-            "1 vectors of",
+            "1 vector of",
         ),
         (["--noise", "independent"], "poisson", ""),
     ],

@@ -203,7 +203,7 @@ def all_choices():
         yield pytest.param(update, estimator, clipper, weighting, marks=marks)
 
 
-@pytest.mark.parametrize(("update", "estimator", "clipper", "weighting"), all_choices())
+@pytest.mark.parametrize(("update", "estimator", "clipper", "weighting"), list(all_choices()))
 def test_two_rounds_agree_with_the_literal_algorithm(update, estimator, clipper, weighting):
     assert_agree(one_model(), UPDATES[update], (estimator, clipper, weighting))
 

@@ -177,5 +177,5 @@ def test_an_experiment_names_its_noise_by_kind():
         return round_plan(settings, delta=1e-6, rounds=10)
 
     assert plan("independent").hash() == plan(None).hash()
-    with pytest.raises(ValueError, match=r"plan\.noise must be one of .*, got 'pink'"):
+    with pytest.raises(ValueError, match=r"noise must be one of .*, got 'pink'"):
         plan("pink")

@@ -191,9 +191,9 @@ def test_everybody_in_every_round_is_the_gaussian_mechanism_each_time():
 
 
 def test_correlated_noise_needs_turns_and_a_clip_norm_that_stays():
-    with pytest.raises(ValueError, match="needs users who take turns, got poisson sampling"):
+    with pytest.raises(ValueError, match="got poisson sampling; use min-separation"):
         plan(noise="blt", sampling="poisson", separation=None)
-    with pytest.raises(ValueError, match="needs users who take turns, got fixed-size sampling"):
+    with pytest.raises(ValueError, match="got fixed sampling; use min-separation"):
         plan(noise="banded", sampling="fixed", separation=None)
     with pytest.raises(ValueError, match="it must be at most 10, the population over the cohort"):
         plan(separation=11)

@@ -59,7 +59,7 @@ def noise_note(experiment: Experiment, people: People) -> str | None:
     if not vectors:
         return None
     return (
-        f"the noise of earlier rounds stays in memory: {vectors:,} vectors of {weights:,} numbers,"
+        f"the noise of earlier rounds stays in memory: {_count(vectors)} of {weights:,} numbers,"
         f" {_size(vectors * weights * BYTES_PER_NOISE)}"
     )
 
@@ -102,7 +102,7 @@ def _refuse_without_memory(weights: int, vectors: int) -> None:
     needed = weights * (BYTES_PER_WEIGHT + vectors * BYTES_PER_NOISE)
     if available is None or needed <= available:
         return
-    kept = f" with {vectors:,} vectors of earlier noise" if vectors else ""
+    kept = f" with {_count(vectors)} of earlier noise" if vectors else ""
     fewer = "plan.bands or plan.buffers, or " if vectors else ""
     raise ValueError(
         f"a model of {weights:,} weights{kept} needs at least {_size(needed)} of memory to train,"
@@ -123,3 +123,7 @@ def _refuse_without_disk(experiment: Experiment, weights: int, run: Path) -> Non
 
 def _size(count: float) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
+
+
+def _count(vectors: int) -> str:
+    return "1 vector" if vectors == 1 else f"{vectors:,} vectors"
