@@ -24,11 +24,14 @@ from tacit.corpus.ingest import ingest_records
 from tacit.corpus.people_ledger import leave_copy
 from tacit.privacy import durable, native, scratch, trusted
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger_lines import Head
 from tacit.privacy.randomness import RunKey
 from tacit.runs import start
+from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.tasks import recipes
 from tacit.tasks.language.people import cache_folder
+from tacit.tasks.task import State
 from tacit.tokenizers.base import path_of
 from tacit.tokenizers.public import PublicSource
 from tacit.tokenizers.tokenizer import Tokenizer
@@ -321,6 +324,17 @@ def test_a_run_with_a_pipe_in_it_is_refused(tmp_path, name):
     os.mkfifo(run / name)
     with no_hang(), pytest.raises(ValueError, match="is a pipe and no file"):
         RunDirectory.open(run)
+
+
+@pytest.mark.parametrize("which", [Checkpoints.state_file, Checkpoints.model_file])
+def test_a_checkpoint_that_is_a_pipe_is_refused(tmp_path, which):
+    checkpoints = Checkpoints(tmp_path)
+    facts = {"tokenizer": "ab", "clip_norms": [0.3], "clip_round": 2}
+    checkpoints.write(2, State(b"model", {}, facts), Head(3, "ab"))
+    which(checkpoints, 2).unlink()
+    os.mkfifo(which(checkpoints, 2))
+    with no_hang(), pytest.raises(ValueError, match="is a pipe and no file"):
+        checkpoints.read()
 
 
 def test_a_corpus_with_a_pipe_in_it_is_refused(tmp_path, capsys):

@@ -218,6 +218,8 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _read(path: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of the names in `expected`, if they have its sizes and are finite."""
+    if not path.is_file():  # a pipe would be waited for
+        raise ValueError(f"{path} is not a file; expected a model's weights (*.safetensors)")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             stored = {_plain(name): name for name in file.keys()}  # noqa: SIM118

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, numpy, safe_open
 
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.documents import fitted, parse_json
 from tacit.privacy.ledger_lines import Head
 from tacit.tasks.task import LastState, State
@@ -101,6 +101,7 @@ class Checkpoints:
             raise ValueError(f"there is no checkpoint of round {leg}; the nearest is {nearest}")
         path = self.state_file(leg)
         try:
+            trusted.refuse_irregular(path)  # a pipe would be waited for
             with safe_open(path, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -113,7 +114,7 @@ class Checkpoints:
                 raise ValueError(f"{_KEY} lacks what its task needs")
             head = Head.from_json(stated["head"])
             checkpoint = Checkpoint(leg, self.model_file(leg), arrays, facts, head)
-            model = checkpoint.model_file.read_bytes()
+            model = trusted.read_bytes(checkpoint.model_file)
         except (SafetensorError, KeyError, ValueError, TypeError, OSError) as error:
             raise ValueError(_damaged(path, leg, legs, str(error))) from error
         if hashlib.sha256(model).hexdigest() != stated["model"] or stated["leg"] != leg:
