@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FEDAVG, CLIPPED, PRIVATE = "fedavg", "fedavg-clip", "dp-fedavg"
 POOLED = "pooled"
 SHIPPED = "shipped"  # the model that tacit plans by itself
-EPSILON, MINUTES = 8.0, 2.0
+EPSILON, MINUTES = 8.0, 1.25
 LABELS = {  # of the trained models, from no protection to privacy
     POOLED: "SGD on records",
     FEDAVG: "FedAvg",
