@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
-from tacit.federation import keys
+from tacit.federation import keys, roster
 from tacit.federation.participations import FILE, Participations
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
@@ -35,6 +35,7 @@ class Trial:
     folder: Path
     corpus: str
     clients: int
+    secure_sum: bool = False
 
     @property
     def enrolled(self) -> Path:
@@ -81,7 +82,12 @@ class Trial:
             key = keys.ClientKey.generate(authority, corpus.train.user_id(number))
             key.save(self.key_file(number))
             made.append(key.enrolled())
-        enrolment.add(made)
+        everybody = roster.Roster.of(enrolment.add(made))
+        if self.secure_sum:
+            listed = self.enrolled / roster.FILE
+            everybody.save(listed)
+            for number in range(self.clients):
+                roster.confirm(self.key_file(number), listed, everybody.digest)
         return self
 
     def server_words(self, port: int, *more: str) -> list[str]:
