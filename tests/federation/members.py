@@ -1,6 +1,6 @@
 """Clients of secure sums in one process, and a world in which everybody is in every round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tacit.corpus.builtin import enrolment_name
@@ -32,13 +32,22 @@ class SecureWorld(World):
         self.simulated = experiment(folder, rounds=rounds, plan=plan, corpus={"users": PEOPLE})
         source = enrolment_name(self.enrolled, str(folder / "corpus"), secure_sum=True)
         self.federated = self.simulated.changed(corpus={"source": source, "users": None})
-        public = {one: key.signing.public_key().public_bytes_raw() for one, key in self.keys.items()}
+        public = {
+            one: key.signing.public_key().public_bytes_raw() for one, key in self.keys.items()
+        }
         self.roster = Roster(public)
 
-    def member(self, person: str, sums_per_round: int = 1) -> SumMember:
-        """A client that has just been started: all that it remembers is on its disk."""
-        ledger = SumLedger(self.folder / f"{person}.sums.jsonl", sums_per_round)
-        return SumMember(self.trainer(person), self.keys[person], self.roster, ledger)
+    def members(self) -> dict[str, SumMember]:
+        """Clients that have just been started: all that they remember is on their disks."""
+        return {
+            one: SumMember(
+                self.trainer(one),
+                self.keys[one],
+                self.roster,
+                SumLedger(self.folder / f"{one}.sums.jsonl"),
+            )
+            for one in self.people
+        }
 
 
 class Members:
@@ -50,12 +59,10 @@ class Members:
 
     def __init__(
         self,
-        world: SecureWorld,
+        members: Mapping[str, SumMember],
         change: Change = lambda trip, client, content: content,
-        sums_per_round: int = 1,
     ) -> None:
-        self.members = {one: world.member(one, sums_per_round) for one in world.people}
-        self.change = change
+        self.members, self.change = members, change
         self.sums = 0  # that were begun
         self.asked: list[tuple[int, str]] = []  # (trip, client)
         self.received: list[RecordDict] = []
