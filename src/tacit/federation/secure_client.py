@@ -118,4 +118,4 @@ def member_app(member: SumMember, tell: Tell) -> ClientApp:
 
 def ledger_beside(given: Path) -> Path:
     """Where a client keeps its record of sums: beside that of what it has given."""
-    return given.with_name(f"{given.stem}.sums.jsonl")
+    return given.with_name(f"{given.name.removesuffix('.given.jsonl')}.sums.jsonl")
