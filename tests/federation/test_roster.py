@@ -7,6 +7,7 @@ import pytest
 from tacit.corpus.enrolment import Enrolment
 from tacit.federation import keys, roster
 from tacit.federation.roster import Roster
+from tacit.mechanisms.turns import turn_of
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_nobody_is_in_a_roster_twice_and_keys_are_keys():
 
 def test_everybody_works_out_the_same_group_and_all_have_a_turn(enrolled):
     known = Roster.load(enrolled / roster.FILE)
-    turns = [known.group(round, 2) for round in (4, 5)]
-    assert sorted(turns[0] + turns[1]) == list(known.keys)
-    assert known.group(6, 2) == turns[0]
+    one, other = known.groups(2)
+    assert sorted(one + other) == list(known.keys)
+    for number, group in enumerate((one, other)):
+        assert all(turn_of(client, 2) == number for client in group)

@@ -153,7 +153,10 @@ def test_a_client_refuses_what_its_owner_did_not_agree_to(tmp_path):
         member(tmp_path, SIX[0], fewest=6).answer(first_message(content, bytes(16), ROSTER))
     with pytest.raises(ValueError, match="not about a secure sum"):
         own.answer(first_message(content, bytes(15), ROSTER))
-    for other, why in ((order(share=0.5), "everybody whose turn"), (order(4), "needs at least 3")):
+    for other, why in (
+        (order(share=0.5), "everybody whose turn"),
+        (order(4), "3 clients, and of 6 in 4"),
+    ):
         seeded = addressed(other.shared(), SEEDS[SIX[0]])
         with pytest.raises(ValueError, match=why):
             own.answer(first_message(seeded, bytes(16), ROSTER))

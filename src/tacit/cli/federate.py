@@ -92,16 +92,17 @@ def _server(
     """Train with the clients that are enrolled; ends with the model's epsilon.
 
     The server knows ids and public keys, and none of the text.  It sees the clipped update of each
-    client, so that it has to be trusted: docs/federation.md says with what.  With --secure-sum it
-    sees what the updates of a round add up to, and no round has a sum that fewer than about two
-    thirds of those whose turn it is are there for.  A client that is
+    client, so that it has to be trusted: docs/federation.md says with what.  A client that is
     absent, late or wrong is left out of its round.  A server that was stopped at any moment goes on
     with --resume.
+
+    With --secure-sum it sees what the updates of a round add up to, and none alone.  A round then
+    needs more than two thirds of those whose turn it is.
     """
     from tacit.cli import requests as asking
     from tacit.cli.train import carry_out
     from tacit.config.experiment import Experiment
-    from tacit.corpus.builtin import enrolment_name
+    from tacit.corpus.builtin import enrolment_name, has_secure_sums
     from tacit.federation.service import Address
     from tacit.federation.training import federation, refuse_unfit
 
@@ -141,6 +142,8 @@ def _server(
     address = Address.parse(listen)
     with federation(clients, address, insecure=insecure, deadline=deadline, silence=silence) as up:
         note(f"listening on {up.address}{' without TLS' if insecure else ''}")
+        if has_secure_sums(experiment.source):
+            note(f"secure sums, by the roster {up.roster.digest}")
         _wait(up, wait_for, deadline)
         engine = up.engine_for(run, note)
         words = ["tacit", "federate", "server", "--resume", "--run", str(run)]
@@ -242,6 +245,7 @@ def _client(
     confirmed = rosters.copy_of(key)
     if roster is not None or confirmed.is_file():
         known = rosters.Roster.load(roster or confirmed)
+        known.refuse_stranger(own)
         sums = SumLedger(ledger_beside(record), sums_per_round)
         app = member_app(SumMember(trainer, own, known, sums, fewest), tell)
         note(f"secure sums only, among {len(known.keys)} clients")

@@ -82,10 +82,16 @@ class Roster:
         """What each is called in a sum: its place among all ids, from 1."""
         return {one: number for number, one in enumerate(self.keys, 1)}
 
-    def group(self, round: int, separation: int) -> list[str]:
-        """Whose turn it is in a round, which everybody works out alike."""
+    def groups(self, separation: int) -> list[list[str]]:
+        """Whose turn it is in each of so many rounds, which everybody works out alike."""
         everybody = list(self.keys)
-        return [everybody[index] for index in Turns.of(everybody, separation).of_round(round)]
+        groups = Turns.of(everybody, separation).groups
+        return [[everybody[index] for index in group] for group in groups]
+
+    def refuse_stranger(self, own: ClientKey) -> None:
+        """Raise unless a client is in it with its own key."""
+        if self.keys.get(own.id) != own.signing.public_key().public_bytes_raw():
+            raise ValueError(f"client {own.id} is not in the roster with its own key")
 
 
 def copy_of(key: Path) -> Path:
@@ -104,7 +110,6 @@ def confirm(key: Path, roster: Path, digest: str) -> Roster:
             f"the roster {roster} has the digest {known.digest}, and not {digest!r}: it is not the"
             " one that the others have"
         )
-    if known.keys.get(own.id) != own.signing.public_key().public_bytes_raw():
-        raise ValueError(f"client {own.id} is not in the roster {roster} with its own key")
+    known.refuse_stranger(own)
     known.save(copy_of(key))
     return known

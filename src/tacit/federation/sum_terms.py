@@ -49,13 +49,14 @@ class SumTerms:
                 " plan.population / plan.separation, and the population those who are enrolled;"
                 f" got {sampler.describe()}"
             )
-        group = roster.group(order.round, sampler.separation)
-        if len(group) < SMALLEST_GROUP:
+        groups = roster.groups(sampler.separation)
+        if (fewest := min(map(len, groups))) < SMALLEST_GROUP:
             raise ValueError(
-                f"a secure sum needs at least {SMALLEST_GROUP} clients, and in round {order.round}"
-                f" it is the turn of {len(group)} of {len(roster.keys)}: enrol more, or lower"
-                " --min-separation"
+                f"a secure sum needs at least {SMALLEST_GROUP} clients, and of {len(roster.keys)}"
+                f" in {sampler.separation} groups there are {fewest} in the smallest: enrol more,"
+                " or lower --min-separation"
             )
+        group = groups[order.round % sampler.separation]
         grid = order.plan.grid(order.clip_state)
         layout = ContributionLayout.for_grid(grid, len(order.weights), order.plan.bits)
         facts = hashlib.sha256(f"{digest_of(order)} {roster.digest} {name.hex()}".encode())

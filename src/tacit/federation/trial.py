@@ -20,6 +20,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.federation import keys, roster
 from tacit.federation.participations import FILE, Participations
+from tacit.federation.sum_terms import SMALLEST_GROUP
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -66,6 +67,10 @@ class Trial:
             raise ValueError(
                 f"clients must be from 1 to the {len(corpus.train)} training users of"
                 f" {self.corpus}, got {self.clients}"
+            )
+        if self.secure_sum and self.clients < SMALLEST_GROUP:
+            raise ValueError(
+                f"clients must be at least {SMALLEST_GROUP} with --secure-sum, got {self.clients}"
             )
         if self.folder.exists():
             raise ValueError(f"{self.folder} exists already: name a new folder")
