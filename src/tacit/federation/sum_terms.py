@@ -1,4 +1,4 @@
-"""What a secure sum is of, by what server and clients both know: nothing here is anybody's choice.
+"""What a secure sum is of, by what server and clients both know.
 
 The group is whose turn it is in the order's round, by the roster.  Up to a third of it may drop
 out.  The session's name has a digest of the whole order (model and plan included) and of the
