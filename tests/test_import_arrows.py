@@ -36,7 +36,8 @@ ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
 ARROWS["planner"] = set(ARROWS) - {"recipes", "report", "verification"}
 ARROWS["federation"] = set(ARROWS) - {"recipes", "report", "verification", "planner"}
 ARROWS["cli"] = set(ARROWS)
-ARROWS["secure_sum"] = {"privacy", "mechanisms"}  # a transport will call it, and nobody else
+ARROWS["secure_sum"] = {"privacy", "mechanisms"}
+ARROWS["federation"] |= {"secure_sum"}  # its transport, and nobody else's
 OF_TACIT_ITSELF = {"privacy"}  # tacit/__init__.py, when `tacit.epsilon` is first asked for
 
 # The packages that can be reviewed by themselves: all that they may import from others.

@@ -155,6 +155,31 @@ def test_a_certificate_without_its_key_is_refused_before_anybody_is_waited_for(e
     assert "are no certificate and its key" in refused("server", *words, *listening)
 
 
+def test_a_roster_is_confirmed_by_its_digest(enrolled, tmp_path):
+    code, out, err = tacit("federate", "keys", "roster", "enrolled")
+    assert (code, err) == (0, "")
+    digest = out.split()[-1]
+    words = ["keys", "confirm", "a.key", "enrolled/roster.json", "--digest"]
+    assert "it is not the one that the others have" in refused(*words, "00" + digest[2:])
+    assert not (tmp_path / "a.key.roster.json").exists()
+    code, out, _ = tacit("federate", *words, digest)
+    assert (code, "among 2 clients" in out) == (0, True)
+    assert (tmp_path / "a.key.roster.json").is_file()
+    tacit("federate", "keys", "client", "c.key", "--authority", "enrolled/ca.pem")
+    words[2] = "c.key"
+    assert "is not in the roster with its own key" in refused(*words, digest)
+    assert "there is no roster" in refused("keys", "confirm", "a.key", "none", "--digest", digest)
+
+
+@needs_flower
+def test_how_a_run_is_summed_is_decided_once(enrolled):
+    words = ["--run", "run", "--clients", "enrolled", "--resume", "--secure-sum"]
+    assert "--secure-sum is for a new run" in refused("server", *words)
+    assert "at least 3 with --secure-sum" in refused(
+        "try", "--out", "new", "--clients", "2", "--secure-sum"
+    )
+
+
 @needs_flower
 def test_a_rehearsal_needs_a_new_folder_and_people(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

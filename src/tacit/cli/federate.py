@@ -63,6 +63,7 @@ def _server(
     evaluate_on: str | None = text(
         None, "CORPUS", "Whose test users the model is measured on.  [with EXPERIMENT: required]"
     ),
+    secure_sum: bool = flag("--secure-sum", "See sums of updates only; clients need the roster."),
     resume: bool = flag("--resume", "Go on with the run that is in DIR."),
     settings: Settings = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
@@ -94,11 +95,14 @@ def _server(
     client, so that it has to be trusted: docs/federation.md says with what.  A client that is
     absent, late or wrong is left out of its round.  A server that was stopped at any moment goes on
     with --resume.
+
+    With --secure-sum it sees what the updates of a round add up to, and none alone.  A round then
+    needs more than two thirds of those whose turn it is.
     """
     from tacit.cli import requests as asking
     from tacit.cli.train import carry_out
     from tacit.config.experiment import Experiment
-    from tacit.corpus.builtin import enrolment_name
+    from tacit.corpus.builtin import enrolment_name, has_secure_sums
     from tacit.federation.service import Address
     from tacit.federation.training import federation, refuse_unfit
 
@@ -110,7 +114,11 @@ def _server(
             "--evaluate-on is for a new run, and needed there: a corpus of the server's own, whose"
             " test users the model is measured on"
         )
-    source = None if evaluate_on is None else enrolment_name(clients, evaluate_on)
+    if secure_sum and resume:
+        raise ValueError("--secure-sum is for a new run: one that goes on sees what it saw before")
+    source = None
+    if evaluate_on is not None:
+        source = enrolment_name(clients, evaluate_on, secure_sum=secure_sum)
     options: dict[str, asking.Value] = {
         "corpus.source": source,
         "rounds": rounds,
@@ -134,6 +142,8 @@ def _server(
     address = Address.parse(listen)
     with federation(clients, address, insecure=insecure, deadline=deadline, silence=silence) as up:
         note(f"listening on {up.address}{' without TLS' if insecure else ''}")
+        if has_secure_sums(experiment.source):
+            note(f"secure sums, by the roster {up.roster.digest}")
         _wait(up, wait_for, deadline)
         engine = up.engine_for(run, note)
         words = ["tacit", "federate", "server", "--resume", "--run", str(run)]
@@ -154,7 +164,8 @@ def _experiment_of(run: Path, clients: Path) -> Any:
     experiment = RunDirectory.open(run).experiment()
     if not is_enrolment(experiment.source):
         raise ValueError(f"{run} is no federated run: go on with tacit train --resume --run {run}")
-    if not experiment.source.startswith(enrolment_name(clients, "")):
+    names = (enrolment_name(clients, "", secure_sum=secure) for secure in (False, True))
+    if not experiment.source.startswith(tuple(names)):
         raise ValueError(
             f"{run} was begun with the clients of {experiment.source}, not with those of {clients}"
         )
@@ -184,6 +195,11 @@ def _client(
     ledger: Path | None = text(
         None, "FILE", "What this client has given.  [default: beside the key]"
     ),
+    roster: Path | None = text(
+        None, "FILE", "Who may be in secure sums.  [default: the one confirmed for the key, if any]"
+    ),
+    fewest: int = count(3, "N", "Take part in secure sums of so many clients at least."),
+    sums_per_round: int = count(1, "N", "Help to unmask so many sums of a round; see the docs."),
     most: int | None = count(None, "N", "Give so many contributions in all, and no more."),
     separation: int = count(1, "B", "Take part again after B rounds at the earliest."),
     without_noise: bool = flag("--without-noise", "Take part though nobody is protected."),
@@ -198,15 +214,21 @@ def _client(
 
     It runs the code that is installed here, and refuses an order that comes too soon, too often, or
     that it does not know.  What it has given is on record beside its key, before it is given.
+
+    With a roster (tacit federate keys confirm) it takes part in secure sums only, so that no server
+    ever sees its update alone.
     """
     from tacit.corpus.builtin import load_corpus
+    from tacit.federation import roster as rosters
     from tacit.federation.client import Person, Trainer, client_app, serve
     from tacit.federation.connection import Connection, Unreachable
     from tacit.federation.keys import ClientKey
     from tacit.federation.own_ledger import Consent, OwnLedger
+    from tacit.federation.secure_client import SumMember, ledger_beside, member_app
     from tacit.federation.service import Address
+    from tacit.federation.sum_ledger import SumLedger
 
-    check_counts(most=most, separation=separation)
+    check_counts(most=most, separation=separation, fewest=fewest, sums_per_round=sums_per_round)
     if not 0 < poll < 1e6:
         raise ValueError(f"--poll must be a number of seconds above 0, got {poll}")
     address = Address.parse(server)
@@ -215,12 +237,24 @@ def _client(
     own = ClientKey.load(key)
     person = Person.of(own.id, load_corpus(corpus), user)
     consent = Consent(most, separation, without_noise)
-    given = OwnLedger(ledger or key.with_name(f"{key.name}.given.jsonl"), consent)
+    record = ledger or key.with_name(f"{key.name}.given.jsonl")
+    given = OwnLedger(record, consent)
+    trainer = Trainer(person, given)
     tell = (lambda what: None) if quiet else note
     note(f"client {own.id} of {address}; {len(given)} contributions given so far")
+    confirmed = rosters.copy_of(key)
+    if roster is not None or confirmed.is_file():
+        known = rosters.Roster.load(roster or confirmed)
+        known.refuse_stranger(own)
+        sums = SumLedger(ledger_beside(record), sums_per_round)
+        app = member_app(SumMember(trainer, own, known, sums, fewest), tell)
+        note(f"secure sums only, among {len(known.keys)} clients")
+    else:
+        app = client_app(trainer, tell)
+        note("no roster is confirmed for this key, so the server sees each update")
     try:
         serve(
-            client_app(Trainer(person, given), tell),
+            app,
             lambda: Connection(str(address), own, insecure=insecure),
             tell,
             poll=poll,
@@ -237,6 +271,7 @@ def _try(
     out: Path = text(..., "DIR", "A new folder for keys, logs and both runs."),
     corpus: str = text("synthetic:users=60,words=60", "CORPUS", "Whose text the clients have."),
     rounds: int = count(4, "T", "Rounds of training."),
+    secure_sum: bool = flag("--secure-sum", "Let the server see sums of updates only."),
     as_json: AsJson = False,
 ) -> None:
     """Train with a server and clients on this machine, and compare with the same simulated.
@@ -248,7 +283,7 @@ def _try(
     from tacit.runs.directory import RunDirectory
 
     check_counts(clients=clients, rounds=rounds)
-    trial = Trial(out, corpus, clients).set_up()
+    trial = Trial(out, corpus, clients, secure_sum).set_up()
     note(f"{clients} clients have keys and are enrolled; starting a server and {clients} clients")
     rehearse(trial, *_small_training(trial, rounds))
     note("trained; training the same in one process")
@@ -257,6 +292,7 @@ def _try(
     result = RunDirectory.open(trial.run).result() or {}
     row = {
         "clients": clients,
+        "secure_sum": secure_sum,
         "answered": trial.answered(),
         "epsilon": result.get("epsilon"),
         "claim": result.get("claim"),
@@ -278,20 +314,25 @@ def _try(
 
 
 def _small_training(trial: Any, rounds: int) -> list[str]:
-    """What `try` trains: a few thousand weights, for seconds."""
+    """What `try` trains: a few thousand weights, for seconds.
+
+    In secure sums everybody is in every round: a few clients that took turns would be too few.
+    """
+    separation = 1 if trial.secure_sum else 2
     settings = {
         "tokenizer.size": 200,
         "model.options.embedding_size": 8,
         "model.options.cells": 12,
         "update.learning_rate": 0.5,
-        "plan.cohort": trial.clients / 2,
+        "plan.cohort": trial.clients / separation,
         "plan.estimator": '"fixed"',
         "plan.clip_norm": 0.5,
         "plan.noise_multiplier": 1.0,
         "evaluation.max_tokens": 2000,
     }
     words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
-    words += ["--min-separation", "2", "--delta", "1e-3", "--quiet"]
+    words += ["--min-separation", str(separation), "--delta", "1e-3", "--quiet"]
+    words += ["--secure-sum"] if trial.secure_sum else []
     return words + [
         word for name, value in settings.items() for word in ("--set", f"{name}={value}")
     ]
@@ -357,3 +398,36 @@ def _keys_enrol(
 
     grown = Enrolment.open(folder).add([read_public(path) for path in client])
     say(f"{len(grown.clients)} clients are enrolled in {folder}")
+
+
+@_keys.command("roster")
+def _keys_roster(folder: _Folder) -> None:
+    """Write roster.json for all clients: who may be in secure sums, and by which key.
+
+    The owners of the clients compare its digest among themselves, and not with the server alone.
+    """
+    from tacit.corpus.enrolment import Enrolment
+    from tacit.federation.roster import FILE, Roster
+
+    made = Roster.of(Enrolment.open(folder))
+    made.save(folder / FILE)
+    say(f"The roster of {len(made.keys)} clients is in {folder / FILE}; its digest is")
+    say(made.digest)
+
+
+@_keys.command("confirm")
+def _keys_confirm(
+    key: Path = argument(..., "FILE", "A client's key."),
+    roster: Path = argument(..., "ROSTER", "The server's roster.json."),
+    *,
+    digest: str = text(..., "HEX", "The roster's digest, as the other clients' owners know it."),
+) -> None:
+    """Let a client take part in secure sums with those in a roster, and in nothing else.
+
+    Whoever chooses the roster can fill it with clients of its own: so the digest has to come from
+    the other owners, or from where all of them see the same one.
+    """
+    from tacit.federation.roster import confirm
+
+    known = confirm(key, roster, digest)
+    say(f"{key} takes part in secure sums among {len(known.keys)} clients")

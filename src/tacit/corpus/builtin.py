@@ -40,21 +40,25 @@ from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
 _ENROLMENT = "enrolment:"
-_TESTED_ON = ",test="
+_SECURE_SUM, _TESTED_ON = ",sum=secure", ",test="
 
 
 def load_corpus(name_or_path: str | Path) -> UserCorpus:
     """A corpus directory, `chitchat`, or `synthetic:users=1000,words=100,...`.
 
     Or people whose text is elsewhere: `enrolment:DIR,test=CORPUS`, measured on the test users of
-    CORPUS.
+    CORPUS; `enrolment:DIR,sum=secure,test=CORPUS` if the server is to see sums only.
     """
     name = str(name_or_path)
     if name == "chitchat":
         return _chitchat()
     if is_enrolment(name):
         folder, _, tested_on = name.removeprefix(_ENROLMENT).partition(_TESTED_ON)
-        return Enrolment.open(folder, load_corpus(tested_on) if tested_on else None)
+        return Enrolment.open(
+            folder.removesuffix(_SECURE_SUM),
+            load_corpus(tested_on) if tested_on else None,
+            secure_sum=has_secure_sums(name),
+        )
     if is_synthetic(name):
         return SyntheticCorpus(_synthetic_options(name))
     if not Path(name).exists():
@@ -89,11 +93,18 @@ def is_enrolment(name: str) -> bool:
     return name.startswith(_ENROLMENT)
 
 
-def enrolment_name(folder: Path, tested_on: str) -> str:
+def enrolment_name(folder: Path, tested_on: str, *, secure_sum: bool = False) -> str:
     """The name that stands for enrolled people, and for the corpus with the test users."""
-    if _TESTED_ON in str(folder):
-        raise ValueError(f"the name of an enrolment must not have {_TESTED_ON!r} in it: {folder}")
-    return f"{_ENROLMENT}{folder}{_TESTED_ON}{tested_on}"
+    for reserved in (_SECURE_SUM, _TESTED_ON):
+        if reserved in str(folder):
+            raise ValueError(f"the name of an enrolment must not have {reserved!r} in it: {folder}")
+    how = _SECURE_SUM if secure_sum else ""
+    return f"{_ENROLMENT}{folder}{how}{_TESTED_ON}{tested_on}"
+
+
+def has_secure_sums(name: str) -> bool:
+    """Whether a name stands for people of whom the server sees sums only."""
+    return is_enrolment(name) and name.partition(_TESTED_ON)[0].endswith(_SECURE_SUM)
 
 
 def is_builtin(name: str) -> bool:

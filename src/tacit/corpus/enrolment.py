@@ -1,7 +1,7 @@
 """People who are enrolled for a training, by id and public key; their text stays with them.
 
 An enrolment directory holds `enrolment.json`: whose people they are, and for each client an id and
-the public key that it signs with.  To a training it is a corpus whose training users have no text
+the public keys that it signs with.  To a training it is a corpus whose training users have no text
 here.  The test users, on whose text a model is measured, come from a corpus of the server's own,
 and are other people.
 
@@ -25,10 +25,15 @@ FILE = "enrolment.json"
 
 
 class Enrolled(TypedDict):
-    """A client: 32 hexadecimal digits, and a public key as PEM."""
+    """A client: 32 hexadecimal digits, a public key as PEM, and one for what clients are told.
+
+    With `key` a client signs what it asks the server; with `signing_key` (Ed25519, as hexadecimal
+    digits) what the other clients of a secure sum are told of it.
+    """
 
     id: str
     key: str
+    signing_key: str
 
 
 class _File(TypedDict):
@@ -41,20 +46,32 @@ class _File(TypedDict):
 class Enrolment(UserCorpus):
     """All enrolled people as training users, in the order of their enrolment."""
 
-    def __init__(self, path: Path, content: _File, tested_on: UserCorpus | None = None) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: Path,
+        content: _File,
+        tested_on: UserCorpus | None = None,
+        *,
+        secure_sum: bool = False,
+    ) -> None:
+        self.path, self.secure_sum = path, secure_sum
         self.clients = content["clients"]
         self._content, self._tested_on = content, tested_on
         for client in self.clients:
             check_id(client["id"])
-        for name in ("id", "key"):
+        for name in ("id", "key", "signing_key"):
             values = [client[name] for client in self.clients]
             if len(set(values)) < len(values):
                 raise ValueError(f"{path / FILE} has the same {name} twice; enrol everybody once")
 
     @classmethod
-    def open(cls, path: str | Path, tested_on: UserCorpus | None = None) -> Enrolment:
-        """The enrolment in a folder; `tested_on` is the corpus whose test users a model meets."""
+    def open(
+        cls, path: str | Path, tested_on: UserCorpus | None = None, *, secure_sum: bool = False
+    ) -> Enrolment:
+        """The enrolment in a folder; `tested_on` is the corpus whose test users a model meets.
+
+        With `secure_sum` the training that it is opened for sees sums of updates only.
+        """
         path = Path(path)
         try:
             content = documents.read_json(path / FILE, _File)
@@ -65,7 +82,7 @@ class Enrolment(UserCorpus):
             ) from None
         if content["format"] != FORMAT:
             raise ValueError(f"{path / FILE} has the format {content['format']!r}, not {FORMAT!r}")
-        return cls(path, content, tested_on)
+        return cls(path, content, tested_on, secure_sum=secure_sum)
 
     @classmethod
     def create(cls, path: Path, people: str, *, about_people: bool = True) -> Enrolment:
@@ -82,7 +99,7 @@ class Enrolment(UserCorpus):
     def add(self, clients: list[Enrolled]) -> Enrolment:
         """The enrolment with more clients, written down; nobody is enrolled twice."""
         content: _File = {**self._content, "clients": [*self.clients, *clients]}
-        grown = Enrolment(self.path, content, self._tested_on)
+        grown = Enrolment(self.path, content, self._tested_on, secure_sum=self.secure_sum)
         _write(self.path, content)
         return grown
 
@@ -140,7 +157,10 @@ class Enrolment(UserCorpus):
     @property
     def declarations(self) -> tuple[str, ...]:
         return (
-            "the server, which sees every client's clipped update before the noise",
+            "the server, which sees the sum of each round's clipped updates before the noise, and"
+            " by secure aggregation none of them alone"
+            if self.secure_sum
+            else "the server, which sees every client's clipped update before the noise",
             "who is enrolled, who is connected when, and in which rounds each client is asked",
         )
 

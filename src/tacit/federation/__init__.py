@@ -13,5 +13,14 @@
     client          a client: its text, its consent, its update
     trial           all of it on one machine, in processes of their own
 
+With secure sums, of which the server sees no contribution (`tacit.secure_sum` is the protocol):
+
+    roster             who may be in a sum, as clients know it
+    sum_terms          which sum it is, of whom, and the messages
+    secure_client      a client's side
+    sum_ledger         which sums a client was in, by its own record
+    secure_gathering   the server's side
+    kept_sum           what it keeps of a round's sum until the round is over
+
 Flower (flwr) is the transport and no more than that: it knows nothing of privacy here.
 """

@@ -52,7 +52,7 @@ class Gathering(Protocol):
 class InTheClear:
     """The server sees every contribution, checks it, and adds it up.
 
-    This is the seam for secure aggregation: another `Gathering` sees the sum alone.
+    `secure_gathering.Masked` sees the sum alone.
     """
 
     def __init__(self, clients: Clients, told: Told = lambda what: None) -> None:

@@ -1,12 +1,13 @@
 """Certificates, client keys and enrolment: who may talk to whom, decided before any training.
 
     enrolment directory, on the server      enrolment.json, server.pem, server.key, ca.pem, ca.key
-    a client's key file, on the client      its id, its private key, the server's ca.pem
-    a client's public file, for the server  its id and its public key
+    a client's key file, on the client      its id, its private keys, the server's ca.pem
+    a client's public file, for the server  its id and its public keys
 
 The server's certificate is signed by an authority of its own (`ca`), which a client is given with
 its key file, so that no public authority is needed or believed.  A client signs every request with
-its key (P-384, as Flower's node authentication has it).
+its key (P-384, as Flower's node authentication has it), and what other clients are told of it in a
+secure sum with another one (Ed25519), which they know from the roster.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit.corpus.enrolment import Enrolled, Enrolment, check_id
@@ -151,6 +153,7 @@ class _ClientFile(TypedDict):
     format: str
     id: str
     private_key: str
+    signing_key: str  # for Ed25519, as hexadecimal digits
     authority: str  # as PEM
 
 
@@ -158,6 +161,7 @@ class _PublicFile(TypedDict):
     format: str
     id: str
     key: str
+    signing_key: str  # Ed25519, as hexadecimal digits
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,7 @@ class ClientKey:
 
     id: str
     private: ec.EllipticCurvePrivateKey
+    signing: Ed25519PrivateKey
     authority: str
 
     @classmethod
@@ -173,7 +178,8 @@ class ClientKey:
         """A new key.  An id, once chosen, decides whose turn it is when: it says nothing else."""
         x509.load_pem_x509_certificate(authority.encode())
         name = check_id(user_id or secrets.token_hex(16))
-        return cls(name, ec.generate_private_key(ec.SECP384R1()), authority)
+        private = ec.generate_private_key(ec.SECP384R1())
+        return cls(name, private, Ed25519PrivateKey.generate(), authority)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -187,17 +193,24 @@ class ClientKey:
         if content["format"] != _CLIENT_FORMAT:
             raise ValueError(f"{path} is no client's key, but {content['format']!r}")
         private = _private_key(content["private_key"].encode(), path)
-        return cls(check_id(content["id"]), private, content["authority"])
+        try:
+            signing = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(content["signing_key"]))
+        except ValueError:
+            raise ValueError(f"{path} must hold a signing key of 64 hexadecimal digits") from None
+        return cls(check_id(content["id"]), private, signing, content["authority"])
 
     def save(self, path: Path) -> Path:
         """Write the key, for its owner alone, and beside it the file that is enrolled."""
-        private = _private_pem(self.private).decode()
         content = _ClientFile(
-            format=_CLIENT_FORMAT, id=self.id, private_key=private, authority=self.authority
+            format=_CLIENT_FORMAT,
+            id=self.id,
+            private_key=_private_pem(self.private).decode(),
+            signing_key=self.signing.private_bytes_raw().hex(),
+            authority=self.authority,
         )
         durable.write_whole(path, _json(content), new=True)
         public = path.with_name(f"{path.name}.pub")
-        data = _PublicFile(format=_PUBLIC_FORMAT, id=self.id, key=self.public_pem())
+        data = _PublicFile(format=_PUBLIC_FORMAT, **self.enrolled())
         durable.write_whole(public, _json(data), mode=durable.SHARED, new=True)
         return public
 
@@ -209,11 +222,12 @@ class ClientKey:
 
     def enrolled(self) -> Enrolled:
         """What the server has to know."""
-        return Enrolled(id=self.id, key=self.public_pem())
+        signing_key = self.signing.public_key().public_bytes_raw().hex()
+        return Enrolled(id=self.id, key=self.public_pem(), signing_key=signing_key)
 
 
 def read_public(path: Path) -> Enrolled:
-    """A client's public file; `ValueError` unless its key is one on the curve P-384."""
+    """A client's public file; `ValueError` unless its keys are on P-384 and for Ed25519."""
     try:
         content = documents.read_json(path, _PublicFile)
     except FileNotFoundError:
@@ -226,7 +240,21 @@ def read_public(path: Path) -> Enrolled:
         raise ValueError(f"{path} holds no public key: {mistake}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise ValueError(f"{path} must hold a public key on the curve P-384")
-    return Enrolled(id=check_id(content["id"]), key=content["key"])
+    return Enrolled(
+        id=check_id(content["id"]),
+        key=content["key"],
+        signing_key=check_signing_key(content["signing_key"]).hex(),
+    )
+
+
+def check_signing_key(text: str) -> bytes:
+    """The bytes of a public key for Ed25519 as hexadecimal digits, if it is one."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(text)).public_bytes_raw()
+    except ValueError:
+        raise ValueError(
+            f"a signing key must be 64 hexadecimal digits for Ed25519, got {text[:80]!r}"
+        ) from None
 
 
 def _private_key(pem: bytes, where: Path) -> ec.EllipticCurvePrivateKey:

@@ -261,6 +261,16 @@ def answer_bytes(size: int, width: int) -> int:
     return size * width + 4096
 
 
+def to_record(data: bytes) -> ArrayRecord:
+    """Bytes of any length, as `from_record` reads them."""
+    return ArrayRecord({"bytes": Array(np.frombuffer(data, np.uint8))})
+
+
+def from_record(content: RecordDict, record: str) -> bytes:
+    """The bytes in a record; `ValueError` if it holds anything else."""
+    return _array(content, record, "bytes", np.uint8).tobytes()
+
+
 def _config(content: RecordDict, name: str) -> ConfigRecord:
     record = content[name]
     if not isinstance(record, ConfigRecord):

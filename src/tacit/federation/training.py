@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.corpus.builtin import has_secure_sums
 from tacit.corpus.enrolment import Enrolment
 from tacit.engines.engine import Engine
-from tacit.federation.engine import FederatedEngine, InTheClear, Told
+from tacit.federation.engine import FederatedEngine, Gathering, InTheClear, Told
 from tacit.federation.fleet import FleetGrid, FleetState, FlowerClients
 from tacit.federation.flower import Context, Grid, RecordDict, ServerApp
+from tacit.federation.kept_sum import KeptSum
 from tacit.federation.keys import ServerFiles
 from tacit.federation.participations import FILE, Participations
+from tacit.federation.roster import Roster
+from tacit.federation.secure_gathering import Masked
 from tacit.federation.service import Address, Service
 from tacit.mechanisms.samplers import MinSeparationSampler
 from tacit.models.base import LanguageModel
@@ -38,6 +42,8 @@ def refuse_unfit(experiment: Experiment) -> None:
             )
     if experiment.corpus.view != "users":
         raise ValueError("corpus.view must be 'users': nobody can reshuffle text that is not here")
+    if has_secure_sums(experiment.source) and experiment.corpus.users is not None:
+        raise ValueError("corpus.users cannot be told to clients of secure sums; leave it out")
     if experiment.audit.is_on:
         raise ValueError("[audit] plants text or users, and there is none here; leave it out")
     if experiment.model.own_factory or experiment.model.trained:
@@ -56,16 +62,24 @@ class Federation:
     address: Address
     clients: FlowerClients
     grid: FleetGrid
+    roster: Roster
+    _kept: list[KeptSum] = field(default_factory=list)
 
     def engine_for(self, run: Path, told: Told) -> MakeEngine:
-        """What makes the engine of a run; its record has to know all that its ledger has."""
+        """What makes the engine of a run; its record has to know all that its ledger has.
+
+        Whether sums are secure is in the run's experiment, so it stays what its ledger declares.
+        """
 
         def make(model: LanguageModel) -> Engine:
             directory = RunDirectory.open(run)
             ledger = Ledger.read(directory.ledger_file, torn_is_left_out=True)
             record = Participations(directory.private / FILE)
             record.refuse_behind(ledger)
-            gathering = InTheClear(self.clients, told)
+            gathering: Gathering = InTheClear(self.clients, told)
+            if has_secure_sums(directory.experiment().source):
+                self._kept.append(KeptSum(directory.private))
+                gathering = Masked(self.clients, self.roster, self._kept[-1], told)
             return FederatedEngine(model, ledger.header.run_id, gathering, record)
 
         return make
@@ -79,6 +93,8 @@ class Federation:
             training()
 
         app(self.grid, Context(self.grid.run.run_id, 0, {}, RecordDict(), {}))
+        for kept in self._kept:
+            kept.forget()
 
 
 @contextmanager
@@ -98,4 +114,4 @@ def federation(
     keys = {client["id"]: client["key"].encode() for client in enrolment.clients}
     clients = FlowerClients(grid, keys, deadline=deadline, silence=silence)
     with Service(state, address, files, clients.limits) as service:
-        yield Federation(service.address, clients, grid)
+        yield Federation(service.address, clients, grid, Roster.of(enrolment))

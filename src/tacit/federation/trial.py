@@ -18,8 +18,9 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
-from tacit.federation import keys
+from tacit.federation import keys, roster
 from tacit.federation.participations import FILE, Participations
+from tacit.federation.sum_terms import SMALLEST_GROUP
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -35,6 +36,7 @@ class Trial:
     folder: Path
     corpus: str
     clients: int
+    secure_sum: bool = False
 
     @property
     def enrolled(self) -> Path:
@@ -66,6 +68,10 @@ class Trial:
                 f"clients must be from 1 to the {len(corpus.train)} training users of"
                 f" {self.corpus}, got {self.clients}"
             )
+        if self.secure_sum and self.clients < SMALLEST_GROUP:
+            raise ValueError(
+                f"clients must be at least {SMALLEST_GROUP} with --secure-sum, got {self.clients}"
+            )
         if self.folder.exists():
             raise ValueError(f"{self.folder} exists already: name a new folder")
         durable.make_folder(self.folder)
@@ -81,7 +87,12 @@ class Trial:
             key = keys.ClientKey.generate(authority, corpus.train.user_id(number))
             key.save(self.key_file(number))
             made.append(key.enrolled())
-        enrolment.add(made)
+        everybody = roster.Roster.of(enrolment.add(made))
+        if self.secure_sum:
+            listed = self.enrolled / roster.FILE
+            everybody.save(listed)
+            for number in range(self.clients):
+                roster.confirm(self.key_file(number), listed, everybody.digest)
         return self
 
     def server_words(self, port: int, *more: str) -> list[str]:

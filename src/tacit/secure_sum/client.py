@@ -77,6 +77,11 @@ class SumClient:
         self._sharing: list[int] = []  # who has shared, itself included
         self._survivors: list[int] = []  # whose inputs are in the sum
 
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """Whose inputs are in the sum, as this client confirmed it; nobody before that."""
+        return tuple(self._survivors)
+
     def advertise(self) -> bytes:
         """Join the session: the public keys, signed."""
         self._expect(Kind.ADVERT)

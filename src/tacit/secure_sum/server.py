@@ -76,14 +76,17 @@ class SumServer:
             raise RefusedError("the sum is not known before all phases are over")
         return to_integers(self._sum, self._rules.width)
 
-    def receive(self, message: bytes) -> int:
+    def receive(self, message: bytes, whose: int | None = None) -> int:
         """Take one client's message of the current phase; returns the client.
 
-        What is refused changes nothing, and costs only whoever sent it.
+        `whose` it has to be, where the connection says so: not all messages are signed.  What is
+        refused changes nothing, and costs only whoever sent it.
         """
         if self._phase is None:
             raise RefusedError("the sum is complete, and no more messages are taken")
         sender, body = unpack(message, self._phase, self._context)
+        if whose not in (None, sender):
+            raise RefusedError(f"client {whose} sent a message in the name of client {sender}")
         if sender in self._answered:
             raise RefusedError(f"client {sender} has answered in this phase before")
         if sender not in self._invited():
