@@ -7,6 +7,7 @@ is one folder here, of which each client reads its own person's text and no othe
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -206,5 +207,7 @@ def rehearse(trial: Trial, *server: str, seconds: float = 600) -> str:
     said = log.read_text(encoding="utf-8", errors="replace")
     if process.returncode:
         last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        if not trial.run.exists():  # it was refused: keys of nothing need not stay
+            shutil.rmtree(trial.folder)
         raise ValueError(f"the server ended with exit code {process.returncode}: {last}")
     return said

@@ -26,6 +26,8 @@ def path_of(source: str) -> Path:
     if (name := base_name(source)) is not None:
         return _folder() / name.removeprefix(f"{_NAME}:")
     path = Path(source)
+    if not source:  # names nothing, and not the working directory either
+        return path
     if path.is_dir():
         trusted.refuse_irregular_in(path)
     else:

@@ -1,6 +1,7 @@
 """A start brings weights, sizes and tokenizer; what contradicts it or is not public is refused."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -139,3 +140,11 @@ def test_mistakes_about_a_start_are_one_sentence(tmp_path):
     assert "has its model already" in refused("--resume", *run, "--start", "base")
     assert "--start is for" in refused("dupuy2021-clc", *run, "--start", "base")
     assert not (tmp_path / "run").exists()
+
+
+def test_without_a_start_the_working_directory_is_nobodys_business(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "a pipe")
+    monkeypatch.chdir(tmp_path)
+    assert fill_in_start(Experiment()) == Experiment()
+    with pytest.raises(ValueError, match="is a pipe"):
+        fill_in_start(Experiment().changed(model={"start": "a pipe"}))

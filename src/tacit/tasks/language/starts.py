@@ -52,8 +52,7 @@ def fill_in_start(experiment: Experiment) -> Experiment:
     [tokenizer] names none.  A file of weights, or no start, changes nothing.
     """
     start = experiment.model.start
-    folder = path_of(start)
-    if not start or not folder.is_dir():
+    if not start or not (folder := path_of(start)).is_dir():
         return experiment
     start = base_name(start) or start
     filled = experiment.changed(model=_sizes(experiment, folder) | {"start": start})
