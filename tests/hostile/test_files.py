@@ -185,6 +185,29 @@ def test_the_next_start_clears_what_a_killed_one_left(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["out", "page.html"]
 
 
+def test_a_scratch_folder_that_was_killed_before_it_had_its_file_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "tacit-scratch-empty").mkdir()
+    with scratch.folder() as folder:
+        assert os.listdir(tmp_path) == [folder.name]
+
+
+def test_whose_new_scratch_folder_was_taken_for_a_dead_one_makes_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    make, made = tempfile.mkdtemp, []
+
+    def taken_once(**options):
+        made.append(make(**options))
+        if len(made) == 1:
+            scratch._clear()  # another process, at the worst moment
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", taken_once)
+    with scratch.folder() as folder:
+        assert [str(folder)] == made[1:]
+        assert folder.is_dir()
+
+
 def test_what_somebody_put_in_the_way_is_not_written_into(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -13,14 +13,12 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = "tacit-scratch-"
 _ALIVE = ".alive"  # the file that the living process holds
-_SECONDS = 60  # a folder without that file may be one that is just being made
 
 
 @contextmanager
@@ -47,8 +45,11 @@ def _made() -> tuple[Path, int]:
     """A new folder, and the descriptor of the file that says that its process lives."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        path.chmod(0o700)  # an odd umask takes rights from the owner
-        held = os.open(path / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            path.chmod(0o700)  # an odd umask takes rights from the owner
+            held = os.open(path / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileNotFoundError:
+            continue  # taken for a dead one before it had its file
         fcntl.flock(held, fcntl.LOCK_EX)
         os.fchmod(held, 0o600)
         if (path / _ALIVE).exists():
@@ -62,16 +63,18 @@ def _clear() -> None:
         with suppress(OSError):  # gone meanwhile, or held by a process that lives
             facts = path.lstat()
             if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid():
-                _remove_if_dead(path, time.time() - facts.st_mtime)
+                _remove_if_dead(path)
 
 
-def _remove_if_dead(path: Path, seconds: float) -> None:
-    """Remove a folder that was changed so long ago, unless its file is held: `OSError` then."""
+def _remove_if_dead(path: Path) -> None:
+    """Remove a folder unless its file is held, or it has none and is not empty: `OSError` then.
+
+    An empty one may be somebody's who is just making it, and who then makes another.
+    """
     try:
         held = os.open(path / _ALIVE, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        if seconds > _SECONDS:
-            path.rmdir()
+        path.rmdir()
         return
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
