@@ -183,7 +183,7 @@ def test_errors_are_those_of_jax_privacy_or_less(row):
         assert error(found, rounds, separation, objective) >= 0.99 * row[objective]
 
 
-def test_the_record_has_both_errors_of_bands_and_buffers():
+def test_the_record_has_both_errors_of_bands_and_the_largest_of_buffers():
     assert RECORDED["jax_privacy"] == "2.0.0"
     asked = {(2052, 342), (200, 50), (60, 15), (5000, 152)}
     for kind, most in (("banded", asked), ("blt", asked - {(5000, 152)})):

@@ -94,7 +94,7 @@ def _best_bands(
         band = np.cumsum(values[::-1])[::-1] if falls else values
         return np.concatenate([band, np.zeros(rounds - bands)])
 
-    def pull_back(gradient: Vector) -> Vector:
+    def pull_back(values: Vector, gradient: Vector) -> Vector:
         gradient = gradient[:bands]
         return np.cumsum(gradient) if falls else gradient
 
@@ -211,15 +211,14 @@ def _descend(
     cost: _Cost,
     start: Vector,
     column_of: Callable[[Vector], Vector],
-    pull_back: Callable[..., Vector],
+    pull_back: Callable[[Vector, Vector], Vector],
     bounds: Bounds | None,
 ) -> Vector:
     """Where the cost is least, by L-BFGS."""
 
     def value_and_gradient(values: Vector) -> tuple[float, Vector]:
         value, gradient = cost(column_of(values))
-        back = pull_back(gradient) if bounds is not None else pull_back(values, gradient)
-        return value, back
+        return value, pull_back(values, gradient)
 
     found = minimize(
         value_and_gradient,
