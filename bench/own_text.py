@@ -136,7 +136,7 @@ def plan(corpus: Path, epsilon: float, options: argparse.Namespace) -> Row:
             "noise_kind": f"{choice.noises.kind}, {choice.noises.sampling}",
             "tokens_per_round": choice.reading.tokens,
             "users_per_second": choice.reading.users_per_second,
-            "progress": choice.progress,
+            "expected_fall": choice.fall,
             "rehearsal_gain": proposal.rehearsal.gain,
         },
         "experiment": proposal.experiment.to_toml(),

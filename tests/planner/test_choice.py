@@ -28,6 +28,7 @@ FACTS = Facts(
     delta=5e-5,
     parameters=1_356_144,
     weight=0.8,
+    gain=0.5,
     seconds=1_600.0,
     seconds_per_round=0.2,
     readings=(SHORT, LONG),
@@ -79,7 +80,7 @@ def all_choices(facts):
             asked = facts.noise is not None
             kind = noises.asked_for(terms, facts.noise, None) if asked else noises.best(terms)
             noise = kind.error * facts.parameters**0.5 / (cohort * facts.weight)
-            yield Choice(rounds, cohort, kind, noise, reading)
+            yield Choice(rounds, cohort, kind, noise, reading, facts.gain)
 
 
 @pytest.mark.slow
@@ -87,8 +88,8 @@ def all_choices(facts):
 @pytest.mark.parametrize("seconds", [60.0, 1_600.0])
 def test_nothing_else_gets_further(epsilon, seconds):
     facts = dataclasses.replace(FACTS, epsilon=epsilon, seconds=seconds)
-    furthest = max(choice.progress for choice in all_choices(facts))
-    assert choose(facts).progress >= 0.97 * furthest
+    furthest = max(choice.fall for choice in all_choices(facts))
+    assert choose(facts).fall >= 0.97 * furthest
 
 
 def test_where_there_is_much_noise_the_server_goes_slower():
@@ -96,7 +97,10 @@ def test_where_there_is_much_noise_the_server_goes_slower():
     choice = choose(few)
     assert choice.rate_share < 1
     assert choice.rate_share in RATE_SHARES
-    assert choice.progress > law.progress(choice.rounds, choice.noise, 1.0, choice.reading.typical)
+    at_full_rate = law.fall(
+        few.gain, choice.rounds, choice.noise, 1.0, choice.reading.typical
+    )
+    assert choice.fall > at_full_rate
     assert choice.cohort <= 300
 
 
@@ -110,20 +114,32 @@ def test_no_time_is_spent_on_people_who_hardly_lower_the_noise():
     plenty = dataclasses.replace(INDEPENDENT, epsilon=0.5, seconds=1e6)
     choice = choose(plenty)
     assert choice.cohort < plenty.users
-    everybody = max(each.progress for each in all_choices(plenty))
-    assert choice.progress >= 0.98 * everybody
+    everybody = max(each.fall for each in all_choices(plenty))
+    assert choice.fall >= 0.98 * everybody
 
 
 def test_a_choice_from_facts_that_differ_little_is_found_near_it():
     more = with_more(INDEPENDENT, time=2)
-    assert choose(more, near=choose(INDEPENDENT)).progress >= 0.99 * choose(more).progress
+    assert choose(more, near=choose(INDEPENDENT)).fall >= 0.99 * choose(more).fall
 
 
 def test_noise_that_cancels_gets_further_in_the_same_time():
     few = dataclasses.replace(FACTS, seconds=60.0)
     independent = choose(dataclasses.replace(INDEPENDENT, seconds=60.0))
     assert choose(few).noises.separation is not None
-    assert choose(few).progress > 1.02 * independent.progress
+    assert choose(few).fall > 1.02 * independent.fall
+
+
+def test_where_there_is_much_to_learn_more_rounds_bear_more_noise():
+    much, little = (choose(dataclasses.replace(INDEPENDENT, gain=gain)) for gain in (1.0, 0.1))
+    assert much.rate_share * much.rounds > little.rate_share * little.rounds
+    assert much.noise > little.noise
+
+
+def test_where_nothing_can_be_learnt_there_is_still_a_plan():
+    choice = choose(dataclasses.replace(INDEPENDENT, gain=0.0))
+    assert choice.rate_share == min(RATE_SHARES)
+    assert -0.05 < choice.fall <= 0
 
 
 def test_a_cohort_is_never_more_than_everybody():
@@ -146,4 +162,4 @@ def test_too_little_time_is_refused_with_what_it_would_take():
 def test_more_of_anything_never_means_less_training(what, factor, epsilon):
     facts = dataclasses.replace(FACTS, epsilon=epsilon)
     before, after = choose(facts), choose(with_more(facts, **{what: factor}))
-    assert after.progress >= 0.975 * before.progress
+    assert after.fall >= 0.975 * before.fall

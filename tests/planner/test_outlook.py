@@ -20,7 +20,7 @@ from tests.planner.test_proposal import CORPUS, start  # noqa: F401  (a fixture)
 
 READING = Reading(200, 1.0, 100.0)
 NOISE = PlannedNoise("independent", "poisson", None, 1.0, 1.0)
-CHOICE = Choice(rounds=32, cohort=1000, noises=NOISE, noise=0.5, reading=READING)
+CHOICE = Choice(rounds=32, cohort=1000, noises=NOISE, noise=0.5, reading=READING, gain=0.5)
 
 
 def metrics(accuracy, loss, targets=1000):
@@ -41,22 +41,31 @@ def test_more_rounds_and_less_noise_are_better():
 
 
 def test_the_law_has_the_limits_that_its_constants_are_named_for():
-    assert law.progress(10**9, 0.0) == pytest.approx(law.MOST)
-    assert law.progress(round(law.HALF), 0.0) == pytest.approx(law.MOST / 2)
-    halved = law.progress(100, law.SCATTER / 10) / law.progress(100, 0.0)
-    assert halved == pytest.approx(0.5)
+    assert law.fall(0.3, 10**9, 0.0) == pytest.approx(0.3 * law.MOST)
+    assert law.fall(0.3, round(law.HALF), 0.0) == pytest.approx(0.3 * law.MOST / 2)
+    for gain in (0.0, 0.3, 2.0):  # noise costs the same, however much there is to learn
+        cost = law.fall(gain, 100, 0.0) - law.fall(gain, 100, law.SCATTER / 10)
+        assert cost == pytest.approx(1.0)
+    assert law.fall(0.3, 20, 0.0, reading=4) == pytest.approx(
+        law.fall(0.3, 20, 0.0) * 4**law.READING
+    )
 
 
 def test_a_slower_server_goes_less_far_and_is_carried_astray_less():
-    assert law.progress(100, 0.0, 0.5) == law.progress(50, 0.0)
-    assert law.progress(100, 20.0, 0.3) > law.progress(100, 20.0, 1.0)
+    assert law.fall(0.3, 100, 0.0, 0.5) == law.fall(0.3, 50, 0.0)
+    assert law.fall(0.3, 100, 20.0, 0.3) > law.fall(0.3, 100, 20.0, 1.0)
 
 
-def test_where_nothing_was_learnt_nothing_is_promised():
-    worse = Rehearsal(START, START, metrics(0.14, 5.5))
-    assert expect(worse, CHOICE).accuracy == 0.15
-    hopeless = dataclasses.replace(CHOICE, rounds=8, noise=1e6)
-    assert expect(LEARNT, hopeless).accuracy == pytest.approx(0.15, abs=1e-3)
+def test_where_nothing_is_learnt_nothing_is_promised():
+    nothing = dataclasses.replace(CHOICE, gain=0.0, noise=0.01)
+    assert expect(LEARNT, nothing).accuracy == pytest.approx(0.15, abs=1e-4)
+
+
+def test_where_noise_outweighs_what_is_learnt_the_start_is_better():
+    noisy = dataclasses.replace(CHOICE, gain=0.01, noise=200.0)
+    assert expect(LEARNT, noisy).accuracy < 0.15
+    hopeless = dataclasses.replace(CHOICE, noise=1e6)
+    assert expect(LEARNT, hopeless).accuracy == 0.0
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How many rounds, how many people in each and how much each reads: chosen from public facts alone.
+"""How many rounds, how many people in each and how much each reads: chosen without protected text.
 
 A time allows a number of users' updates, to be spent on T rounds of C users who read n tokens each.
 More rounds let the model go further; noise on the average has a stddev of z S / (C w) for each of d
@@ -30,7 +30,7 @@ ROUNDS = (8, 12, 16, 24, 32, 48, 64, 80, 100, 125, 150, 200, 250, 300, 400)
 RATE_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)  # of the server's full learning rate
 SMALLEST_COHORT = 20  # fewer people a round are no average
 _FIRST_TRIED = 64  # rounds: most plans end up near it
-_GOOD_ENOUGH = 0.98  # of the progress: nobody would wait for the rest, under 0.1 points
+_GOOD_ENOUGH = 0.98  # of what is learnt: nobody would wait for the rest, under 0.1 points
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Facts(Record):
     delta: OpenUnit
     parameters: Annotated[int, at_least(1)]  # that are trained
     weight: Probability  # of a person, on average over test people
+    gain: NonNegative  # of a rehearsal on test people, in nats a token
     seconds: Positive  # for all rounds
     seconds_per_round: NonNegative  # besides users' updates
     readings: tuple[Reading, ...]
@@ -73,6 +74,7 @@ class Choice(Record):
     noises: PlannedNoise
     noise: Positive  # the length of the noise on the average, in units of the clip norm
     reading: Reading
+    gain: NonNegative  # of the rehearsal
 
     @property
     def noise_multiplier(self) -> float:
@@ -82,20 +84,20 @@ class Choice(Record):
     @property
     def rate_share(self) -> float:
         """The share of the server's full learning rate that gets furthest with this noise."""
-        return max(RATE_SHARES, key=self._progress_at)
+        return max(RATE_SHARES, key=self._fall_at)
 
     @property
-    def progress(self) -> float:
-        """How many times as far as a rehearsal this gets, by the law."""
-        return self._progress_at(self.rate_share)
+    def fall(self) -> float:
+        """By how many nats a token the loss falls, by the law."""
+        return self._fall_at(self.rate_share)
 
     def seconds(self, facts: Facts) -> float:
         """That all rounds take."""
         each = self.cohort / self.reading.users_per_second + facts.seconds_per_round
         return self.rounds * each
 
-    def _progress_at(self, rate_share: float) -> float:
-        return law.progress(self.rounds, self.noise, rate_share, self.reading.typical)
+    def _fall_at(self, rate_share: float) -> float:
+        return law.fall(self.gain, self.rounds, self.noise, rate_share, self.reading.typical)
 
 
 def choose(facts: Facts, near: Choice | None = None) -> Choice:
@@ -114,7 +116,7 @@ def choose(facts: Facts, near: Choice | None = None) -> Choice:
         choice = _best_rounds(facts, reading, first)
         if choice is not None:
             first = choice.rounds
-            best = choice if best is None or choice.progress > best.progress else best
+            best = choice if best is None or choice.fall > best.fall else best
     if best is None:
         fastest = max(reading.users_per_second for reading in facts.readings)
         needed = ROUNDS[0] * (SMALLEST_COHORT / fastest + facts.seconds_per_round)
@@ -168,7 +170,7 @@ def _best_rounds(facts: Facts, reading: Reading, first: int) -> Choice | None:
     best = at(middle)
     for indices in (range(middle + 1, len(possible)), range(middle - 1, -1, -1)):
         for other in map(at, indices):
-            if other.progress <= best.progress:
+            if other.fall <= best.fall:
                 break
             best = other
     return best
@@ -192,15 +194,15 @@ def _with_cohort(facts: Facts, reading: Reading, rounds: int, cohort: int) -> Ch
     else:
         noise = noises.best(terms)
     length = noise.error * math.sqrt(facts.parameters) / (cohort * facts.weight)
-    return Choice(rounds, cohort, noise, length, reading)
+    return Choice(rounds, cohort, noise, length, reading, facts.gain)
 
 
 def _with_fewest_users(facts: Facts, choice: Choice) -> Choice:
     """A fourth of the cohort less, as often as that gets nearly as far."""
-    least, fewest = _GOOD_ENOUGH * choice.progress, choice
+    least, fewest = _GOOD_ENOUGH * choice.fall, choice
     while (cohort := fewest.cohort * 3 // 4) >= SMALLEST_COHORT:
         fewer = _with_cohort(facts, choice.reading, choice.rounds, cohort)
-        if fewer.progress < least:
+        if fewer.fall < least:
             break
         fewest = fewer
     return fewest

@@ -1,7 +1,7 @@
 """What accuracy to expect of a plan: how far a training gets by the law, and the law's error.
 
-`planner.law` says how far the loss will fall, in units of what a rehearsal on test people gained.
-Accuracy follows the loss L, in nats: from trial to trial, and from corpus to corpus, it grew by
+`planner.law` says how far the loss will fall.  Accuracy follows the loss L, in nats: from trial to
+trial, and from corpus to corpus, it grew by
 
     SLOPE k^(3/2) (1 / L after - 1 / L before),
 
@@ -35,8 +35,8 @@ class Outlook:
 def expect(rehearsal: Rehearsal, choice: Choice) -> Outlook:
     """What a training by this choice should reach on test people."""
     start = rehearsal.start
-    after = start.loss - max(0.0, rehearsal.gain) * choice.progress
+    after = start.loss - choice.fall
     known = 1 - start.unknown_rate
     gained = 1 / max(after, _LEAST) - 1 / max(start.loss, _LEAST)
     gained *= SLOPE * known * math.sqrt(known)
-    return Outlook(min(1.0, start.accuracy_top1 + gained))
+    return Outlook(min(1.0, max(0.0, start.accuracy_top1 + gained)))

@@ -1,9 +1,10 @@
 """A whole training from a corpus, an epsilon and a time: what `tacit train` does without a recipe.
 
-What is decided here rests on public facts: the declared number of people, epsilon and delta, the
-time, this machine's speed on made-up text, the base model, and how long the texts of *test* people
-are, who are not protected.  Settings that no fact decides were chosen once, by trials on corpora
-that are named in docs/results/own-text.md, and are the same for everybody.
+What is decided here rests on the declared number of people, epsilon and delta, the time, this
+machine's speed on made-up text, the base model, and the text of *test* people, who are not
+protected: how long it is, and how much a rehearsal learns from it.  Settings that none of these
+decides were chosen once, by trials on corpora that are named in docs/results/own-text.md, and are
+the same for everybody.
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def propose(wish: Wish, tell: Callable[[str], object] = lambda _: None) -> Propo
     tell("a rehearsal on test people")
     rehearsal = rehearse(draft, model, tokenizer, corpus.test)
     tell("accounting")
-    facts = _facts(wish, draft, speed, users, parameter_count(model), lengths.weight, readings)
+    gain = max(0.0, rehearsal.gain)
+    parameters = parameter_count(model)
+    facts = _facts(wish, draft, speed, users, parameters, lengths.weight, gain, readings)
     choice = choose(facts)
     experiment = _experiment(draft, choice, _evaluations(wish, draft, speed))
     seconds = _evaluation_seconds(experiment, speed) + choice.seconds(facts)
@@ -282,6 +285,7 @@ def _facts(
     users: int,
     parameters: int,
     weight: float,
+    gain: float,
     readings: tuple[Reading, ...],
 ) -> Facts:
     each = draft.evaluation.max_tokens / speed.evaluated_per_second
@@ -301,6 +305,7 @@ def _facts(
         delta=draft.privacy.delta,
         parameters=parameters,
         weight=weight,
+        gain=gain,
         seconds=seconds,
         seconds_per_round=speed.seconds_per_release,
         readings=readings,

@@ -3,8 +3,8 @@
 How much a model can learn from a corpus depends on how far that text is from what it knows, and
 the corpus itself is the only thing that says so.  Test people are not protected, and every claim
 says that.  So some of them train the start for a few rounds without noise, others are measured on,
-and what that gains stands for the text.  The weights are thrown away, and no setting is chosen by
-it: it only tells a person what to expect.
+and what that gains stands for the text.  The weights are thrown away: all that a plan takes from it
+is this gain, which weighs learning against noise (`planner.law`).
 """
 
 from __future__ import annotations
