@@ -99,10 +99,14 @@ def _rows(proposal: Proposal) -> Iterator[tuple[str, str]]:
         f" where updates on public text share {proposal.signal:.2f} x: signal to noise"
         f" {proposal.signal / choice.noise:.2f}",
     )
-    yield (
-        "expected",
-        f"right {proposal.expect()} points of the time (docs/results/own-text.md)",
-    )
+    expected = proposal.expect()
+    yield "expected", f"right {expected} points of the time (docs/results/own-text.md)"
+    if expected.accuracy < start.accuracy_top1 + expected.error:
+        yield (
+            "worth it?",
+            "perhaps not: the start, for which nobody gives anything, is as good within what is"
+            " known; below is what more people, more time or a larger epsilon would bring",
+        )
     yield "time", f"about {_minutes(proposal.seconds)}, with {wish.workers} processes"
 
 
