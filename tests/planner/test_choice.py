@@ -97,16 +97,14 @@ def test_where_there_is_much_noise_the_server_goes_slower():
     choice = choose(few)
     assert choice.rate_share < 1
     assert choice.rate_share in RATE_SHARES
-    at_full_rate = law.fall(
-        few.gain, choice.rounds, choice.noise, 1.0, choice.reading.typical
-    )
+    at_full_rate = law.fall(few.gain, choice.rounds, choice.noise, 1.0, choice.reading.typical)
     assert choice.fall > at_full_rate
     assert choice.cohort <= 300
 
 
 def test_where_people_are_few_and_time_is_plenty_they_read_more():
     assert choose(dataclasses.replace(INDEPENDENT, seconds=20_000.0)).reading == LONG
-    assert choose(dataclasses.replace(INDEPENDENT, seconds=60.0)).reading == SHORT
+    assert choose(dataclasses.replace(INDEPENDENT, seconds=30.0)).reading == SHORT
 
 
 def test_no_time_is_spent_on_people_who_hardly_lower_the_noise():
