@@ -21,7 +21,7 @@ from tacit.corpus import people
 from tacit.corpus.builtin import find_corpus, load_corpus
 from tacit.corpus.files import input_files, sha256_of
 from tacit.corpus.ingest import ingest_records
-from tacit.corpus.people_ledger import leave_copy
+from tacit.corpus.people_ledger import PeopleLedger, leave_copy
 from tacit.privacy import durable, native, scratch, trusted
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Head
@@ -320,6 +320,17 @@ def test_whatever_is_read_is_no_pipe(tmp_path, what):
     os.mkfifo(path := tmp_path / "pipe.toml")
     with no_hang(), pytest.raises(ValueError, match=r"pipe\.(toml|json)"):
         READERS[what](path)
+
+
+def test_a_secret_and_what_is_known_of_people_are_no_pipes(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE", str(tmp_path))
+    tmp_path.chmod(0o700)
+    os.mkfifo(tmp_path / "secret")
+    with no_hang(), pytest.raises(ValueError, match="secret' is a pipe and no file"):
+        people.secret()
+    os.mkfifo(copy := tmp_path / "ledger.jsonl")
+    with no_hang(), pytest.raises(ValueError, match="is a pipe and no file"):
+        PeopleLedger(tmp_path / "known").learn_from(copy)
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a device", "a socket", "a folder"])

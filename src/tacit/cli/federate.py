@@ -285,9 +285,10 @@ def _try(
     check_counts(clients=clients, rounds=rounds)
     trial = Trial(out, corpus, clients, secure_sum).set_up()
     note(f"{clients} clients have keys and are enrolled; starting a server and {clients} clients")
-    rehearse(trial, *_small_training(trial, rounds))
-    note("trained; training the same in one process")
-    trial.simulate()
+    with trial.interruptible():
+        rehearse(trial, *_small_training(trial, rounds))
+        note("trained; training the same in one process")
+        trial.simulate()
     different = trial.differences()
     result = RunDirectory.open(trial.run).result() or {}
     row = {

@@ -301,7 +301,7 @@ def secret() -> bytes:
         if not path.exists():
             with _locked(), suppress(FileExistsError):  # of two processes at once one makes it
                 durable.write_whole(path, secrets.token_bytes(_SECRET_BYTES), new=True)
-        data = path.read_bytes()
+        data = trusted.read_bytes(path)
     except OSError as problem:
         raise _unusable(path.parent, problem.strerror) from None
     if len(data) != _SECRET_BYTES:

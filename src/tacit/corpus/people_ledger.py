@@ -36,7 +36,7 @@ from tacit.corpus.people_costs import (
 )
 from tacit.corpus.source import UserCorpus
 from tacit.corpus.store import Corpus
-from tacit.privacy import durable
+from tacit.privacy import durable, trusted
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.events import Composition, Event, PostProcessing
@@ -478,11 +478,11 @@ class PeopleLedger:
         A corpus that is brought from another installation carries such a copy (`leave_copy`).
         """
         self._read()
-        data = copy.read_bytes()
+        data = trusted.read_bytes(copy)
         data = data[: data.rfind(b"\n") + 1]
         # A copy that was left here has nothing new: above all no budget, which may have been raised
         # since.  Most are that, and then need not be read line by line.
-        if not data or (self._record.lines and self.path.read_bytes().startswith(data)):
+        if not data or (self._record.lines and trusted.read_bytes(self.path).startswith(data)):
             return
         other = PeopleLedger(copy.parent)
         head, size = other._record.head, other._record.size

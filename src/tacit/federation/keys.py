@@ -86,8 +86,7 @@ def make_server(
 
     `people` is the id of a group that is known already, whose ledger the trainings are charged to.
     """
-    durable.make_folder(folder)
-    if any(folder.iterdir()):
+    if folder.is_dir() and any(folder.iterdir()):
         raise ValueError(f"{folder} has files in it: name a new folder")
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tacit federation")])
@@ -105,16 +104,16 @@ def make_server(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
+    server = _Certified.by(authority, key, hosts, days)  # refused before anything is written
+    durable.make_folder(folder)
     durable.write_whole(folder / "ca.key", _private_pem(key))
     durable.write_whole(folder / "ca.pem", authority.public_bytes(_PEM), mode=durable.SHARED)
-    renew(folder, hosts, days=days)
+    server.save(folder)
     return Enrolment.create(folder, people or secrets.token_hex(8), about_people=about_people)
 
 
 def renew(folder: Path, hosts: list[str], *, days: float = DAYS) -> None:
     """Make the server's certificate, or make it anew, signed by the authority in the folder."""
-    if not hosts:
-        raise ValueError("a certificate is for a host at least: name those that clients call")
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
         signer = _private_key((folder / "ca.key").read_bytes(), folder / "ca.key")
@@ -122,28 +121,59 @@ def renew(folder: Path, hosts: list[str], *, days: float = DAYS) -> None:
         raise ValueError(
             f"there is no {missing.filename}: make one with tacit federate keys server"
         ) from None
-    key = ec.generate_private_key(ec.SECP384R1())
-    begins = min(datetime.now(UTC), datetime.now(UTC) + timedelta(days=days)) - timedelta(minutes=5)
-    names: list[x509.GeneralName] = [_name(host) for host in hosts]
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]))
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(datetime.now(UTC) + timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    _Certified.by(authority, signer, hosts, days).save(folder)
+
+
+@dataclass(frozen=True)
+class _Certified:
+    """The server's key, and the certificate that it is the one that clients call."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def by(
+        cls,
+        authority: x509.Certificate,
+        signer: ec.EllipticCurvePrivateKey,
+        hosts: list[str],
+        days: float,
+    ) -> _Certified:
+        """Signed by an authority, for these hosts and so many days."""
+        if not hosts:
+            raise ValueError("a certificate is for a host at least: name those that clients call")
+        if not abs(days) <= 20 * DAYS:
+            raise ValueError(
+                f"days must be at most {20 * DAYS:g}, as of the authority, got {days:g}"
+            )
+        key = ec.generate_private_key(ec.SECP384R1())
+        now, after = datetime.now(UTC), timedelta(days=days)
+        names: list[x509.GeneralName] = [_name(host) for host in hosts]
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]))
+            .issuer_name(authority.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(min(now, now + after) - timedelta(minutes=5))
+            .not_valid_after(now + after)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(digital_signature=True), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+                critical=False,
+            )
+            .sign(signer, hashes.SHA256())
         )
-        .sign(signer, hashes.SHA256())
-    )
-    durable.write_whole(folder / "server.key", _private_pem(key))
-    durable.write_whole(folder / "server.pem", certificate.public_bytes(_PEM), mode=durable.SHARED)
+        return cls(key, certificate)
+
+    def save(self, folder: Path) -> None:
+        """Where the server looks for it."""
+        public = self.certificate.public_bytes(_PEM)
+        durable.write_whole(folder / "server.key", _private_pem(self.key))
+        durable.write_whole(folder / "server.pem", public, mode=durable.SHARED)
 
 
 # Clients.
@@ -277,6 +307,8 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not host.isascii():
+            raise ValueError(f"a host's name must be ASCII (xn--...), got {host!r}") from None
         return x509.DNSName(host)
 
 

@@ -96,6 +96,15 @@ class Trial:
                 roster.confirm(self.key_file(number), listed, everybody.digest)
         return self
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Leave nothing behind if it is stopped inside: a trial cannot be resumed."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
     def server_words(self, port: int, *more: str) -> list[str]:
         """The server's command."""
         words = ["federate", "server", *more, "--run", str(self.run)]
