@@ -208,9 +208,10 @@ def report(rows: list[Row]) -> None:
         reached += baselines_of(next(row for row in rows if row["corpus"] == name))
     heads = ["corpus", "minutes", "epsilon", "noise", "top-1", "- bigram", "private bigram"]
     tables = markdown_table([*heads, "perplexity", "runs"], reached)
-    promised = [promise(row) for row in rows if row["epsilon_asked"]]
-    heads = ["corpus", "minutes", "epsilon", "rounds", "tokens", "expected", "came out"]
-    write_page(f"{tables}\n\n{markdown_table([*heads, 'off', 'time / said', 'law'], promised)}\n")
+    present = [row for row in rows if row["epsilon_asked"] and not row.get("earlier")]
+    heads = ["corpus", "minutes", "epsilon", "seed", "rounds", "tokens", "expected", "came out"]
+    promised = markdown_table([*heads, "off", "time / said"], map(promise, present))
+    write_page(f"{tables}\n\n{promised}\n")
     draw(curves)
 
 
@@ -242,7 +243,7 @@ def reached_by(rows: list[Row]) -> Iterator[list[str]]:
 def noise_of(row: Row) -> str:
     """Its kind, and whose plan chose it."""
     kind = str(row.get("noise_kind", "independent, poisson")) if row["epsilon_asked"] else ""
-    return f"{kind} (earlier plan)" if row.get("earlier") and kind else kind
+    return f"{kind} (earlier plan)".strip() if row.get("earlier") else kind
 
 
 def baselines_of(row: Row) -> Iterator[list[str]]:
@@ -253,19 +254,19 @@ def baselines_of(row: Row) -> Iterator[list[str]]:
 
 
 def promise(row: Row) -> list[str]:
-    """What the plan said, and what came out; a line may say that the law was fitted to it."""
+    """What the plan said, and what came out."""
     late = row["seconds"] and row["seconds"] / row["expected_seconds"]
     return [
         row["corpus"],
         f"{row['minutes']:g}",
         f"{row['epsilon_asked']:g}",
+        f"{row['seed']}",
         f"{row['rounds']} x {row['cohort']:,}",
         f"{row['tokens_per_round']}",
         f"{100 * row['expected_accuracy']:.1f}%",
         f"{100 * row['model_top1']:.1f}%",
         f"{100 * (row['model_top1'] - row['expected_accuracy']):+.1f}",
         f"{late:.2f}" if late else "",
-        "fitted" if row.get("fitted") else "held out",
     ]
 
 
