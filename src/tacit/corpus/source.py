@@ -126,6 +126,11 @@ class UserCorpus(UserSource):
         return True
 
     @property
+    def silos(self) -> Mapping[str, int]:
+        """How many people at most are behind each training user; empty where each is one person."""
+        return {}
+
+    @property
     @abstractmethod
     def commitment(self) -> str:
         """A digest for public files.

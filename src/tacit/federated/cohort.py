@@ -9,9 +9,9 @@ are summed, so that any partition of a cohort gives the same bits on the same ki
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,12 +74,14 @@ class CachedUsers:
 class RemoteUsers:
     """Users whose text is on machines of their own: their ids, and how they are to read the text.
 
-    Only an engine that sends them messages can compute with them.
+    Only an engine that sends them messages can compute with them.  Where they are `silos`, each
+    stands for so many people at most, whom nobody here knows.
     """
 
     source: UserSource
     tokenizer: Tokenizer
     max_tokens_per_user: int | None
+    silos: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -145,7 +147,7 @@ class CohortJob:
 
 
 class UserJob(Protocol):
-    """As much of a job as one user's update is computed from."""
+    """As much of a job as users' updates are computed from."""
 
     @property
     def weights(self) -> NDArray[np.float32]: ...
@@ -185,7 +187,7 @@ class CohortSum:
     diagnostics: Diagnostics
 
     @classmethod
-    def empty(cls, task: CohortTask, job: CohortJob) -> CohortSum:
+    def empty(cls, task: CohortTask, job: UserJob) -> CohortSum:
         """The sum over no users, which every other sum starts from."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
 
@@ -196,7 +198,7 @@ class CohortSum:
         """A sum from its parts, computed elsewhere; the arrays are kept, not copied."""
         return cls(Contribution(update, weight, bits), diagnostics)
 
-    def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
+    def add(self, task: CohortTask, job: UserJob, computed: UserResult) -> None:
         """Add one more user's update: clipped, weighed, quantised."""
         task.plan.add(self.total, computed.update, computed.examples, job.clip_state)
         self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
@@ -204,7 +206,7 @@ class CohortSum:
 
 def sum_over(
     task: CohortTask,
-    job: CohortJob,
+    job: UserJob,
     users: Iterable[int],
     sgd: LocalSGD,
     progress: Progress = None,
@@ -214,7 +216,7 @@ def sum_over(
 
 
 def sum_results(
-    task: CohortTask, job: CohortJob, results: Iterable[UserResult], progress: Progress = None
+    task: CohortTask, job: UserJob, results: Iterable[UserResult], progress: Progress = None
 ) -> CohortSum:
     """The summed contributions of users with these results, which are asked for one by one.
 

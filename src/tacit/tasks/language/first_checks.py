@@ -66,7 +66,7 @@ def noise_note(experiment: Experiment, people: People) -> str | None:
 
 def user_count(experiment: Experiment, people: People) -> int:
     """How many users take part: people, and the made-up clients of an audit."""
-    return len(people.users) + (experiment.audit.canary_clients or 0)
+    return people.count + (experiment.audit.canary_clients or 0)
 
 
 def sized_model(experiment: Experiment) -> LanguageModel:

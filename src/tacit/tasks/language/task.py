@@ -138,7 +138,7 @@ def _resolve(
 ) -> Experiment:
     """The experiment with every value filled in that the guarantee depends on."""
     named = experiment.changed(corpus={"identity": people.corpus.identity})
-    users = len(people.users)
+    users = people.count
     # However their coins fall; these are nobody's, since a run's own are a secret until it starts.
     if clients := CanaryClients.of(named, model, RunKey(bytes(32), is_simulation=True)):
         users += clients.count
