@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.federation.client import Tell, Trainer
+from tacit.federation.client import Answering, Tell
 from tacit.federation.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
 from tacit.federation.keys import ClientKey
 from tacit.federation.orders import Order
@@ -43,7 +43,7 @@ class _Sum:
 class SumMember:
     """Takes part in secure sums, one after the other; what is under way is in memory only."""
 
-    trainer: Trainer
+    trainer: Answering
     key: ClientKey
     roster: Roster
     ledger: SumLedger

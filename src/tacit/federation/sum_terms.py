@@ -1,9 +1,10 @@
 """What a secure sum is of, by what server and clients both know.
 
-The group is whose turn it is in the order's round, by the roster.  Up to a third of it may drop
-out.  The session's name has a digest of the whole order (model and plan included) and of the
-roster, so clients that were sent different models, or have different rosters, have no mask in
-common: a server that sends one client a model on which all others' updates vanish gets no sum.
+The group is whose turn it is in the order's round, by the roster, or all silos.  Up to a third of
+it may drop out, and nobody where the plan claims that silos sample.  The session's name has a
+digest of the whole order (model and plan included) and of the roster, so clients that were sent
+different models, or have different rosters, have no mask in common: a server that sends one client
+a model on which all others' updates vanish gets no sum.
 
 The messages of a sum, all in one record each:
 
@@ -42,27 +43,18 @@ class SumTerms:
     @classmethod
     def of(cls, order: Order, roster: Roster, name: bytes) -> Self:
         """The terms that follow from an order; `ValueError` if it cannot be summed securely."""
-        sampler = order.plan.sampler
-        if not isinstance(sampler, MinSeparationSampler) or sampler.share != 1:
-            raise ValueError(
-                "a secure sum needs everybody whose turn it is: plan.cohort must be"
-                " plan.population / plan.separation, and the population those who are enrolled;"
-                f" got {sampler.describe()}"
-            )
-        groups = roster.groups(sampler.separation)
-        if (fewest := min(map(len, groups))) < SMALLEST_GROUP:
-            raise ValueError(
-                f"a secure sum needs at least {SMALLEST_GROUP} clients, and of {len(roster.keys)}"
-                f" in {sampler.separation} groups there are {fewest} in the smallest: enrol more,"
-                " or lower --min-separation"
-            )
-        group = groups[order.round % sampler.separation]
+        group = _silos(order, roster) if roster.silos else _turn(order, roster)
         grid = order.plan.grid(order.clip_state)
-        layout = ContributionLayout.for_grid(grid, len(order.weights), order.plan.bits)
+        most = max(roster.silos.values(), default=1)
+        layout = ContributionLayout.for_grid(grid, len(order.weights), order.plan.bits, most)
+        # Where sampling is claimed a sum is of all, or there is none.
+        every = None if isinstance(order.plan.sampler, MinSeparationSampler) else len(group)
         facts = hashlib.sha256(f"{digest_of(order)} {roster.digest} {name.hex()}".encode())
         return cls(
             session=Session(f"{order.run} {facts.hexdigest()}", order.round, order.attempt),
-            rules=SumRules.against_a_lying_server(len(group), layout.size, layout.limit),
+            rules=SumRules.against_a_lying_server(
+                len(group), layout.size, layout.limit, survivors=every
+            ),
             layout=layout,
             roster={roster.numbers[one]: roster.keys[one] for one in group},
             numbers={one: roster.numbers[one] for one in group},
@@ -72,6 +64,40 @@ class SumTerms:
         """The ids of some of the group, sorted."""
         names = {number: one for one, number in self.numbers.items()}
         return sorted(names[number] for number in numbers)
+
+
+def _turn(order: Order, roster: Roster) -> list[str]:
+    """Whose turn it is in the order's round: all of them are in its sum."""
+    sampler = order.plan.sampler
+    if not isinstance(sampler, MinSeparationSampler) or sampler.share != 1:
+        raise ValueError(
+            "a secure sum needs everybody whose turn it is: plan.cohort must be"
+            " plan.population / plan.separation, and the population those who are enrolled;"
+            f" got {sampler.describe()}"
+        )
+    groups = roster.groups(sampler.separation)
+    if (fewest := min(map(len, groups))) < SMALLEST_GROUP:
+        raise ValueError(
+            f"a secure sum needs at least {SMALLEST_GROUP} clients, and of {len(roster.keys)}"
+            f" in {sampler.separation} groups there are {fewest} in the smallest: enrol more,"
+            " or lower --min-separation"
+        )
+    return groups[order.round % sampler.separation]
+
+
+def _silos(order: Order, roster: Roster) -> list[str]:
+    """All silos: each draws its own people, in every round."""
+    if order.plan.population != roster.people:
+        raise ValueError(
+            f"the plan's population of {order.plan.population:,} is not that of all silos in the"
+            f" roster, {roster.people:,}"
+        )
+    if len(roster.keys) < SMALLEST_GROUP:
+        raise ValueError(
+            f"a secure sum needs at least {SMALLEST_GROUP} silos, and {len(roster.keys)} are"
+            " enrolled"
+        )
+    return list(roster.keys)
 
 
 def digest_of(order: Order) -> str:
