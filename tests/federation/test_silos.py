@@ -360,7 +360,7 @@ def test_a_round_that_lacks_a_silo_is_neither_charged_nor_released_where_samplin
 
 
 def test_a_silo_has_no_more_people_than_it_was_enrolled_with(world):
-    with pytest.raises(ValueError, match=r"from 1 to the 3 that it declares .* has 44 training"):
+    with pytest.raises(ValueError, match=r"at most the 3 that it declares .* has 44 training"):
         People(world.corpus, 3, world.folder / "tokens")
     silo = world.trainer(world.people[0])
     small = order(plan=of_people(silo.people - 1))

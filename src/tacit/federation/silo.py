@@ -40,6 +40,7 @@ from tacit.federation.own_ledger import Refused
 from tacit.federation.silo_ledger import SiloLedger
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.noise import CorrelatedNoise, IndependentNoise
 from tacit.mechanisms.samplers import MinSeparationSampler, PoissonSampler, TurnSampler
 from tacit.mechanisms.turns import Turns
 from tacit.models.base import LanguageModel
@@ -74,10 +75,12 @@ class People:
     ) -> None:
         """`declared` is how many the silo was enrolled with; `tokens` is where caches may go."""
         users = corpus.train if part == (1, 1) else corpus.train.part(*part)
-        if not 0 < len(users) <= declared:
+        if not len(users):
+            raise ValueError("a silo needs somebody to train on, and the corpus has nobody")
+        if len(users) > declared:
             raise ValueError(
-                f"a silo's people must be from 1 to the {declared:,} that it declares in its key,"
-                f" and the corpus has {len(users):,} training users: make the key with --silo"
+                f"a silo's people must be at most the {declared:,} that it declares in its key, and"
+                f" the corpus has {len(users):,} training users: make the key with --silo"
                 f" {len(users)} or more, and enrol it anew"
             )
         self._source: UserSource = users.kept()
@@ -146,6 +149,8 @@ class Silo:
 
     def answer(self, order: Order) -> Answer:
         """The sum that is asked for; who is in it is on record before it is made; or `Refused`."""
+        if not isinstance(order.plan.noise, IndependentNoise | CorrelatedNoise | None):
+            raise Refused("a silo shares no noise: that of the plan has to be the server's to add")
         if order.plan.population < self.people:
             raise Refused(
                 f"the plan's population of {order.plan.population:,} is less than the"
