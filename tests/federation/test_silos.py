@@ -157,7 +157,7 @@ def test_each_person_of_a_silo_is_clipped_alone(world, monkeypatch):
     assert answer.weight == people * WHOLE_WEIGHT
     assert as_tuple(answer) == as_tuple(oracle(world, silo, of))
 
-    def unclipped(self, total, update, examples, clip_state):
+    def unclipped(self, total, update, examples, clip_state, *_):
         grid = self.grid(clip_state)
         total += Contribution(
             grid.quantise(update.astype(np.float64)), WHOLE_WEIGHT, np.zeros(0, np.int64)
