@@ -71,7 +71,9 @@ def _server(
         None, "EPSILON", "Solve for the noise that meets it.", "--epsilon", "--target-epsilon"
     ),
     noise: str | None = text(
-        None, "NAME", "independent, blt, banded, square-root, tree.  [default: the plan's]"
+        None,
+        "NAME",
+        "independent, blt, banded, square-root, tree, distributed.  [default: the plan's]",
     ),
     min_separation: int | None = count(
         None, "B", "Nobody is asked again within B rounds.  [default: as the cohort allows]"
@@ -97,7 +99,8 @@ def _server(
     with --resume.
 
     With --secure-sum it sees what the updates of a round add up to, and none alone.  A round then
-    needs more than two thirds of those whose turn it is.
+    needs more than two thirds of those whose turn it is.  With --noise distributed as well, clients
+    add the noise, and the server sees noisy sums only.
     """
     from tacit.cli import requests as asking
     from tacit.cli.train import carry_out
@@ -202,6 +205,9 @@ def _client(
     sums_per_round: int = count(1, "N", "Help to unmask so many sums of a round; see the docs."),
     most: int | None = count(None, "N", "Give so many contributions in all, and no more."),
     separation: int = count(1, "B", "Take part again after B rounds at the earliest."),
+    noise_seed: int | None = count(
+        None, "N", "For trials: share a simulation's noise, which hides nothing."
+    ),
     without_noise: bool = flag("--without-noise", "Take part though nobody is protected."),
     poll: float = real(1.0, "S", "Seconds between looking for an order."),
     patience: float | None = real(
@@ -224,6 +230,7 @@ def _client(
     from tacit.federation.connection import Connection, Unreachable
     from tacit.federation.keys import ClientKey
     from tacit.federation.own_ledger import Consent, OwnLedger
+    from tacit.federation.own_noise import OwnNoise, SimulatedNoise
     from tacit.federation.secure_client import SumMember, ledger_beside, member_app
     from tacit.federation.service import Address
     from tacit.federation.sum_ledger import SumLedger
@@ -239,8 +246,11 @@ def _client(
     consent = Consent(most, separation, without_noise)
     record = ledger or key.with_name(f"{key.name}.given.jsonl")
     given = OwnLedger(record, consent)
-    trainer = Trainer(person, given)
+    noise = OwnNoise.of(own) if noise_seed is None else SimulatedNoise(noise_seed)
+    trainer = Trainer(person, given, noise)
     tell = (lambda what: None) if quiet else note
+    if noise_seed is not None:
+        note("this client's noise follows from a seed, so that it hides nothing")
     note(f"client {own.id} of {address}; {len(given)} contributions given so far")
     confirmed = rosters.copy_of(key)
     if roster is not None or confirmed.is_file():
@@ -272,18 +282,20 @@ def _try(
     corpus: str = text("synthetic:users=60,words=60", "CORPUS", "Whose text the clients have."),
     rounds: int = count(4, "T", "Rounds of training."),
     secure_sum: bool = flag("--secure-sum", "Let the server see sums of updates only."),
+    noise: str = text("independent", "NAME", "Or distributed, which clients add to secure sums."),
     as_json: AsJson = False,
 ) -> None:
     """Train with a server and clients on this machine, and compare with the same simulated.
 
     Keys, certificates, enrolment and TLS are as between machines.  The run is a simulation: its key
-    comes from a seed, so that both trainings can be compared bit by bit.
+    comes from a seed, so that both trainings can be compared bit by bit; so does the noise of
+    clients that share it, which between machines comes from each client's own key.
     """
     from tacit.federation.trial import Trial, rehearse
     from tacit.runs.directory import RunDirectory
 
     check_counts(clients=clients, rounds=rounds)
-    trial = Trial(out, corpus, clients, secure_sum).set_up()
+    trial = Trial(out, corpus, clients, secure_sum, noise).set_up()
     note(f"{clients} clients have keys and are enrolled; starting a server and {clients} clients")
     with trial.interruptible():
         rehearse(trial, *_small_training(trial, rounds))
@@ -331,9 +343,11 @@ def _small_training(trial: Any, rounds: int) -> list[str]:
         "plan.noise_multiplier": 1.0,
         "evaluation.max_tokens": 2000,
     }
-    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
+    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds)]
+    words += ["--seed", str(trial.seed)]
     words += ["--min-separation", str(separation), "--delta", "1e-3", "--quiet"]
     words += ["--secure-sum"] if trial.secure_sum else []
+    words += ["--noise", trial.noise]
     return words + [
         word for name, value in settings.items() for word in ("--set", f"{name}={value}")
     ]

@@ -79,7 +79,9 @@ def plan(
         "  [default: by the noise]",
     ),
     noise: str | None = text(
-        None, "NAME", "independent, blt, banded, square-root or tree; all are compared."
+        None,
+        "NAME",
+        "independent, blt, banded, square-root, tree or distributed; all are compared.",
     ),
     min_separation: int | None = count(
         None, "B", "Nobody takes part again within B rounds.  [default: as many as there can be]"

@@ -1,9 +1,10 @@
 """What a secure sum is of, by what server and clients both know.
 
 The group is whose turn it is in the order's round, by the roster.  Up to a third of it may drop
-out.  The session's name has a digest of the whole order (model and plan included) and of the
-roster, so clients that were sent different models, or have different rosters, have no mask in
-common: a server that sends one client a model on which all others' updates vanish gets no sum.
+out, or fewer where the plan's noise is that of more clients.  The session's name has a digest of
+the whole order (model and plan included) and of the roster, so clients that were sent different
+models, or have different rosters, have no mask in common: a server that sends one client a model on
+which all others' updates vanish gets no sum.
 
 The messages of a sum, all in one record each:
 
@@ -23,7 +24,7 @@ from tacit.federation.flower import ConfigRecord, RecordDict
 from tacit.federation.orders import Order, from_record, to_record
 from tacit.federation.roster import Roster
 from tacit.mechanisms.samplers import MinSeparationSampler
-from tacit.secure_sum import ContributionLayout, Session, SumRules
+from tacit.secure_sum import ContributionLayout, Layout, NoisyLayout, Session, SumRules
 
 SMALLEST_GROUP = 3  # of two, each could tell the other's update from the sum
 NAME_SIZE = 16  # bytes
@@ -35,7 +36,7 @@ class SumTerms:
 
     session: Session
     rules: SumRules
-    layout: ContributionLayout
+    layout: Layout
     roster: Mapping[int, bytes]  # the group's signing keys, by number
     numbers: Mapping[str, int]  # the group's
 
@@ -57,12 +58,11 @@ class SumTerms:
                 " or lower --min-separation"
             )
         group = groups[order.round % sampler.separation]
-        grid = order.plan.grid(order.clip_state)
-        layout = ContributionLayout.for_grid(grid, len(order.weights), order.plan.bits)
+        layout, rules = _layout_and_rules(order, len(group))
         facts = hashlib.sha256(f"{digest_of(order)} {roster.digest} {name.hex()}".encode())
         return cls(
             session=Session(f"{order.run} {facts.hexdigest()}", order.round, order.attempt),
-            rules=SumRules.against_a_lying_server(len(group), layout.size, layout.limit),
+            rules=rules,
             layout=layout,
             roster={roster.numbers[one]: roster.keys[one] for one in group},
             numbers={one: roster.numbers[one] for one in group},
@@ -72,6 +72,20 @@ class SumTerms:
         """The ids of some of the group, sorted."""
         names = {number: one for one, number in self.numbers.items()}
         return sorted(names[number] for number in numbers)
+
+
+def _layout_and_rules(order: Order, clients: int) -> tuple[Layout, SumRules]:
+    """What is summed, and how many have to be in it: as many as the plan's noise is made for."""
+    noise = order.plan.shared_noise
+    if noise is None:
+        grid = order.plan.grid(order.clip_state)
+        bounded = ContributionLayout.for_grid(grid, len(order.weights), order.plan.bits)
+        return bounded, SumRules.against_a_lying_server(clients, bounded.size, bounded.limit)
+    order.plan.refuse_few(clients, order.round)
+    noisy = NoisyLayout(noise.rotation.padded)
+    return noisy, SumRules.against_a_lying_server(
+        clients, noisy.size, None, survivors=noise.survivors, width=noise.width
+    )
 
 
 def digest_of(order: Order) -> str:

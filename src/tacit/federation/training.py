@@ -23,6 +23,7 @@ from tacit.federation.participations import FILE, Participations
 from tacit.federation.roster import Roster
 from tacit.federation.secure_gathering import Masked
 from tacit.federation.service import Address, Service
+from tacit.mechanisms.distributed_noise import DistributedNoise
 from tacit.mechanisms.samplers import MinSeparationSampler
 from tacit.models.base import LanguageModel
 from tacit.privacy.ledger import Ledger
@@ -33,7 +34,13 @@ from tacit.tasks.task import MakeEngine
 def refuse_unfit(experiment: Experiment) -> None:
     """Raise for an experiment that clients cannot compute, or whose claim would not be true."""
     for number in range(max(len(experiment.phases), 1)):
-        sampling = experiment.phase_plan(number).sampling
+        plan = experiment.phase_plan(number)
+        sampling = plan.sampling
+        if plan.noise == DistributedNoise.kind and not has_secure_sums(experiment.source):
+            raise ValueError(
+                f'plan.noise = "{plan.noise}" needs secure sums, in which a share of the noise is'
+                " enough to hide an update; add --secure-sum"
+            )
         if sampling != MinSeparationSampler.kind:
             raise ValueError(
                 f"plan.sampling must be {MinSeparationSampler.kind!r} where clients come and go,"

@@ -152,6 +152,7 @@ class LanguageTrainer:
         turns = self._turns_of(phase)
         cohort = [int(user) for user in plan.cohort(len(phase.users), stream, leg, turns)]
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
+        plan.refuse_few(int(summed.diagnostics.users), leg)
         self._computed = len(cohort), summed
         event = plan.event()
         if plan.has_horizon:
