@@ -277,7 +277,8 @@ def test_what_is_not_said_follows_from_public_numbers():
     noise = made()
     assert (noise.size, noise.width, noise.colluding) == (3500, 16, 1)
     assert noise.survivors == 67  # two thirds of 100, and one more
-    assert noise.clients == 148  # five deviations above 100
+    assert noise.clients == 100
+    assert made(cohort=70.5, separation=17).clients == 71
     assert made(cohort=1200.0, separation=1).clients == 1200
     assert made(survivors=90, colluding=5, width=24) == replace(
         noise, survivors=90, colluding=5, width=24

@@ -71,8 +71,8 @@ class DistributedNoise(RoundNoise):
 
     `noise_multiplier` is the noise of the honest among the fewest `survivors` over the sensitivity
     to one user's vector.  `size` is how many values an update has.  The step is the finest for
-    which the sum of `clients` vectors and their noise has room in `width` bits; the sum of more may
-    wrap, and is as private.
+    which the sum of `clients` vectors and their noise has room in `width` bits; that of more
+    wraps more often, and is as private.
     """
 
     size: Annotated[int, at_least(1)]

@@ -211,7 +211,7 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
     if kind == DistributedNoise.kind:
         return _distributed_noise(settings, z, sampler)
     if kind not in strategy_search.KINDS:
-        known = ", ".join([*NOISES, DistributedNoise.kind, *strategy_search.KINDS])
+        known = ", ".join([*NOISES, *strategy_search.KINDS, DistributedNoise.kind])
         raise ValueError(f"noise must be one of {known}, got {kind!r}")
     if not isinstance(sampler, TurnSampler):
         raise ValueError(
@@ -233,18 +233,16 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
 
 
 def _distributed_noise(settings: PlanSettings, z: float, sampler: Sampler) -> DistributedNoise:
-    """The noise that users share, with room in its width for the largest group of users.
+    """The noise that users share, for groups of the size that they have on average.
 
-    Groups follow from ids, so that their sizes scatter as those of a binomial law.
+    Groups follow from ids, so that some are larger, and their sums wrap a little more often.
     """
-    K, q = settings.population, sampler.sampling_prob
-    group = K * q
-    clients = min(K, math.ceil(group + 5 * math.sqrt(group * (1 - q)) - 1e-9))
+    group = settings.population * sampler.sampling_prob
     fewest = 2 * int(group + 1e-9) // 3 + 1
     noise = DistributedNoise(
         z,
         size=sum(settings.layers or (_PAPERS_WEIGHTS,)),
-        clients=max(clients, 2),
+        clients=max(math.ceil(group - 1e-9), 2),
         survivors=fewest if settings.survivors is None else settings.survivors,
         colluding=1 if settings.colluding is None else settings.colluding,
         width=settings.width or WIDTHS[0],
