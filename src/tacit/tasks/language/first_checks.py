@@ -50,7 +50,8 @@ def _refuse_small_groups(declared: Experiment, people: People, model: LanguageMo
     for plan in plans.round_plans(plans.with_any_noise(declared), layer_sizes(model)):
         if plan.shared_noise is not None and isinstance(plan.sampler, TurnSampler):
             keys = (users.user_id(user) for user in range(len(users)))
-            for round, group in enumerate(Turns.of(keys, plan.sampler.separation).groups):
+            groups = Turns.of(keys, plan.sampler.separation).groups
+            for round, group in enumerate(groups[: declared.rounds]):
                 plan.refuse_few(len(group), round)
 
 
