@@ -291,6 +291,11 @@ def test_settings_of_shared_noise_are_refused_beside_any_other(name):
         round_plan(replace(SETTINGS, noise=None, **{name: 24}), delta=1e-6, rounds=10)
 
 
+def test_a_deviation_of_the_average_cannot_be_promised():
+    with pytest.raises(ValueError, match="plan.noise_stddev is the noise of a server"):
+        made(noise_multiplier=None, noise_stddev=0.01)
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 8.0])
 def test_noise_is_found_for_an_epsilon_by_the_accountant_that_is_sound(epsilon):
     question = Question(

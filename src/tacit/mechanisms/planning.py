@@ -237,6 +237,11 @@ def _distributed_noise(settings: PlanSettings, z: float, sampler: Sampler) -> Di
 
     Groups follow from ids, so that some are larger, and their sums wrap a little more often.
     """
+    if settings.noise_stddev is not None:
+        raise ValueError(
+            "plan.noise_stddev is the noise of a server, and that of users who share it depends on"
+            " how many are there; use plan.noise_multiplier or privacy.target_epsilon"
+        )
     group = settings.population * sampler.sampling_prob
     fewest = 2 * int(group + 1e-9) // 3 + 1
     noise = DistributedNoise(
