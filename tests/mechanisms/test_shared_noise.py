@@ -292,7 +292,7 @@ def test_settings_of_shared_noise_are_refused_beside_any_other(name):
 
 
 def test_a_deviation_of_the_average_cannot_be_promised():
-    with pytest.raises(ValueError, match="plan.noise_stddev is the noise of a server"):
+    with pytest.raises(ValueError, match="noise_stddev is the noise of a server"):
         made(noise_multiplier=None, noise_stddev=0.01)
 
 
