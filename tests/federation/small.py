@@ -53,9 +53,9 @@ class World:
         source = enrolment_name(self.enrolled, str(folder / "corpus"))
         self.federated = self.simulated.changed(corpus={"source": source, "users": None})
 
-    def trainer(self, person: str, consent: Consent | None = None) -> Trainer:
+    def trainer(self, person: str, consent: Consent | None = None, noise=None) -> Trainer:
         own = OwnLedger(self.folder / f"{person}.given.jsonl", consent or Consent())
-        return Trainer(Person.of(person, self.corpus, person), own)
+        return Trainer(Person.of(person, self.corpus, person), own, noise)
 
 
 class CalledClients:

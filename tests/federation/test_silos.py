@@ -490,3 +490,18 @@ def test_the_roster_and_the_plan_have_the_same_number_of_people(tmp_path):
     of = order(plan=of_people(world.roster.people + 1))
     with pytest.raises(ValueError, match="is not that of all silos in the roster"):
         SumTerms.of(of, world.roster, b"n" * 16)
+
+
+def test_silos_share_no_noise_whoever_asks(world, monkeypatch):
+    shared = world.federated.changed(
+        corpus={"source": world.federated.source.replace(",test=", ",sum=secure,test=")},
+        plan={"noise": "distributed"},
+    )
+    with pytest.raises(ValueError, match='cannot be "distributed" with silos'):
+        refuse_unfit(shared)
+    of = order()
+    monkeypatch.setattr(RoundPlan, "shared_noise", object())
+    with pytest.raises(Refused, match="a silo shares no noise"):
+        world.trainer(world.people[0]).answer(of)
+    with pytest.raises(ValueError, match="silos share no noise"):
+        SumTerms.of(of, world.roster, b"n" * 16)

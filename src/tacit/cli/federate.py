@@ -74,7 +74,9 @@ def _server(
         None, "EPSILON", "Solve for the noise that meets it.", "--epsilon", "--target-epsilon"
     ),
     noise: str | None = text(
-        None, "NAME", "independent, blt, banded, square-root, tree.  [default: the plan's]"
+        None,
+        "NAME",
+        "independent, blt, banded, square-root, tree, distributed.  [default: the plan's]",
     ),
     min_separation: int | None = count(
         None, "B", "Nobody is asked again within B rounds.  [default: as the cohort allows]"
@@ -100,7 +102,8 @@ def _server(
     with --resume.
 
     With --secure-sum it sees what the updates of a round add up to, and none alone.  A round then
-    needs more than two thirds of those whose turn it is.
+    needs more than two thirds of those whose turn it is.  With --noise distributed as well, clients
+    add the noise, and the server sees noisy sums only.
 
     With --always-on the claim names who vouches that every silo is always on and draws its people
     in secret; a round that lacks a silo fails, and is not released.
@@ -219,6 +222,9 @@ def _client(
     sums_per_round: int = count(1, "N", "Help to unmask so many sums of a round; see the docs."),
     most: int | None = count(None, "N", "Give so many contributions of a person in all."),
     separation: int = count(1, "B", "Let a person take part again after B rounds at the earliest."),
+    noise_seed: int | None = count(
+        None, "N", "For trials: share a simulation's noise, which hides nothing."
+    ),
     without_noise: bool = flag("--without-noise", "Take part though nobody is protected."),
     poll: float = real(1.0, "S", "Seconds between looking for an order."),
     patience: float | None = real(
@@ -244,6 +250,7 @@ def _client(
     from tacit.federation.connection import Connection, Unreachable
     from tacit.federation.keys import ClientKey
     from tacit.federation.own_ledger import Consent, OwnLedger
+    from tacit.federation.own_noise import OwnNoise, SimulatedNoise
     from tacit.federation.secure_client import SumMember, ledger_beside, member_app
     from tacit.federation.service import Address
     from tacit.federation.silo import People, Silo
@@ -265,16 +272,20 @@ def _client(
         if part is not None:
             raise ValueError("--part is for a silo, and the key is that of one person")
         given = OwnLedger(record, consent)
-        trainer = Trainer(Person.of(own.id, load_corpus(corpus), user), given)
+        noise = OwnNoise.of(own) if noise_seed is None else SimulatedNoise(noise_seed)
+        trainer = Trainer(Person.of(own.id, load_corpus(corpus), user), given, noise)
     else:
-        if user is not None:
-            raise ValueError("--user is for one person, and the key is that of a silo")
+        for option, value in (("--user", user), ("--noise-seed", noise_seed)):
+            if value is not None:
+                raise ValueError(f"{option} is for one person, and the key is that of a silo")
         tokens = key.with_name(f"{key.name}.tokens")
         people = People(load_corpus(corpus), own.silo, tokens, _part(part or "1/1"))
         given = SiloLedger(record, consent)
         trainer = Silo(people, own.silo, given)
         note(f"a silo of {len(people):,} people, {own.silo:,} at most")
     tell = (lambda what: None) if quiet else note
+    if noise_seed is not None:
+        note("this client's noise follows from a seed, so that it hides nothing")
     note(f"client {own.id} of {address}; {len(given)} contributions given so far")
     confirmed = rosters.copy_of(key)
     if roster is not None or confirmed.is_file():
@@ -315,18 +326,20 @@ def _try(
     rounds: int = count(4, "T", "Rounds of training."),
     secure_sum: bool = flag("--secure-sum", "Let the server see sums of updates only."),
     silos: bool = flag("--silos", "Deal the corpus's people out to the clients, as silos."),
+    noise: str = text("independent", "NAME", "Or distributed, which clients add to secure sums."),
     as_json: AsJson = False,
 ) -> None:
     """Train with a server and clients on this machine, and compare with the same simulated.
 
     Keys, certificates, enrolment and TLS are as between machines.  The run is a simulation: its key
-    comes from a seed, so that both trainings can be compared bit by bit.
+    comes from a seed, so that both trainings can be compared bit by bit; so does the noise of
+    clients that share it, which between machines comes from each client's own key.
     """
     from tacit.federation.trial import Trial, rehearse
     from tacit.runs.directory import RunDirectory
 
     check_counts(clients=clients, rounds=rounds)
-    trial = Trial(out, corpus, clients, secure_sum, silos).set_up()
+    trial = Trial(out, corpus, clients, secure_sum, silos, noise).set_up()
     of = f" with {trial.people} people" if silos else ""
     note(
         f"{clients} clients{of} have keys and are enrolled; starting a server and {clients} clients"
@@ -379,9 +392,11 @@ def _small_training(trial: Any, rounds: int) -> list[str]:
         "plan.noise_multiplier": 1.0,
         "evaluation.max_tokens": 2000,
     }
-    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
+    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds)]
+    words += ["--seed", str(trial.seed)]
     words += ["--min-separation", str(separation), "--delta", "1e-3", "--quiet"]
     words += ["--secure-sum"] if trial.secure_sum else []
+    words += ["--noise", trial.noise]
     return words + [
         word for name, value in settings.items() for word in ("--set", f"{name}={value}")
     ]

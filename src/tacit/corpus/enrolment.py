@@ -184,15 +184,24 @@ class Enrolment(UserCorpus):
     def silos(self) -> Mapping[str, int]:
         return {client["id"]: client["silo"] for client in self.clients if "silo" in client}
 
-    @property
-    def declarations(self) -> tuple[str, ...]:
+    def declarations(self, colluding: int | None = None) -> tuple[str, ...]:
         if self.silos:
             return self._declarations_of_silos()
+        if not self.secure_sum:
+            server = "the server, which sees every client's clipped update before the noise"
+        elif colluding is None:
+            server = (
+                "the server, which sees the sum of each round's clipped updates before the noise,"
+                " and by secure aggregation none of them alone"
+            )
+        else:
+            server = (
+                f"the server together with more than {colluding} of a round's clients, or if it"
+                " asks for sums that are not in the ledger; by itself it sees sums only, to which"
+                " the clients have added the noise"
+            )
         return (
-            "the server, which sees the sum of each round's clipped updates before the noise, and"
-            " by secure aggregation none of them alone"
-            if self.secure_sum
-            else "the server, which sees every client's clipped update before the noise",
+            server,
             "who is enrolled, who is connected when, and in which rounds each client is asked",
         )
 

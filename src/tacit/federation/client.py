@@ -2,7 +2,8 @@
 
 It runs the code that is installed with it.  An order names a model, an update and a plan by public
 values; anything that this installation does not know is refused.  The contribution is clipped,
-weighed and put on the grid here, and is all that leaves.
+weighed and put on the grid here, given its share of the noise where clients share it, and is all
+that leaves.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +24,8 @@ from tacit.federation.connection import Connection, Unreachable
 from tacit.federation.flower import ClientApp, Context, Message, RecordDict
 from tacit.federation.orders import Answer, Order, width_of
 from tacit.federation.own_ledger import OwnLedger, Refused
+from tacit.federation.own_noise import OwnNoise, SimulatedNoise
 from tacit.kernels.local_sgd import LocalSGD, local_sgd_for
-from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import registry
 from tacit.models.base import ModelConfig, parameter_count
 from tacit.tokenizers.cache import user_tokens
@@ -106,6 +108,9 @@ class Answering(Protocol):
     def answer(self, order: Order) -> Answer:
         """The contribution that is asked for, on record before it is made; or `Refused`."""
 
+    def answer_in_the_clear(self, order: Order) -> Answer:
+        """The same for a server that sees it alone."""
+
 
 @dataclass
 class Trainer:
@@ -113,6 +118,7 @@ class Trainer:
 
     person: Person
     ledger: OwnLedger
+    noise: OwnNoise | SimulatedNoise | None = None  # where clients share the noise
     _model: BuiltModel = field(default_factory=BuiltModel)
 
     @property
@@ -128,9 +134,16 @@ class Trainer:
         task = order.task(self.person)
         with one_thread():
             result = user_result(task, order, 0, sgd)
-        contribution = Contribution.zero(size, order.plan.bits)
-        order.plan.add(contribution, result.update, result.examples, order.clip_state)
+        own = partial(self.noise.stream, order, self.person.id) if self.noise else None
+        contribution = order.plan.empty(size)
+        order.plan.add(contribution, result.update, result.examples, order.clip_state, own)
         return Answer(order.round, order.attempt, contribution)
+
+    def answer_in_the_clear(self, order: Order) -> Answer:
+        """The same for a server that sees it alone."""
+        if order.plan.shared_noise is not None:
+            raise Refused("a share of the noise hides an update in a secure sum only")
+        return self.answer(order)
 
 
 def client_app(trainer: Answering, tell: Tell) -> ClientApp:
@@ -141,7 +154,7 @@ def client_app(trainer: Answering, tell: Tell) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         try:
             order = Order.read(message.content)
-            answer = trainer.answer(order)
+            answer = trainer.answer_in_the_clear(order)
         except ValueError as refusal:
             tell(f"refused: {refusal}")
             return Message(RecordDict(), reply_to=message)

@@ -75,6 +75,11 @@ class InTheClear:
         self, order: Order, seeds: Mapping[str, bytes], progress: Progress
     ) -> tuple[Contribution, list[str]]:
         """The sum of all answers that are within the bound."""
+        if order.plan.shared_noise is not None:
+            raise ValueError(
+                f'plan.noise = "{order.plan.shared_noise.kind}" needs secure sums, in which a share'
+                " of the noise is enough to hide an update; add --secure-sum"
+            )
         size = len(order.weights)
         bounds = {
             people: Bound(order.plan, order.clip_state, size, people)

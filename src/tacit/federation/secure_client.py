@@ -82,6 +82,11 @@ class SumMember:
                 f"{terms.rules.survivors} clients may be enough for a sum of round {order.round},"
                 f" and this client hides among {self.fewest} at least"
             )
+        if order.plan.shared_noise is not None and self.ledger.sums_per_round > 1:
+            raise Refused(
+                "the difference of two sums with the same noise shows an update with a share of it"
+                " alone: leave --sums-per-round out"
+            )
         vector = terms.layout.to_vector(self.trainer.answer(order).contribution)
         log = RoundLog(self.ledger, order, lambda: terms.ids(client.survivors))
         client = SumClient(own, self.key.signing, terms.roster, terms.session, terms.rules, log)

@@ -40,7 +40,8 @@ from tacit.federation.own_ledger import Refused
 from tacit.federation.silo_ledger import SiloLedger
 from tacit.kernels.local_sgd import local_sgd_for
 from tacit.mechanisms.clipping import ClipState
-from tacit.mechanisms.noise import CorrelatedNoise, IndependentNoise
+from tacit.mechanisms.distributed_noise import OwnStream
+from tacit.mechanisms.plan import RoundPlan
 from tacit.mechanisms.samplers import MinSeparationSampler, PoissonSampler, TurnSampler
 from tacit.mechanisms.turns import Turns
 from tacit.models.base import LanguageModel
@@ -65,6 +66,10 @@ class SiloJob:
     def stream(self, user_key: str) -> Stream:
         """A person's own stream."""
         return Stream(hmac.digest(self.seed, f"a person of a silo: {user_key}".encode(), "sha256"))
+
+    def own_stream(self, plan: RoundPlan, user_key: str) -> OwnStream:
+        """Nothing: the noise is the server's to add."""
+        raise ValueError("the people of a silo share no noise")
 
 
 class People:
@@ -149,7 +154,7 @@ class Silo:
 
     def answer(self, order: Order) -> Answer:
         """The sum that is asked for; who is in it is on record before it is made; or `Refused`."""
-        if not isinstance(order.plan.noise, IndependentNoise | CorrelatedNoise | None):
+        if order.plan.shared_noise is not None:
             raise Refused("a silo shares no noise: that of the plan has to be the server's to add")
         if order.plan.population < self.people:
             raise Refused(
@@ -162,6 +167,10 @@ class Silo:
         job = SiloJob(order.weights, order.clip_state, order.seed)
         total = sum_over(order.task(users), job, self.members.places(people), sgd).total
         return Answer(order.round, order.attempt, total)
+
+    def answer_in_the_clear(self, order: Order) -> Answer:
+        """The same: there is no share of the noise in it."""
+        return self.answer(order)
 
 
 class SilosHere:

@@ -23,6 +23,7 @@ from tacit.federation.participations import FILE, Participations
 from tacit.federation.roster import Roster
 from tacit.federation.secure_gathering import Masked
 from tacit.federation.service import Address, Service
+from tacit.mechanisms.distributed_noise import DistributedNoise
 from tacit.mechanisms.samplers import MinSeparationSampler, PoissonSampler
 from tacit.models.base import LanguageModel
 from tacit.privacy.ledger import Ledger
@@ -35,7 +36,13 @@ def refuse_unfit(experiment: Experiment) -> None:
     vouched = always_on(experiment.source)
     claimed = PoissonSampler.kind if vouched else MinSeparationSampler.kind
     for number in range(max(len(experiment.phases), 1)):
-        sampling = experiment.phase_plan(number).sampling
+        plan = experiment.phase_plan(number)
+        sampling = plan.sampling
+        if plan.noise == DistributedNoise.kind and not has_secure_sums(experiment.source):
+            raise ValueError(
+                f'plan.noise = "{plan.noise}" needs secure sums, in which a share of the noise is'
+                " enough to hide an update; add --secure-sum"
+            )
         if sampling == claimed:
             continue
         if vouched:
@@ -78,6 +85,12 @@ def _refuse_unfit_for_silos(experiment: Experiment) -> None:
         raise ValueError(
             f"plan.population must be the {population:,} people that all silos together were"
             f" enrolled with, got {declared:,}; leave it out"
+        )
+    phases = range(max(len(experiment.phases), 1))
+    if any(experiment.phase_plan(number).noise == DistributedNoise.kind for number in phases):
+        raise ValueError(
+            f'plan.noise cannot be "{DistributedNoise.kind}" with silos: its shares are of clients'
+            " that are one person each; let the server add the noise"
         )
     if experiment.corpus.users is not None or experiment.corpus.part:
         raise ValueError(

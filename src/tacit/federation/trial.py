@@ -24,6 +24,8 @@ from tacit.federation import keys, roster
 from tacit.federation.participations import FILE, Participations
 from tacit.federation.silo import SilosHere
 from tacit.federation.sum_terms import SMALLEST_GROUP
+from tacit.mechanisms.distributed_noise import DistributedNoise
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
@@ -42,6 +44,8 @@ class Trial:
     clients: int
     secure_sum: bool = False
     silos: bool = False
+    noise: str = IndependentNoise.kind
+    seed: int = 1  # of the run key, and of the noise that clients share
 
     @property
     def enrolled(self) -> Path:
@@ -83,6 +87,12 @@ class Trial:
             raise ValueError(
                 f"clients must be at least {SMALLEST_GROUP} with --secure-sum, got {self.clients}"
             )
+        if self.noise not in (IndependentNoise.kind, DistributedNoise.kind):
+            raise ValueError(f"noise must be independent or distributed, got {self.noise!r}")
+        if self.noise == DistributedNoise.kind and not self.secure_sum:
+            raise ValueError("distributed noise needs secure sums: add --secure-sum")
+        if self.noise == DistributedNoise.kind and self.silos:
+            raise ValueError("distributed noise is of clients that are one person each, not silos")
         if self.folder.exists():
             raise ValueError(f"{self.folder} exists already: name a new folder")
         durable.make_folder(self.folder)
@@ -132,6 +142,8 @@ class Trial:
         else:
             words += ["--user", keys.ClientKey.load(self.key_file(number)).id]
         words += ["--server", f"127.0.0.1:{port}", "--key", str(self.key_file(number))]
+        if self.noise == DistributedNoise.kind:
+            words += ["--noise-seed", str(self.seed)]
         return [*words, "--poll", "0.1", *more]
 
     def simulate(self) -> Experiment:

@@ -149,6 +149,7 @@ class LanguageTrainer:
         phase, job = self.phase(leg), self.job(leg, attempt)
         plan, cohort = phase.plan, self._cohort(phase, leg, attempt)
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
+        plan.refuse_few(int(summed.diagnostics.users), leg)
         self._computed = len(cohort), summed
         event = plan.event()
         if plan.has_horizon:
