@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.distributed_noise import DistributedNoise
 from tacit.mechanisms.fixed_point import IntegerGrid
 from tacit.privacy.stream import Stream
 from tacit.secure_sum import (
-    DistributedNoise,
     Session,
     SessionMemory,
     SumClient,
@@ -108,24 +109,18 @@ def measure(clients: int, size: int, gone: float) -> None:
 
 def measure_noise(size: int, clients: int) -> None:
     """What noise that the clients share adds to one of them, and what 16 bits save."""
-    noise = DistributedNoise(
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        size=size,
-        clients=clients,
-        survivors=clients * 9 // 10,
-    )
-    meter, session = Meter(), Session("bench", 0, 0)
+    noise = DistributedNoise(1.0, size, clients, survivors=clients * 9 // 10, colluding=0)
+    meter, clip = Meter(), ClipState((1.0,))
     update = np.random.default_rng(0).normal(size=size) / size**0.5
     own = Stream(secrets.token_bytes(32))
-    meter.time("rounded", lambda: noise.rounded(update, session.rotation(), own))
-    vector = meter.time("all", lambda: noise.contribution(update, session.rotation(), own))
-    meter.time("restored", lambda: noise.total(vector, session.rotation()))
+    meter.time("rounded", lambda: noise.rounded(update, clip, own))
+    vector = meter.time("all", lambda: noise.share(update, clip, own))
+    meter.time("restored", lambda: noise.total(vector, clip))
     print(
         f"{clients} clients, 16 bits: {meter.mean('all'):.2f} s a client, of which"
         f" {meter.mean('rounded'):.2f} s to rotate and round; {meter.mean('restored'):.2f} s on the"
         f" server; {2 * noise.rotation.padded / 1e6:.2f} MB a client;"
-        f" {100 * (noise.squared_bound**0.5 / noise.steps - 1):.2f}% more noise than central"
+        f" {100 * (noise.inflation - 1):.2f}% more noise than central"
     )
 
 

@@ -186,4 +186,6 @@ def test_a_rehearsal_needs_a_new_folder_and_people(tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     assert "exists already" in refused("try", "--out", "there", "--clients", "2")
     assert "clients must be from 1 to" in refused("try", "--out", "new", "--clients", "1000")
+    assert "add --secure-sum" in refused("try", "--out", "new", "--noise", "distributed")
+    assert "must be independent or dist" in refused("try", "--out", "new", "--noise", "blt")
     assert not (tmp_path / "new").exists()

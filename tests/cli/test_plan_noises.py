@@ -76,3 +76,23 @@ def test_amplified_bands_are_those_of_jax_privacy_and_cheaper_by_pld(row):
     }
     assert errors["rdp"] == pytest.approx(row["mean"], rel=0.01)
     assert errors["pld"] < 0.97 * errors["rdp"]
+
+
+def test_noise_that_users_add_is_solved_for_and_stands_beside_the_others(capsys):
+    """By Renyi divergences it costs a little more than a server's, for another adjacency."""
+    words = "--population 1234 --cohort 100 --rounds 36 --epsilon 8 --delta 1e-5".split()
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", *words, "--noise", "distributed", "--json"])
+    assert stop.value.code == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["accountant"], row["adjacency"]) == ("rdp", "zero-out-one")
+    assert 7.99 < row["epsilon"] <= 8
+    assert row["cohort"] == pytest.approx(1234 / 12)  # everybody whose turn it is
+    first, *others = row["noises"]
+    assert first["noise"] == "distributed"
+    [server] = [
+        one for one in others if (one["noise"], one["sampler"]) == ("independent", "min-separation")
+    ]
+    assert 1.05 < first["noise_multiplier"] / server["noise_multiplier"] < 1.1
+    # It is made for the fewest survivors, and more add more: 103 in place of 69 less one.
+    assert first["running_sum_error"] / server["running_sum_error"] > 1.05 * (103 / 68) ** 0.5

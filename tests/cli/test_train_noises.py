@@ -22,8 +22,9 @@ QUICK = ["mcmahan2018", *TINY, "--rounds", "3", "--quiet"]
             "1 vector of",
         ),
         (["--noise", "independent"], "poisson", ""),
+        (["--noise", "distributed", "--set", "plan.survivors=6"], "min-separation", ""),
     ],
-    ids=["blt", "turns alone", "tree", "cyclic", "independent"],
+    ids=["blt", "turns alone", "tree", "cyclic", "independent", "distributed"],
 )
 def test_a_recipe_gets_the_noise_that_is_asked_for(tmp_path, options, kind, said):
     code, _, err = train(*QUICK, "--run", tmp_path / "run", *options)
@@ -53,6 +54,21 @@ def _without(words: list[str], setting: str) -> list[str]:
     [
         (["--noise", "bltt"], "noise must be one of independent, blt"),
         (["--noise", "blt", "--min-separation", "50"], "separation of 50 rounds leaves turns of"),
+        (
+            ["--noise", "distributed", "--set", "plan.survivors=10"],
+            "8 users, and the noise that they share is made for 10 at least",
+        ),
+        (
+            ["--noise", "distributed", "--set", "plan.survivors=99"],
+            "survivors must be more than the 1 colluding and at most all",
+        ),
+        (["--noise", "distributed", "--set", "plan.estimator=clipped"], 'plan.estimator = "fixed"'),
+        (
+            ["--noise", "distributed", "--set", "plan.sampling=poisson"],
+            "everybody whose turn it is",
+        ),
+        (["--noise", "distributed", "--set", "plan.width=20"], "width must be a multiple of 8"),
+        (["--set", "plan.survivors=3"], "survivors is a setting of distributed noise, got 3 with"),
         (["--noise", "blt", "--set", "plan.bands=3"], "bands are a setting of banded and"),
         (["--noise", "blt", "--set", "plan.buffers=99"], "buffers must be at most 32, got 99"),
         (["--noise", "blt", "--set", "plan.sampling=poisson"], "blt noise needs users who take"),

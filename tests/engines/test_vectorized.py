@@ -43,7 +43,7 @@ def engine_for(model, one_task, users_at_once):
 
 def by_user(engine, one_task, job, users):
     """Updates by user, who are told apart by their order in a cohort of one."""
-    return [next(engine.results(one_task, job, [user])) for user in users]
+    return [next(engine.results(one_task, job, [user]))[1] for user in users]
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -74,18 +74,12 @@ def test_any_number_at_once_gives_every_user_its_update(users_at_once, update):
     assert engine.users_at_once(one_task) == users_at_once
     sgd = local_sgd_for(model)
     expected = [user_result(one_task, job, user, sgd) for user in range(7)]
-    results = list(engine.results(one_task, job, range(7)))
-    assert len(results) == 7
-    left = list(range(7))
-    for found in results:  # in the order in which they are done
-        [same] = [
-            user
-            for user in left[:]
-            if np.abs(found.update - expected[user].update).max() < 1e-5
-            and (found.examples, found.steps) == (expected[user].examples, expected[user].steps)
-        ][:1]
-        left.remove(same)
-        assert found.loss == pytest.approx(expected[same].loss, rel=1e-4)
+    results = dict(engine.results(one_task, job, range(7)))
+    assert sorted(results) == list(range(7))
+    for user, found in results.items():
+        assert np.abs(found.update - expected[user].update).max() < 1e-5
+        assert (found.examples, found.steps) == (expected[user].examples, expected[user].steps)
+        assert found.loss == pytest.approx(expected[user].loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("update", ["fedavg", "epochs", "greedy", "penalty", "fedsgd"])
@@ -95,9 +89,9 @@ def test_bits_of_a_user_do_not_depend_on_the_others(name, update):
     model = small(name)
     one_task, job = task(PLAN, UPDATES[update], USERS), job_of(model)
     engine = engine_for(model, one_task, 3)
-    [alone] = engine.results(one_task, job, [2])
+    [(_, alone)] = engine.results(one_task, job, [2])
     for cohort in ([0, 2], [2, 3, 0], [1, 3, 2, 0], [6, 6, 6, 6, 2], [3, 4, 5, 2]):
-        found = [result.update.tobytes() for result in engine.results(one_task, job, cohort)]
+        found = [result.update.tobytes() for _, result in engine.results(one_task, job, cohort)]
         assert alone.update.tobytes() in found
 
 
@@ -136,7 +130,7 @@ def test_place_is_new_to_its_next_user():
     model = small()
     one_task, job = task(PLAN, UPDATES["epochs"], USERS), job_of(model)
     engine = engine_for(model, one_task, 1)
-    together = list(engine.results(one_task, job, [3, 4, 0, 2]))
+    together = [one for _, one in engine.results(one_task, job, [3, 4, 0, 2])]
     for one, alone in zip(together, by_user(engine, one_task, job, [3, 4, 0, 2]), strict=True):
         assert one.update.tobytes() == alone.update.tobytes()
         assert one.loss == alone.loss
@@ -145,9 +139,9 @@ def test_place_is_new_to_its_next_user():
 def test_fedsgd_takes_a_large_batch_in_pieces(monkeypatch):
     model = small("gru")
     one_task, job = task(PLAN, UPDATES["fedsgd"], USERS), job_of(model)
-    [whole] = VectorizedEngine(model).results(one_task, job, [3])
+    [(_, whole)] = VectorizedEngine(model).results(one_task, job, [3])
     monkeypatch.setattr("tacit.engines.vectorized.LARGEST_PIECE", 2)
-    [pieces] = VectorizedEngine(model).results(one_task, job, [3])
+    [(_, pieces)] = VectorizedEngine(model).results(one_task, job, [3])
     assert np.abs(whole.update - pieces.update).max() < 1e-6
     assert whole.loss == pytest.approx(pieces.loss)
     assert whole.steps == pieces.steps == 1

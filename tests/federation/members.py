@@ -26,9 +26,9 @@ Change = Callable[[int, str, RecordDict], RecordDict | None]
 class SecureWorld(World):
     """Eight people, all of whom are asked in each of few rounds."""
 
-    def __init__(self, folder: Path, rounds: int = 2) -> None:
+    def __init__(self, folder: Path, rounds: int = 2, **plan: object) -> None:
         super().__init__(folder, rounds)
-        plan = TURNS | {"cohort": PEOPLE, "separation": 1}
+        plan = TURNS | {"cohort": PEOPLE, "separation": 1} | plan
         self.simulated = experiment(folder, rounds=rounds, plan=plan, corpus={"users": PEOPLE})
         source = enrolment_name(self.enrolled, str(folder / "corpus"), secure_sum=True)
         self.federated = self.simulated.changed(corpus={"source": source, "users": None})
@@ -37,14 +37,17 @@ class SecureWorld(World):
         }
         self.roster = Roster(public)
 
-    def members(self) -> dict[str, SumMember]:
-        """Clients that have just been started: all that they remember is on their disks."""
+    def members(self, noise=lambda key: None, sums_per_round: int = 1) -> dict[str, SumMember]:
+        """Clients that have just been started: all that they remember is on their disks.
+
+        `noise` makes, of a client's key, what it draws its share of the noise from.
+        """
         return {
             one: SumMember(
-                self.trainer(one),
+                self.trainer(one, noise=noise(self.keys[one])),
                 self.keys[one],
                 self.roster,
-                SumLedger(self.folder / f"{one}.sums.jsonl"),
+                SumLedger(self.folder / f"{one}.sums.jsonl", sums_per_round),
             )
             for one in self.people
         }

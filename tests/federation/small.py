@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import enrolment_name
+from tacit.corpus.enrolment import Enrolment
 from tacit.corpus.store import Corpus
 from tacit.engines.engine import SerialEngine
 from tacit.federated.cohort import CohortSum
@@ -52,9 +53,9 @@ class World:
         source = enrolment_name(self.enrolled, str(folder / "corpus"))
         self.federated = self.simulated.changed(corpus={"source": source, "users": None})
 
-    def trainer(self, person: str, consent: Consent | None = None) -> Trainer:
+    def trainer(self, person: str, consent: Consent | None = None, noise=None) -> Trainer:
         own = OwnLedger(self.folder / f"{person}.given.jsonl", consent or Consent())
-        return Trainer(Person.of(person, self.corpus, person), own)
+        return Trainer(Person.of(person, self.corpus, person), own, noise)
 
 
 class CalledClients:
@@ -68,10 +69,11 @@ class CalledClients:
     def ask(self, contents, answer_bytes):
         for client, content in contents:
             self.sent.append((client, content))
-            order = Order.read(content)
-            answer = self._trainers[client].answer(order)
-            bound = Bound(order.plan, order.clip_state, len(order.weights))
-            changed = self._change(client, order, answer.to_content(width_of(bound.grid.limit)))
+            order, trainer = Order.read(content), self._trainers[client]
+            answer = trainer.answer(order)
+            bound = Bound(order.plan, order.clip_state, len(order.weights), trainer.people)
+            sent = answer.to_content(width_of(bound.limit), trainer.people)
+            changed = self._change(client, order, sent)
             if changed is not None:
                 yield client, changed
 
@@ -83,7 +85,8 @@ def federated(world: World, run: Path, clients: CalledClients, told=lambda what:
         ledger = Ledger.read(run / "ledger.jsonl")
         record = Participations(run / "private" / FILE)
         record.refuse_behind(ledger)
-        return FederatedEngine(model, ledger.header.run_id, InTheClear(clients, told), record)
+        gathering = InTheClear(clients, told, Enrolment.open(world.enrolled).silos)
+        return FederatedEngine(model, ledger.header.run_id, gathering, record)
 
     wanted = None if options.get("resume") else world.federated
     return train(wanted, run, engine=engine, progress=False, **options)

@@ -133,8 +133,49 @@ def test_weights_beyond_one_are_refused():
             bound(PLANS["weighted"]).check(contribution)
 
 
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("people", [0, 1, 7])
+def test_the_sum_of_a_silos_people_is_within_their_bound(name, people):
+    """Seven people at most, all of whom are at the edge in the same direction."""
+    made = PLANS[name]
+    scale = 0.1 if name == "without a clip" else 1e6
+    total = made.empty(SIZE)
+    for examples in range(37, 37 + people):
+        total += made.contribution(update(scale), examples, made.initial_clip_state())
+    silo = Bound(made, made.initial_clip_state(), SIZE, people=7)
+    silo.check(total)
+    if name != "without a clip" and people == 7:
+        total.update = total.update + total.update // 30
+        with pytest.raises(ValueError, match="the norm of an update must be at most"):
+            silo.check(total)
+
+
+def test_a_silos_sum_is_bounded_by_its_people_in_every_part():
+    made = PLANS["adaptive"]
+    silo = Bound(made, made.initial_clip_state(), SIZE, people=3)
+
+    def total(weight=3 * WHOLE_WEIGHT, bit=3 * HALF_CLIP_BIT, coordinate=0):
+        values = np.zeros(SIZE, np.int64)
+        values[0] = coordinate
+        return Contribution(values, weight, np.array([bit], np.int64))
+
+    silo.check(total())
+    silo.check(total(bit=-HALF_CLIP_BIT))
+    for wrong, said in (
+        (total(weight=4 * WHOLE_WEIGHT), "the weight must be from 0"),
+        (total(weight=WHOLE_WEIGHT + 1), "the weight must be a multiple"),
+        (total(bit=4 * HALF_CLIP_BIT), "clip bits must be multiples"),
+        (total(bit=HALF_CLIP_BIT + 1), "clip bits must be multiples"),
+        (total(coordinate=3 * silo.grid.limit), "a coordinate must be within"),
+        (total(weight=WHOLE_WEIGHT, coordinate=2 * int(0.7 / silo.grid.step)), "norm"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            silo.check(wrong)
+
+
 def test_the_sum_of_squares_is_exact():
     ends = np.array([2**36 - 1, -(2**36) + 1, 2**18, -(2**18) - 1, -1, 0, 1], np.int64)
+    wide = np.array([2**62 - 1, -(2**62) + 1, 2**54, -(2**55) - 3, 2**18 + 1, 5], np.int64)
     draws = np.random.default_rng(0).integers(-(2**36) + 1, 2**36, 1000)
-    for values in (ends, draws, np.empty(0, np.int64)):
+    for values in (ends, wide, draws, np.empty(0, np.int64)):
         assert square(values) == sum(int(value) ** 2 for value in values)

@@ -58,9 +58,11 @@ def test_clients_that_are_killed_in_a_sum_are_recovered_and_too_few_are_not_char
 
 
 @pytest.mark.slow
-def test_a_trial_on_one_machine_ends_with_the_bits_of_its_simulation(tmp_path, monkeypatch):
+@pytest.mark.parametrize("noise", ["independent", "distributed"])
+def test_a_trial_on_one_machine_ends_with_the_bits_of_its_simulation(tmp_path, monkeypatch, noise):
     monkeypatch.setenv("TACIT_STATE", str(tmp_path / "state"))
     words = ["-P", "-m", "tacit.cli.main", "federate", "try", "--secure-sum", "--clients", "5"]
+    words += ["--noise", noise]
     row, _ = ran([*words, "--rounds", "2", "--out", str(tmp_path / "trial"), "--json"], tmp_path)
     assert row["same_bits"]
     assert row["secure_sum"]
@@ -68,3 +70,4 @@ def test_a_trial_on_one_machine_ends_with_the_bits_of_its_simulation(tmp_path, m
     said = (tmp_path / "trial" / "client-0.log").read_text()
     assert "secure sums only, among 5 clients" in said
     assert "update is computed, to be summed" in said
+    assert ("follows from a seed, so that it hides nothing" in said) == (noise == "distributed")

@@ -168,8 +168,8 @@ def test_noise_that_users_add_says_who_has_to_be_honest_and_what_is_compared() -
     turns = TurnsDistributedGaussian("main", 25, 10, "independent", each.noise_multiplier, each)
     assert released((turns, 25), adjacency=Adjacency.ZERO_OUT) == (
         "25 rounds, no sampling assumed (each user at most 3 times, at least 10 rounds apart, at"
-        " least 90 honest ones a round add noise), independent Gaussian noise of 0.998614 times the"
-        " sensitivity of each turn"
+        " least 90 honest ones a round add noise), independent discrete Gaussian noise of 0.998614"
+        " times the sensitivity of each turn"
     )
 
 

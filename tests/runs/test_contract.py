@@ -25,8 +25,8 @@ from tacit.runs.session import Proofs, Session
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tasks.nlu.trainer import NluTrainer
 from tacit.train import train
+from tests.runs.small import TRAINED, files_of, make_folder
 from tests.runs.small import experiment as language_experiment
-from tests.runs.small import files_of, make_folder
 from tests.runs.test_resume import Died, dies
 from tests.tasks.nlu.small import small as nlu_experiment
 
@@ -66,6 +66,7 @@ TASKS = {
     "language, banded noise": language_case(
         sampling="cyclic-poisson", separation=3, noise="banded"
     ),
+    "language, distributed noise": language_case(**TURNS, noise="distributed", cohort=TRAINED / 3),
     "nlu": TaskCase(
         lambda folder, **changes: nlu_experiment(**changes),
         NluTrainer,

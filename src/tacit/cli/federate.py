@@ -1,7 +1,7 @@
 """`tacit federate`: train on text that stays with its owners.
 
-`keys` decides who may talk to whom, `server` trains, `client` answers for one person, and `try`
-does all of it on this machine.
+`keys` decides who may talk to whom, `server` trains, `client` answers for one person or for the
+people of a silo, and `try` does all of it on this machine.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ def _server(
         None, "CORPUS", "Whose test users the model is measured on.  [with EXPERIMENT: required]"
     ),
     secure_sum: bool = flag("--secure-sum", "See sums of updates only; clients need the roster."),
+    always_on: str | None = text(
+        None, "WHO", "Claim Poisson sampling by silos: who vouches that they are always on."
+    ),
     resume: bool = flag("--resume", "Go on with the run that is in DIR."),
     settings: Settings = None,
     rounds: int | None = count(None, "T", "Rounds of training, in all."),
@@ -71,13 +74,15 @@ def _server(
         None, "EPSILON", "Solve for the noise that meets it.", "--epsilon", "--target-epsilon"
     ),
     noise: str | None = text(
-        None, "NAME", "independent, blt, banded, square-root, tree.  [default: the plan's]"
+        None,
+        "NAME",
+        "independent, blt, banded, square-root, tree, distributed.  [default: the plan's]",
     ),
     min_separation: int | None = count(
         None, "B", "Nobody is asked again within B rounds.  [default: as the cohort allows]"
     ),
     delta: Delta = None,
-    population: int | None = count(None, "K", "Clients, public.  [default: the enrolled]"),
+    population: int | None = count(None, "K", "People, public.  [default: the enrolled]"),
     seed: Seed = None,
     wait_for: int | None = count(
         None, "N", "Clients to wait for before the first round.  [default: all]"
@@ -97,12 +102,18 @@ def _server(
     with --resume.
 
     With --secure-sum it sees what the updates of a round add up to, and none alone.  A round then
-    needs more than two thirds of those whose turn it is.
+    needs more than two thirds of those whose turn it is.  With --noise distributed as well, clients
+    add the noise, and the server sees noisy sums only.
+
+    With --always-on the claim names who vouches that every silo is always on and draws its people
+    in secret; a round that lacks a silo fails, and is not released.
     """
     from tacit.cli import requests as asking
     from tacit.cli.train import carry_out
     from tacit.config.experiment import Experiment
+    from tacit.corpus.builtin import always_on as vouching
     from tacit.corpus.builtin import enrolment_name, has_secure_sums
+    from tacit.corpus.enrolment import Enrolment
     from tacit.federation.service import Address
     from tacit.federation.training import federation, refuse_unfit
 
@@ -116,9 +127,14 @@ def _server(
         )
     if secure_sum and resume:
         raise ValueError("--secure-sum is for a new run: one that goes on sees what it saw before")
-    source = None
+    if always_on is not None and (resume or not always_on):
+        raise ValueError("--always-on is for a new run, and names who vouches for it")
+    source, silos = None, Enrolment.open(clients).silos
     if evaluate_on is not None:
-        source = enrolment_name(clients, evaluate_on, secure_sum=secure_sum)
+        vouched = always_on or ""
+        source = enrolment_name(clients, evaluate_on, secure_sum=secure_sum, always_on=vouched)
+        if silos and population is None:  # each has declared its own number
+            population = sum(silos.values())
     options: dict[str, asking.Value] = {
         "corpus.source": source,
         "rounds": rounds,
@@ -144,6 +160,8 @@ def _server(
         note(f"listening on {up.address}{' without TLS' if insecure else ''}")
         if has_secure_sums(experiment.source):
             note(f"secure sums, by the roster {up.roster.digest}")
+        if vouching(experiment.source):
+            wait_for = up.clients.enrolled
         _wait(up, wait_for, deadline)
         engine = up.engine_for(run, note)
         words = ["tacit", "federate", "server", "--resume", "--run", str(run)]
@@ -158,14 +176,13 @@ def _server(
 
 def _experiment_of(run: Path, clients: Path) -> Any:
     """The experiment of a run that goes on; the clients have to be those that it began with."""
-    from tacit.corpus.builtin import enrolment_name, is_enrolment
+    from tacit.corpus.builtin import enrolment_folder, is_enrolment
     from tacit.runs.directory import RunDirectory
 
     experiment = RunDirectory.open(run).experiment()
     if not is_enrolment(experiment.source):
         raise ValueError(f"{run} is no federated run: go on with tacit train --resume --run {run}")
-    names = (enrolment_name(clients, "", secure_sum=secure) for secure in (False, True))
-    if not experiment.source.startswith(tuple(names)):
+    if enrolment_folder(experiment.source) != str(clients):
         raise ValueError(
             f"{run} was begun with the clients of {experiment.source}, not with those of {clients}"
         )
@@ -188,10 +205,13 @@ def _wait(up: Federation, wait_for: int | None, seconds: float) -> None:
 @app.command("client")
 def _client(
     *,
-    corpus: str = text(..., "CORPUS", "The text of one person, from tacit ingest."),
+    corpus: str = text(..., "CORPUS", "The text of one person, or of a silo's people."),
     server: str = text(..., "HOST:PORT", "The server's address."),
     key: Path = text(..., "FILE", "The key of tacit federate keys client."),
     user: str | None = text(None, "ID", "Of a corpus of several users: the hashed id of one."),
+    part: str | None = text(
+        None, "N/M", "Of a silo's corpus: one of M parts of its people.  [default: all of them]"
+    ),
     ledger: Path | None = text(
         None, "FILE", "What this client has given.  [default: beside the key]"
     ),
@@ -200,8 +220,11 @@ def _client(
     ),
     fewest: int = count(3, "N", "Take part in secure sums of so many clients at least."),
     sums_per_round: int = count(1, "N", "Help to unmask so many sums of a round; see the docs."),
-    most: int | None = count(None, "N", "Give so many contributions in all, and no more."),
-    separation: int = count(1, "B", "Take part again after B rounds at the earliest."),
+    most: int | None = count(None, "N", "Give so many contributions of a person in all."),
+    separation: int = count(1, "B", "Let a person take part again after B rounds at the earliest."),
+    noise_seed: int | None = count(
+        None, "N", "For trials: share a simulation's noise, which hides nothing."
+    ),
     without_noise: bool = flag("--without-noise", "Take part though nobody is protected."),
     poll: float = real(1.0, "S", "Seconds between looking for an order."),
     patience: float | None = real(
@@ -210,22 +233,28 @@ def _client(
     insecure: _Insecure = False,
     quiet: Quiet = False,
 ) -> None:
-    """Answer a server's orders for one person, whose text stays here.
+    """Answer a server's orders for one person, or for a silo's people, whose text stays here.
 
     It runs the code that is installed here, and refuses an order that comes too soon, too often, or
     that it does not know.  What it has given is on record beside its key, before it is given.
 
     With a roster (tacit federate keys confirm) it takes part in secure sums only, so that no server
     ever sees its update alone.
+
+    With the key of a silo (tacit federate keys client --silo) it answers for all training users of
+    the corpus: each is clipped alone, and one sum leaves.
     """
     from tacit.corpus.builtin import load_corpus
     from tacit.federation import roster as rosters
-    from tacit.federation.client import Person, Trainer, client_app, serve
+    from tacit.federation.client import Answering, Person, Trainer, client_app, serve
     from tacit.federation.connection import Connection, Unreachable
     from tacit.federation.keys import ClientKey
     from tacit.federation.own_ledger import Consent, OwnLedger
+    from tacit.federation.own_noise import OwnNoise, SimulatedNoise
     from tacit.federation.secure_client import SumMember, ledger_beside, member_app
     from tacit.federation.service import Address
+    from tacit.federation.silo import People, Silo
+    from tacit.federation.silo_ledger import SiloLedger
     from tacit.federation.sum_ledger import SumLedger
 
     check_counts(most=most, separation=separation, fewest=fewest, sums_per_round=sums_per_round)
@@ -235,12 +264,28 @@ def _client(
     if insecure:
         address.refuse_insecure()
     own = ClientKey.load(key)
-    person = Person.of(own.id, load_corpus(corpus), user)
     consent = Consent(most, separation, without_noise)
     record = ledger or key.with_name(f"{key.name}.given.jsonl")
-    given = OwnLedger(record, consent)
-    trainer = Trainer(person, given)
+    given: OwnLedger | SiloLedger
+    trainer: Answering
+    if own.silo is None:
+        if part is not None:
+            raise ValueError("--part is for a silo, and the key is that of one person")
+        given = OwnLedger(record, consent)
+        noise = OwnNoise.of(own) if noise_seed is None else SimulatedNoise(noise_seed)
+        trainer = Trainer(Person.of(own.id, load_corpus(corpus), user), given, noise)
+    else:
+        for option, value in (("--user", user), ("--noise-seed", noise_seed)):
+            if value is not None:
+                raise ValueError(f"{option} is for one person, and the key is that of a silo")
+        tokens = key.with_name(f"{key.name}.tokens")
+        people = People(load_corpus(corpus), own.silo, tokens, _part(part or "1/1"))
+        given = SiloLedger(record, consent)
+        trainer = Silo(people, own.silo, given)
+        note(f"a silo of {len(people):,} people, {own.silo:,} at most")
     tell = (lambda what: None) if quiet else note
+    if noise_seed is not None:
+        note("this client's noise follows from a seed, so that it hides nothing")
     note(f"client {own.id} of {address}; {len(given)} contributions given so far")
     confirmed = rosters.copy_of(key)
     if roster is not None or confirmed.is_file():
@@ -264,6 +309,14 @@ def _client(
         note(f"{gone}; {len(given)} contributions given")
 
 
+def _part(said: str) -> tuple[int, int]:
+    """N/M as two numbers; what is out of range is refused where it is used."""
+    number, _, of = said.partition("/")
+    if not (number.isdecimal() and of.isdecimal()):
+        raise ValueError(f"--part must be N/M, such as 1/3, got {said!r}")
+    return int(number), int(of)
+
+
 @app.command("try")
 def _try(
     *,
@@ -272,19 +325,25 @@ def _try(
     corpus: str = text("synthetic:users=60,words=60", "CORPUS", "Whose text the clients have."),
     rounds: int = count(4, "T", "Rounds of training."),
     secure_sum: bool = flag("--secure-sum", "Let the server see sums of updates only."),
+    silos: bool = flag("--silos", "Deal the corpus's people out to the clients, as silos."),
+    noise: str = text("independent", "NAME", "Or distributed, which clients add to secure sums."),
     as_json: AsJson = False,
 ) -> None:
     """Train with a server and clients on this machine, and compare with the same simulated.
 
     Keys, certificates, enrolment and TLS are as between machines.  The run is a simulation: its key
-    comes from a seed, so that both trainings can be compared bit by bit.
+    comes from a seed, so that both trainings can be compared bit by bit; so does the noise of
+    clients that share it, which between machines comes from each client's own key.
     """
     from tacit.federation.trial import Trial, rehearse
     from tacit.runs.directory import RunDirectory
 
     check_counts(clients=clients, rounds=rounds)
-    trial = Trial(out, corpus, clients, secure_sum).set_up()
-    note(f"{clients} clients have keys and are enrolled; starting a server and {clients} clients")
+    trial = Trial(out, corpus, clients, secure_sum, silos, noise).set_up()
+    of = f" with {trial.people} people" if silos else ""
+    note(
+        f"{clients} clients{of} have keys and are enrolled; starting a server and {clients} clients"
+    )
     with trial.interruptible():
         rehearse(trial, *_small_training(trial, rounds))
         note("trained; training the same in one process")
@@ -293,6 +352,7 @@ def _try(
     result = RunDirectory.open(trial.run).result() or {}
     row = {
         "clients": clients,
+        "people": trial.people,
         "secure_sum": secure_sum,
         "answered": trial.answered(),
         "epsilon": result.get("epsilon"),
@@ -318,22 +378,25 @@ def _small_training(trial: Any, rounds: int) -> list[str]:
     """What `try` trains: a few thousand weights, for seconds.
 
     In secure sums everybody is in every round: a few clients that took turns would be too few.
+    Silos are in every sum, whoever of their people has a turn.
     """
-    separation = 1 if trial.secure_sum else 2
+    separation = 1 if trial.secure_sum and not trial.silos else 2
     settings = {
         "tokenizer.size": 200,
         "model.options.embedding_size": 8,
         "model.options.cells": 12,
         "update.learning_rate": 0.5,
-        "plan.cohort": trial.clients / separation,
+        "plan.cohort": trial.people / separation,
         "plan.estimator": '"fixed"',
         "plan.clip_norm": 0.5,
         "plan.noise_multiplier": 1.0,
         "evaluation.max_tokens": 2000,
     }
-    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds), "--seed", "1"]
+    words = ["fedavg-small", "--evaluate-on", trial.corpus, "--rounds", str(rounds)]
+    words += ["--seed", str(trial.seed)]
     words += ["--min-separation", str(separation), "--delta", "1e-3", "--quiet"]
     words += ["--secure-sum"] if trial.secure_sum else []
+    words += ["--noise", trial.noise]
     return words + [
         word for name, value in settings.items() for word in ("--set", f"{name}={value}")
     ]
@@ -379,11 +442,14 @@ def _keys_client(
     user_id: str | None = text(
         None, "ID", "32 hexadecimal digits, to be known by.  [default: random]", "--id"
     ),
+    silo: int | None = count(
+        None, "N", "For a silo of at most N people, a public number.  [default: one person]"
+    ),
 ) -> None:
     """Make a client's key, where the client is: it never leaves that machine."""
     from tacit.federation.keys import ClientKey
 
-    made = ClientKey.generate(authority.read_text(encoding="utf-8"), user_id)
+    made = ClientKey.generate(authority.read_text(encoding="utf-8"), user_id, silo)
     public = made.save(key)
     say(f"The key of client {made.id} is in {key}; hand {public} to the server")
 
@@ -398,7 +464,8 @@ def _keys_enrol(
     from tacit.federation.keys import read_public
 
     grown = Enrolment.open(folder).add([read_public(path) for path in client])
-    say(f"{len(grown.clients)} clients are enrolled in {folder}")
+    of = f" as silos, of at most {sum(grown.silos.values()):,} people" if grown.silos else ""
+    say(f"{len(grown.clients)} clients are enrolled in {folder}{of}")
 
 
 @_keys.command("roster")

@@ -79,7 +79,9 @@ def plan(
         "  [default: by the noise]",
     ),
     noise: str | None = text(
-        None, "NAME", "independent, blt, banded, square-root or tree; all are compared."
+        None,
+        "NAME",
+        "independent, blt, banded, square-root, tree or distributed; all are compared.",
     ),
     min_separation: int | None = count(
         None, "B", "Nobody takes part again within B rounds.  [default: as many as there can be]"
@@ -363,8 +365,11 @@ def _meaning(row: dict[str, Any]) -> str:
             f" {row['unit']} took part."
         )
     factor = format_epsilon(math.exp(row["epsilon"]), 3)
+    is_hidden = "took part"
+    if row["adjacency"] == "zero-out-one":  # where that is known
+        is_hidden = "had any data to take part with"
     return (
-        f"In words: any test for whether a given {row['unit']} took part, even by somebody who"
+        f"In words: any test for whether a given {row['unit']} {is_hidden}, even by somebody who"
         " knows everybody else's data, has a true positive rate of at most"
         f" {factor} x its false positive rate + {format_delta(row['delta'])}."
     )

@@ -84,8 +84,8 @@ def train(
     noise: str | None = text(
         None,
         "NAME",
-        "independent, or partly taken back later: blt, banded, square-root, tree."
-        "  [default: the plan's]",
+        "independent, or partly taken back later: blt, banded, square-root, tree; or distributed,"
+        " which users add.  [default: the plan's]",
     ),
     min_separation: int | None = count(
         None, "B", "In turns: nobody again within B rounds, and no sampling is assumed."

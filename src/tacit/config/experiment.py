@@ -149,11 +149,16 @@ class Plan(Section):
     layer_clip_norms: tuple[Positive, ...] | None = None
     noise_multiplier: NotNegative | None = None
     noise_stddev: Positive | None = None  # sigma on the average, from which z follows
-    # A kind of tacit.mechanisms.noise.NOISES, or of correlated noise: blt, banded, square-root,
-    # tree.  None: independent.
+    # A kind of tacit.mechanisms.noise.NOISES; distributed; or of correlated noise: blt, banded,
+    # square-root, tree.  None: independent.
     noise: str | None = None
     bands: Whole | None = None  # of banded and square-root; None: the separation
     buffers: Whole = 4  # of blt
+    # Of distributed noise, which users add: the fewest whose noise is in a sum (None: more than two
+    # thirds), how many of these may know their own (1), and the bits of a coordinate (the fewest).
+    survivors: Whole | None = None
+    colluding: Annotated[int, Field(ge=0, strict=True)] | None = None
+    width: Whole | None = None
     strategy: dict[str, Any] | None = None  # how it is correlated; set when a run resolves it
     estimator: Literal["fixed", "clipped", "true-average"] = "fixed"
     total_weight: Positive | None = None  # W; None: K

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,24 +41,26 @@ from tacit.privacy.records import Record, at_least
 
 _BUILTIN = ("chitchat", "synthetic")
 _ENROLMENT = "enrolment:"
-_SECURE_SUM, _TESTED_ON = ",sum=secure", ",test="
+_ALWAYS_ON, _SECURE_SUM, _TESTED_ON = ",always-on=", ",sum=secure", ",test="
 
 
 def load_corpus(name_or_path: str | Path) -> UserCorpus:
     """A corpus directory, `chitchat`, or `synthetic:users=1000,words=100,...`.
 
     Or people whose text is elsewhere: `enrolment:DIR,test=CORPUS`, measured on the test users of
-    CORPUS; `enrolment:DIR,sum=secure,test=CORPUS` if the server is to see sums only.
+    CORPUS; `enrolment:DIR,sum=secure,test=CORPUS` if the server is to see sums only.  With
+    `enrolment:DIR,always-on=WHO,test=CORPUS` somebody vouches that all silos are always on.
     """
     name = str(name_or_path)
     if name == "chitchat":
         return _chitchat()
     if is_enrolment(name):
-        folder, _, tested_on = name.removeprefix(_ENROLMENT).partition(_TESTED_ON)
+        tested_on = name.partition(_TESTED_ON)[2]
         return Enrolment.open(
-            folder.removesuffix(_SECURE_SUM),
+            enrolment_folder(name),
             load_corpus(tested_on) if tested_on else None,
             secure_sum=has_secure_sums(name),
+            always_on=always_on(name),
         )
     if is_synthetic(name):
         return SyntheticCorpus(_synthetic_options(name))
@@ -93,13 +96,37 @@ def is_enrolment(name: str) -> bool:
     return name.startswith(_ENROLMENT)
 
 
-def enrolment_name(folder: Path, tested_on: str, *, secure_sum: bool = False) -> str:
+def enrolment_name(
+    folder: Path, tested_on: str, *, secure_sum: bool = False, always_on: str = ""
+) -> str:
     """The name that stands for enrolled people, and for the corpus with the test users."""
-    for reserved in (_SECURE_SUM, _TESTED_ON):
+    for reserved in (_ALWAYS_ON, _SECURE_SUM, _TESTED_ON):
         if reserved in str(folder):
             raise ValueError(f"the name of an enrolment must not have {reserved!r} in it: {folder}")
+    if always_on and not re.fullmatch(r"[\w(][\w .&'()/-]{0,78}[\w.)]", always_on):
+        raise ValueError(
+            "whoever vouches that silos are always on must be named by 2 to 80 letters, digits,"
+            f" spaces and .&'()/-, got {always_on!r}"
+        )
+    vouched = f"{_ALWAYS_ON}{always_on}" if always_on else ""
     how = _SECURE_SUM if secure_sum else ""
-    return f"{_ENROLMENT}{folder}{how}{_TESTED_ON}{tested_on}"
+    return f"{_ENROLMENT}{folder}{vouched}{how}{_TESTED_ON}{tested_on}"
+
+
+def enrolment_folder(name: str) -> str:
+    """The folder of the enrolment that a name stands for."""
+    return _enrolment_parts(name)[0]
+
+
+def always_on(name: str) -> str:
+    """Who vouches that the silos which a name stands for are always on; empty if nobody does."""
+    return _enrolment_parts(name)[1] if is_enrolment(name) else ""
+
+
+def _enrolment_parts(name: str) -> tuple[str, str]:
+    people = name.removeprefix(_ENROLMENT).partition(_TESTED_ON)[0].removesuffix(_SECURE_SUM)
+    folder, _, vouched = people.partition(_ALWAYS_ON)
+    return folder, vouched
 
 
 def has_secure_sums(name: str) -> bool:

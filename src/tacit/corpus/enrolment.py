@@ -5,6 +5,9 @@ the public keys that it signs with.  To a training it is a corpus whose training
 here.  The test users, on whose text a model is measured, come from a corpus of the server's own,
 and are other people.
 
+Clients are one person each, or silos with many people each: then the enrolment has for each how
+many there are at most, which is public, and does not know who they are.
+
 A user's id decides whose turn it is when, and names its random streams, so it never changes.
 """
 
@@ -14,7 +17,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn, NotRequired, TypedDict
 
 from tacit.corpus.hashing import derived
 from tacit.corpus.source import Progress, Subset, UserCorpus, UserSource
@@ -34,6 +37,7 @@ class Enrolled(TypedDict):
     id: str
     key: str
     signing_key: str
+    silo: NotRequired[int]  # how many people at most it has
 
 
 class _File(TypedDict):
@@ -53,8 +57,9 @@ class Enrolment(UserCorpus):
         tested_on: UserCorpus | None = None,
         *,
         secure_sum: bool = False,
+        always_on: str = "",
     ) -> None:
-        self.path, self.secure_sum = path, secure_sum
+        self.path, self.secure_sum, self.always_on = path, secure_sum, always_on
         self.clients = content["clients"]
         self._content, self._tested_on = content, tested_on
         for client in self.clients:
@@ -63,14 +68,29 @@ class Enrolment(UserCorpus):
             values = [client[name] for client in self.clients]
             if len(set(values)) < len(values):
                 raise ValueError(f"{path / FILE} has the same {name} twice; enrol everybody once")
+        if self.silos and len(self.silos) < len(self.clients):
+            raise ValueError(
+                f"{path / FILE} must have silos only, or none: whoever is one person among silos is"
+                " enrolled as a silo of one"
+            )
+        for people in self.silos.values():
+            check_silo(people)
+        if always_on and not self.silos and self.clients:
+            raise ValueError("only silos can be declared to be always on, and none are enrolled")
 
     @classmethod
     def open(
-        cls, path: str | Path, tested_on: UserCorpus | None = None, *, secure_sum: bool = False
+        cls,
+        path: str | Path,
+        tested_on: UserCorpus | None = None,
+        *,
+        secure_sum: bool = False,
+        always_on: str = "",
     ) -> Enrolment:
         """The enrolment in a folder; `tested_on` is the corpus whose test users a model meets.
 
-        With `secure_sum` the training that it is opened for sees sums of updates only.
+        With `secure_sum` the training that it is opened for sees sums of updates only.  `always_on`
+        says who vouches that all silos are always on, if anybody does.
         """
         path = Path(path)
         try:
@@ -82,7 +102,7 @@ class Enrolment(UserCorpus):
             ) from None
         if content["format"] != FORMAT:
             raise ValueError(f"{path / FILE} has the format {content['format']!r}, not {FORMAT!r}")
-        return cls(path, content, tested_on, secure_sum=secure_sum)
+        return cls(path, content, tested_on, secure_sum=secure_sum, always_on=always_on)
 
     @classmethod
     def create(cls, path: Path, people: str, *, about_people: bool = True) -> Enrolment:
@@ -99,7 +119,13 @@ class Enrolment(UserCorpus):
     def add(self, clients: list[Enrolled]) -> Enrolment:
         """The enrolment with more clients, written down; nobody is enrolled twice."""
         content: _File = {**self._content, "clients": [*self.clients, *clients]}
-        grown = Enrolment(self.path, content, self._tested_on, secure_sum=self.secure_sum)
+        grown = Enrolment(
+            self.path,
+            content,
+            self._tested_on,
+            secure_sum=self.secure_sum,
+            always_on=self.always_on,
+        )
         _write(self.path, content)
         return grown
 
@@ -155,14 +181,48 @@ class Enrolment(UserCorpus):
         return derived("enrolment commitment", json.dumps(self._content, sort_keys=True), tested_on)
 
     @property
-    def declarations(self) -> tuple[str, ...]:
+    def silos(self) -> Mapping[str, int]:
+        return {client["id"]: client["silo"] for client in self.clients if "silo" in client}
+
+    def declarations(self, colluding: int | None = None) -> tuple[str, ...]:
+        if self.silos:
+            return self._declarations_of_silos()
+        if not self.secure_sum:
+            server = "the server, which sees every client's clipped update before the noise"
+        elif colluding is None:
+            server = (
+                "the server, which sees the sum of each round's clipped updates before the noise,"
+                " and by secure aggregation none of them alone"
+            )
+        else:
+            server = (
+                f"the server together with more than {colluding} of a round's clients, or if it"
+                " asks for sums that are not in the ledger; by itself it sees sums only, to which"
+                " the clients have added the noise"
+            )
         return (
-            "the server, which sees the sum of each round's clipped updates before the noise, and"
-            " by secure aggregation none of them alone"
-            if self.secure_sum
-            else "the server, which sees every client's clipped update before the noise",
+            server,
             "who is enrolled, who is connected when, and in which rounds each client is asked",
         )
+
+    def _declarations_of_silos(self) -> tuple[str, ...]:
+        said = [
+            "the server, which sees the sum of each round's clipped updates before the noise, and"
+            " by secure aggregation no silo's alone"
+            if self.secure_sum
+            else "the server, which sees each silo's sum of clipped updates before the noise",
+            "each silo, which has its own people's text",
+            "people whose text is in several silos, who are one user in each",
+            "which silos are enrolled, with how many people at most, and when each is connected",
+        ]
+        if self.always_on:
+            said += [
+                "the case that a silo is not always on, or lets anybody know whom it drew, of which"
+                f" {self.always_on} vouches that it does not occur (a round that lacks a silo fails"
+                " and is not released)",
+                "whoever sees how long a silo takes to answer, which tells how many it drew",
+            ]
+        return tuple(said)
 
     def verify(self, progress: Progress | None = None) -> None:
         """The test users' corpus; there is no other text here."""
@@ -197,6 +257,13 @@ def check_id(user_id: str) -> str:
     if not re.fullmatch("[0-9a-f]{32}", user_id):
         raise ValueError(f"a client's id must be 32 hexadecimal digits, got {user_id!r}")
     return user_id
+
+
+def check_silo(people: int) -> int:
+    """How many people a silo has at most, if there is anybody."""
+    if not people >= 1:
+        raise ValueError(f"a silo must have at least 1 person, got {people}")
+    return people
 
 
 def _refuse_text() -> NoReturn:

@@ -126,6 +126,11 @@ class UserCorpus(UserSource):
         return True
 
     @property
+    def silos(self) -> Mapping[str, int]:
+        """How many people at most are behind each training user; empty where each is one person."""
+        return {}
+
+    @property
     @abstractmethod
     def commitment(self) -> str:
         """A digest for public files.
@@ -141,9 +146,11 @@ class UserCorpus(UserSource):
         `progress` is called with the bytes read so far and the bytes to read in all.
         """
 
-    @property
-    def declarations(self) -> tuple[str, ...]:
-        """What was declared about its people, for a claim to list as excluded."""
+    def declarations(self, colluding: int | None = None) -> tuple[str, ...]:
+        """What was declared about its people, for a claim to list as excluded.
+
+        Where users add the noise, so many of them may know their own.
+        """
         return ()
 
     @abstractmethod

@@ -161,8 +161,7 @@ class Corpus(UserCorpus):
         digests = [f"{name} {digest}" for name, digest in sorted(self._meta["digests"].items())]
         return derived("corpus commitment", self._meta["salt"], self._meta["test_users"], *digests)
 
-    @property
-    def declarations(self) -> tuple[str, ...]:
+    def declarations(self, colluding: int | None = None) -> tuple[str, ...]:
         said = [
             "what other runs have cost those of these users who are in another corpus too (about"
             f" {share:.0%} of the smaller of the two)"

@@ -87,8 +87,8 @@ class VectorizedEngine:
 
     def results(
         self, task: CohortTask, job: CohortJob, users: Sequence[int]
-    ) -> Iterator[UserResult]:
-        """One for each user, not yet clipped, in the order in which they are done."""
+    ) -> Iterator[tuple[int, UserResult]]:
+        """Each user and its result, not yet clipped, in the order in which they are done."""
         update, model = task.update, self._model
         if update.sampled_softmax is not None:
             raise ValueError(
@@ -105,7 +105,7 @@ class VectorizedEngine:
             if (brought := task.brought(user)) is None:
                 training.append(user)
             else:
-                yield brought
+                yield user, brought
         slots = _Slots(self.users_at_once(task), job.weights, model)
         penalty = update.update_penalty if isinstance(update, FedAvg) else 0.0
         waiting = (_User(task, job, user, model.vocab_size) for user in training)
@@ -137,14 +137,15 @@ class _Slots:
         self.losses = torch.zeros(count, device=model.device)
         self._weights, self._room = weights, np.empty(weights.shape)
 
-    def fill(self, batch: _Batch, waiting: Iterator[_User]) -> Iterator[UserResult]:
+    def fill(self, batch: _Batch, waiting: Iterator[_User]) -> Iterator[tuple[int, UserResult]]:
         """Every slot's next piece, of its user or of one who waits; results of those done."""
         for slot in range(len(self.users)):
             user = self.users[slot]
             piece = None if user is None else next(user.pieces, None)
             while piece is None:
                 if user is not None:
-                    yield user.result(self.theta[slot], self.losses[slot], self._weights)
+                    result = user.result(self.theta[slot], self.losses[slot], self._weights)
+                    yield user.index, result
                 user = self.users[slot] = next(waiting, None)
                 if user is None:
                     break
@@ -172,6 +173,7 @@ class _User:
 
     def __init__(self, task: CohortTask, job: CohortJob, index: int, vocab_size: int) -> None:
         update = task.update
+        self.index = index
         stream = job.stream(task.users.key(index))
         tokens = task.read(index, stream)
         rows = rows_of(tokens, unroll=update.unroll, bos=task.bos, layout=update.rows)

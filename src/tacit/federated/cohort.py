@@ -9,9 +9,10 @@ are summed, so that any partition of a cohort gives the same bits on the same ki
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,9 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.corpus.source import UserSource
+from tacit.federated.own_noise import simulated_stream
 from tacit.federated.user_update import Clip, FedAvg, FedSGD, Tokens, UserResult, stretch
 from tacit.kernels.local_sgd import LocalSGD
 from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.distributed_noise import OwnStream
 from tacit.mechanisms.fixed_point import WHOLE_WEIGHT, Contribution, Integers
 from tacit.mechanisms.plan import RoundPlan
 from tacit.privacy.randomness import RunKey
@@ -74,12 +77,14 @@ class CachedUsers:
 class RemoteUsers:
     """Users whose text is on machines of their own: their ids, and how they are to read the text.
 
-    Only an engine that sends them messages can compute with them.
+    Only an engine that sends them messages can compute with them.  Where they are `silos`, each
+    stands for so many people at most, whom nobody here knows.
     """
 
     source: UserSource
     tokenizer: Tokenizer
     max_tokens_per_user: int | None
+    silos: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -143,6 +148,13 @@ class CohortJob:
             purpose=f"user {user_key}",
         )
 
+    def own_stream(self, plan: RoundPlan, user_key: str) -> OwnStream:
+        """What the user draws its share of the noise from, where users share it."""
+        where = (self.branch, self.round, self.attempt)
+        return partial(
+            simulated_stream, self.key, plan, self.weights, self.clip_state, where, user_key
+        )
+
 
 class UserJob(Protocol):
     """As much of a job as one user's update is computed from."""
@@ -155,6 +167,13 @@ class UserJob(Protocol):
 
     def stream(self, user_key: str) -> Stream:
         """The user's own stream of this round."""
+
+
+class SummedJob(UserJob, Protocol):
+    """As much of a job as a sum over users is computed from."""
+
+    def own_stream(self, plan: RoundPlan, user_key: str) -> OwnStream:
+        """What the user draws its share of the noise from, where users share it."""
 
 
 @dataclass
@@ -185,7 +204,7 @@ class CohortSum:
     diagnostics: Diagnostics
 
     @classmethod
-    def empty(cls, task: CohortTask, job: CohortJob) -> CohortSum:
+    def empty(cls, task: CohortTask, job: SummedJob) -> CohortSum:
         """The sum over no users, which every other sum starts from."""
         return cls(task.plan.empty(len(job.weights)), Diagnostics())
 
@@ -196,25 +215,32 @@ class CohortSum:
         """A sum from its parts, computed elsewhere; the arrays are kept, not copied."""
         return cls(Contribution(update, weight, bits), diagnostics)
 
-    def add(self, task: CohortTask, job: CohortJob, computed: UserResult) -> None:
-        """Add one more user's update: clipped, weighed, quantised."""
-        task.plan.add(self.total, computed.update, computed.examples, job.clip_state)
+    def add(self, task: CohortTask, job: SummedJob, user: int, computed: UserResult) -> None:
+        """Add one more user's update: clipped, weighed, quantised, and with its share of noise."""
+        plan, own = task.plan, None
+        if plan.shared_noise is not None:
+            own = job.own_stream(plan, task.users.key(user))
+        plan.add(self.total, computed.update, computed.examples, job.clip_state, own)
         self.diagnostics += _diagnosed(task.plan, job.clip_state, computed)
 
 
 def sum_over(
     task: CohortTask,
-    job: CohortJob,
+    job: SummedJob,
     users: Iterable[int],
     sgd: LocalSGD,
     progress: Progress = None,
 ) -> CohortSum:
     """The summed contributions of these users, computed one after the other."""
-    return sum_results(task, job, (user_result(task, job, user, sgd) for user in users), progress)
+    results = ((user, user_result(task, job, user, sgd)) for user in users)
+    return sum_results(task, job, results, progress)
 
 
 def sum_results(
-    task: CohortTask, job: CohortJob, results: Iterable[UserResult], progress: Progress = None
+    task: CohortTask,
+    job: SummedJob,
+    results: Iterable[tuple[int, UserResult]],
+    progress: Progress = None,
 ) -> CohortSum:
     """The summed contributions of users with these results, which are asked for one by one.
 
@@ -222,8 +248,8 @@ def sum_results(
     """
     result = CohortSum.empty(task, job)
     with one_thread():
-        for done, computed in enumerate(results, start=1):
-            result.add(task, job, computed)
+        for done, (user, computed) in enumerate(results, start=1):
+            result.add(task, job, user, computed)
             if progress is not None:
                 progress(done)
     return result

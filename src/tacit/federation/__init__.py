@@ -11,6 +11,8 @@
     connection      a client's side of it
     own_ledger      what a client has given, by its own record
     client          a client: its text, its consent, its update
+    silo            a client with many people: it draws them, and sends their sum
+    silo_ledger     what each person of a silo has given, by the silo's record
     trial           all of it on one machine, in processes of their own
 
 With secure sums, of which the server sees no contribution (`tacit.secure_sum` is the protocol):

@@ -6,6 +6,10 @@ made it.  With w the weight in units of 2^-30 and S the clip norm, in exact arit
     |update| <= w S / step       (S / step if the plan clips the weighted update)
 
 layer by layer where the plan clips so.  Everything is an integer, so there is no NaN to pass by.
+
+A silo sends the sum of at most n people.  Of norms that are within their bounds the sum is within
+the sum of the bounds, so w is the sum of their weights, and S stands n times where w does not.
+Then a sum that passes moves the total by no more than n people could.
 """
 
 from __future__ import annotations
@@ -20,24 +24,31 @@ from tacit.mechanisms.clipping import ClipState
 from tacit.mechanisms.fixed_point import HALF_CLIP_BIT, WHOLE_WEIGHT, Contribution, IntegerGrid
 from tacit.mechanisms.plan import RoundPlan
 
-_HALF = (
-    18  # bits: a coordinate below 2^36 is split into two of these, whose squares add up in int64
-)
+_LIMB = 18  # bits: coordinates are split into so many at a time, whose products add up in int64
 _MOST_VALUES = 1 << 24  # squares of 2^38, of which so many stay below 2^62
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound on each contribution to a round, by public values alone."""
+    """The bound on each contribution to a round, by public values alone.
+
+    `people` is how many the contribution may be of: more than one in the sum of a silo.
+    """
 
     plan: RoundPlan
     clip_state: ClipState
     size: int
+    people: int = 1
 
     @property
     def grid(self) -> IntegerGrid:
         """The grid that contributions are on."""
         return self.plan.grid(self.clip_state)
+
+    @property
+    def limit(self) -> int:
+        """Every coordinate is below so many steps of the grid."""
+        return self.people * self.grid.limit
 
     def check(self, contribution: Contribution) -> None:
         """Raise `ValueError` for a contribution that no honest client could have made."""
@@ -49,14 +60,13 @@ class Bound:
                     f" {values.shape}"
                 )
         self._check_weight(weight)
-        if not np.isin(bits, (-HALF_CLIP_BIT, HALF_CLIP_BIT)).all():
-            raise ValueError(f"clip bits must be +-{HALF_CLIP_BIT}, got others")
-        limit = self.grid.limit
-        if update.size and not max(-int(update.min()), int(update.max())) < limit:
+        self._check_bits(bits)
+        if update.size and not max(-int(update.min()), int(update.max())) < self.limit:
             raise ValueError(
-                f"a coordinate must be within {limit} steps of the grid, got one beyond"
+                f"a coordinate must be within {self.limit} steps of the grid, got one beyond"
             )
-        share = Fraction(1) if self.plan.weight_aware else Fraction(weight, WHOLE_WEIGHT)
+        weights = Fraction(weight, WHOLE_WEIGHT)
+        share = Fraction(self.people) if self.plan.weight_aware else weights
         for block, norm in self._blocks(update):
             bound = share * Fraction(norm) / Fraction(self.grid.step)
             if not square(block) <= bound * bound:
@@ -66,10 +76,25 @@ class Bound:
                 )
 
     def _check_weight(self, weight: int) -> None:
-        if self.plan.weighting.user_weight_cap is None and weight != WHOLE_WEIGHT:
+        is_equal = self.plan.weighting.user_weight_cap is None
+        if is_equal and self.people == 1 and weight != WHOLE_WEIGHT:
             raise ValueError(f"the weight must be {WHOLE_WEIGHT}, got {weight}")
-        if not 0 <= weight <= WHOLE_WEIGHT:
-            raise ValueError(f"the weight must be from 0 to {WHOLE_WEIGHT}, got {weight}")
+        if is_equal and weight % WHOLE_WEIGHT:
+            raise ValueError(f"the weight must be a multiple of {WHOLE_WEIGHT}, got {weight}")
+        most = self.people * WHOLE_WEIGHT
+        if not 0 <= weight <= most:
+            raise ValueError(f"the weight must be from 0 to {most}, got {weight}")
+
+    def _check_bits(self, bits: NDArray[np.int64]) -> None:
+        if self.people == 1:
+            if not np.isin(bits, (-HALF_CLIP_BIT, HALF_CLIP_BIT)).all():
+                raise ValueError(f"clip bits must be +-{HALF_CLIP_BIT}, got others")
+            return
+        most = self.people * HALF_CLIP_BIT
+        if not all(-most <= int(bit) <= most and bit % HALF_CLIP_BIT == 0 for bit in bits):
+            raise ValueError(
+                f"clip bits must be multiples of {HALF_CLIP_BIT} from -{most} to {most}, got others"
+            )
 
     def _blocks(self, update: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], float]]:
         """The parts of an update that have a bound each, with their clip norms."""
@@ -82,13 +107,22 @@ class Bound:
 
 
 def square(values: NDArray[np.int64]) -> int:
-    """The exact sum of squares of values within 2^36, in integers."""
+    """The exact sum of squares, in integers, of values within 2^62."""
     total = 0
     for first in range(0, len(values), _MOST_VALUES):
-        part = values[first : first + _MOST_VALUES]
-        high = part >> _HALF
-        low = part - (high << _HALF)
-        total += int(high @ high) << (2 * _HALF)
-        total += int(high @ low) << (_HALF + 1)
-        total += int(low @ low)
+        limbs = _limbs(values[first : first + _MOST_VALUES])
+        for place, one in enumerate(limbs):
+            total += int(one @ one) << (2 * _LIMB * place)
+            for other_place, other in enumerate(limbs[:place]):
+                total += int(one @ other) << (_LIMB * (place + other_place) + 1)
     return total
+
+
+def _limbs(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The values as sums of limbs times 2^(18 i); each is below 2^18, and the last has the sign."""
+    limbs, rest = [], values
+    while rest.size and max(int(rest.max()), -int(rest.min())) > 1 << _LIMB:
+        higher = rest >> _LIMB
+        limbs.append(rest - (higher << _LIMB))
+        rest = higher
+    return [*limbs, rest]

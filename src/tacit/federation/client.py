@@ -2,14 +2,17 @@
 
 It runs the code that is installed with it.  An order names a model, an update and a plan by public
 values; anything that this installation does not know is refused.  The contribution is clipped,
-weighed and put on the grid here, and is all that leaves.
+weighed and put on the grid here, given its share of the noise where clients share it, and is all
+that leaves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +24,8 @@ from tacit.federation.connection import Connection, Unreachable
 from tacit.federation.flower import ClientApp, Context, Message, RecordDict
 from tacit.federation.orders import Answer, Order, width_of
 from tacit.federation.own_ledger import OwnLedger, Refused
+from tacit.federation.own_noise import OwnNoise, SimulatedNoise
 from tacit.kernels.local_sgd import LocalSGD, local_sgd_for
-from tacit.mechanisms.fixed_point import Contribution
 from tacit.models import registry
 from tacit.models.base import ModelConfig, parameter_count
 from tacit.tokenizers.cache import user_tokens
@@ -47,7 +50,7 @@ class Person:
             if len(corpus) != 1:
                 raise ValueError(
                     f"a client is one person, and the corpus has {len(corpus):,} users: name one by"
-                    " the hashed id with --user"
+                    " the hashed id with --user, or make the key of a silo with --silo"
                 )
             return cls(user_id, corpus, 0)
         index = next((i for i in range(len(corpus)) if corpus.user_id(i) == named), None)
@@ -78,37 +81,72 @@ class Person:
         return self.id
 
 
-@dataclass
-class Trainer:
-    """Computes a person's contributions; keeps the model that it built last."""
+class BuiltModel:
+    """The model of orders, which is built once for all that have the same one."""
 
-    person: Person
-    ledger: OwnLedger
-    _built: tuple[ModelConfig, LocalSGD, int] | None = None
+    def __init__(self) -> None:
+        self._built: tuple[ModelConfig, LocalSGD, int] | None = None
+
+    def of(self, order: Order) -> tuple[LocalSGD, int]:
+        """The local steps of the order's model, and how many weights that has."""
+        if self._built is None or self._built[0] != order.model:
+            model = registry.build(order.model)
+            self._built = (order.model, local_sgd_for(model), parameter_count(model))
+        _, sgd, size = self._built
+        if order.weights.shape != (size,):
+            raise Refused(f"the order's model must have {size} weights, got {order.weights.shape}")
+        return sgd, size
+
+
+class Answering(Protocol):
+    """What answers orders: for one person, or for a silo."""
+
+    @property
+    def people(self) -> int:
+        """How many an answer may be of, as the server knows it."""
 
     def answer(self, order: Order) -> Answer:
         """The contribution that is asked for, on record before it is made; or `Refused`."""
-        sgd, size = self._sgd(order.model)
-        if order.weights.shape != (size,):
-            raise Refused(f"the order's model must have {size} weights, got {order.weights.shape}")
+
+    def answer_in_the_clear(self, order: Order) -> Answer:
+        """The same for a server that sees it alone."""
+
+
+@dataclass
+class Trainer:
+    """Computes a person's contributions."""
+
+    person: Person
+    ledger: OwnLedger
+    noise: OwnNoise | SimulatedNoise | None = None  # where clients share the noise
+    _model: BuiltModel = field(default_factory=BuiltModel)
+
+    @property
+    def people(self) -> int:
+        """One: the person."""
+        return 1
+
+    def answer(self, order: Order) -> Answer:
+        """The contribution that is asked for, on record before it is made; or `Refused`."""
+        sgd, size = self._model.of(order)
         self.person.read(order)
         self.ledger.give(order)
         task = order.task(self.person)
         with one_thread():
             result = user_result(task, order, 0, sgd)
-        contribution = Contribution.zero(size, order.plan.bits)
-        order.plan.add(contribution, result.update, result.examples, order.clip_state)
+        own = partial(self.noise.stream, order, self.person.id) if self.noise else None
+        contribution = order.plan.empty(size)
+        order.plan.add(contribution, result.update, result.examples, order.clip_state, own)
         return Answer(order.round, order.attempt, contribution)
 
-    def _sgd(self, config: ModelConfig) -> tuple[LocalSGD, int]:
-        """The local steps of the order's model, and how many weights that has."""
-        if self._built is None or self._built[0] != config:
-            model = registry.build(config)
-            self._built = (config, local_sgd_for(model), parameter_count(model))
-        return self._built[1:]
+    def answer_in_the_clear(self, order: Order) -> Answer:
+        """The same for a server that sees it alone."""
+        if order.plan.shared_noise is not None:
+            raise Refused("a share of the noise hides an update in a secure sum only")
+        return self.answer(order)
 
 
-def client_app(trainer: Trainer, tell: Tell) -> ClientApp:
+def client_app(trainer: Answering, tell: Tell) -> ClientApp:
     """The app that answers orders; an order that is refused has an answer without content."""
     app = ClientApp()
 
@@ -116,13 +154,14 @@ def client_app(trainer: Trainer, tell: Tell) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         try:
             order = Order.read(message.content)
-            answer = trainer.answer(order)
+            answer = trainer.answer_in_the_clear(order)
         except ValueError as refusal:
             tell(f"refused: {refusal}")
             return Message(RecordDict(), reply_to=message)
-        bound = Bound(order.plan, order.clip_state, len(order.weights))
+        bound = Bound(order.plan, order.clip_state, len(order.weights), trainer.people)
         tell(f"round {order.round}, attempt {order.attempt}: answered")
-        return Message(answer.to_content(width_of(bound.grid.limit)), reply_to=message)
+        content = answer.to_content(width_of(bound.limit), trainer.people)
+        return Message(content, reply_to=message)
 
     return app
 

@@ -3,6 +3,7 @@
     enrolment directory, on the server      enrolment.json, server.pem, server.key, ca.pem, ca.key
     a client's key file, on the client      its id, its private keys, the server's ca.pem
     a client's public file, for the server  its id and its public keys
+    in both, for a silo                     how many people it has at most, which is public
 
 The server's certificate is signed by an authority of its own (`ca`), which a client is given with
 its key file, so that no public authority is needed or believed.  A client signs every request with
@@ -19,7 +20,7 @@ import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, NotRequired, Self, TypedDict
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -28,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tacit.corpus.enrolment import Enrolled, Enrolment, check_id
+from tacit.corpus.enrolment import Enrolled, Enrolment, check_id, check_silo
 from tacit.privacy import documents, durable
 
 DAYS = 365
@@ -185,6 +186,7 @@ class _ClientFile(TypedDict):
     private_key: str
     signing_key: str  # for Ed25519, as hexadecimal digits
     authority: str  # as PEM
+    silo: NotRequired[int]
 
 
 class _PublicFile(TypedDict):
@@ -192,24 +194,31 @@ class _PublicFile(TypedDict):
     id: str
     key: str
     signing_key: str  # Ed25519, as hexadecimal digits
+    silo: NotRequired[int]
 
 
 @dataclass(frozen=True)
 class ClientKey:
-    """Who a client is, how it proves it, and whom it believes."""
+    """Who a client is, how it proves it, and whom it believes.
+
+    `silo` is how many people a silo has at most; None stands for one person.
+    """
 
     id: str
     private: ec.EllipticCurvePrivateKey
     signing: Ed25519PrivateKey
     authority: str
+    silo: int | None = None
 
     @classmethod
-    def generate(cls, authority: str, user_id: str | None = None) -> Self:
+    def generate(cls, authority: str, user_id: str | None = None, silo: int | None = None) -> Self:
         """A new key.  An id, once chosen, decides whose turn it is when: it says nothing else."""
+        if silo is not None:
+            check_silo(silo)
         x509.load_pem_x509_certificate(authority.encode())
         name = check_id(user_id or secrets.token_hex(16))
         private = ec.generate_private_key(ec.SECP384R1())
-        return cls(name, private, Ed25519PrivateKey.generate(), authority)
+        return cls(name, private, Ed25519PrivateKey.generate(), authority, silo)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -227,7 +236,8 @@ class ClientKey:
             signing = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(content["signing_key"]))
         except ValueError:
             raise ValueError(f"{path} must hold a signing key of 64 hexadecimal digits") from None
-        return cls(check_id(content["id"]), private, signing, content["authority"])
+        silo = check_silo(content["silo"]) if "silo" in content else None
+        return cls(check_id(content["id"]), private, signing, content["authority"], silo)
 
     def save(self, path: Path) -> Path:
         """Write the key, for its owner alone, and beside it the file that is enrolled."""
@@ -238,6 +248,8 @@ class ClientKey:
             signing_key=self.signing.private_bytes_raw().hex(),
             authority=self.authority,
         )
+        if self.silo is not None:
+            content["silo"] = self.silo
         durable.write_whole(path, _json(content), new=True)
         public = path.with_name(f"{path.name}.pub")
         data = _PublicFile(format=_PUBLIC_FORMAT, **self.enrolled())
@@ -253,7 +265,10 @@ class ClientKey:
     def enrolled(self) -> Enrolled:
         """What the server has to know."""
         signing_key = self.signing.public_key().public_bytes_raw().hex()
-        return Enrolled(id=self.id, key=self.public_pem(), signing_key=signing_key)
+        told = Enrolled(id=self.id, key=self.public_pem(), signing_key=signing_key)
+        if self.silo is not None:
+            told["silo"] = self.silo
+        return told
 
 
 def read_public(path: Path) -> Enrolled:
@@ -270,11 +285,14 @@ def read_public(path: Path) -> Enrolled:
         raise ValueError(f"{path} holds no public key: {mistake}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise ValueError(f"{path} must hold a public key on the curve P-384")
-    return Enrolled(
+    told = Enrolled(
         id=check_id(content["id"]),
         key=content["key"],
         signing_key=check_signing_key(content["signing_key"]).hex(),
     )
+    if "silo" in content:
+        told["silo"] = check_silo(content["silo"])
+    return told
 
 
 def check_signing_key(text: str) -> bytes:

@@ -13,6 +13,9 @@ An *answer* is the client's contribution on the round's grid, and no loss, no co
     update         each coordinate as a signed integer of `width` bytes
     bits           the clip bits, a byte each; none without adaptive clipping
     answer         the weight, in units of 2^-30, and which round and attempt it is for
+
+A silo's answer has the same fields: each is the sum over those of its people who take part, with
+more bytes for a coordinate, and eight for a clip bit.
 """
 
 from __future__ import annotations
@@ -199,19 +202,19 @@ def addressed(shared: dict[str, ArrayRecord | ConfigRecord], seed: bytes) -> Rec
 
 @dataclass(frozen=True)
 class Answer:
-    """One client's contribution to one attempt at a round."""
+    """One client's contribution to one attempt at a round; a silo's is a sum of many people's."""
 
     round: int
     attempt: int
     contribution: Contribution
 
-    def to_content(self, width: int) -> RecordDict:
+    def to_content(self, width: int, people: int = 1) -> RecordDict:
         """What is sent; `width` is the public number of bytes of a coordinate."""
         own = self.contribution
         return RecordDict(
             {
                 "update": ArrayRecord({"units": Array(pack(own.update, width))}),
-                "bits": ArrayRecord({"units": Array(own.bits.astype(np.int8))}),
+                "bits": ArrayRecord({"units": Array(own.bits.astype(_bits_type(people)))}),
                 "answer": ConfigRecord(
                     {"round": self.round, "attempt": self.attempt, "weight": own.weight}
                 ),
@@ -219,7 +222,7 @@ class Answer:
         )
 
     @classmethod
-    def read(cls, content: RecordDict, size: int, bits: int, width: int) -> Self:
+    def read(cls, content: RecordDict, size: int, bits: int, width: int, people: int = 1) -> Self:
         """The answer in a message; `ValueError` for anything else than these fields and sizes."""
         names = {"update", "bits", "answer"}
         if set(content) != names:
@@ -230,11 +233,16 @@ class Answer:
         ):
             raise ValueError("an answer has three whole numbers: round, attempt and weight")
         packed = _array(content, "update", "units", np.uint8, size * width)
-        units = _array(content, "bits", "units", np.int8, bits)
+        units = _array(content, "bits", "units", _bits_type(people), bits)
         contribution = Contribution(
             unpack(packed, width), int(fields["weight"]), units.astype(np.int64)
         )
         return cls(int(fields["round"]), int(fields["attempt"]), contribution)
+
+
+def _bits_type(people: int) -> Any:
+    """What the clip bits of so many people, at most, are sent as."""
+    return np.int8 if people == 1 else np.int64
 
 
 def width_of(limit: int) -> int:

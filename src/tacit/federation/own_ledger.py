@@ -53,7 +53,7 @@ class OwnLedger:
         Another attempt at the last round counts as one more contribution: the server has to charge
         it as one.
         """
-        separation = self._agreed(order)
+        separation = agreed(order, self._consent)
         rows = [row for row in self._rows if row["run"] == order.run]
         for row in rows:
             if (row["round"], row["attempt"]) == (order.round, order.attempt):
@@ -85,17 +85,18 @@ class OwnLedger:
         durable.append_line(self._path, row)
         self._rows.append(row)
 
-    def _agreed(self, order: Order) -> int:
-        """The plan's separation, if the plan is one that this client takes part in."""
-        plan, consent = order.plan, self._consent
-        if plan.unit != "user":
-            raise Refused(f"the plan must protect users, and protects a {plan.unit}")
-        if not plan.is_private and not consent.without_noise:
-            raise Refused("the plan adds no noise; --without-noise takes part nevertheless")
-        separation = plan.sampler.separation if isinstance(plan.sampler, TurnSampler) else 1
-        if separation < consent.separation:
-            raise Refused(
-                f"the plan asks the same people after {separation} rounds, and this client answers"
-                f" after {consent.separation} at the earliest"
-            )
-        return separation
+
+def agreed(order: Order, consent: Consent) -> int:
+    """The plan's separation, if the plan is one that a client takes part in; or `Refused`."""
+    plan = order.plan
+    if plan.unit != "user":
+        raise Refused(f"the plan must protect users, and protects a {plan.unit}")
+    if not plan.is_private and not consent.without_noise:
+        raise Refused("the plan adds no noise; --without-noise takes part nevertheless")
+    separation = plan.sampler.separation if isinstance(plan.sampler, TurnSampler) else 1
+    if separation < consent.separation:
+        raise Refused(
+            f"the plan asks the same people after {separation} rounds, and this client answers"
+            f" after {consent.separation} at the earliest"
+        )
+    return separation

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.federation.client import Tell, Trainer
+from tacit.federation.client import Answering, Tell
 from tacit.federation.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
 from tacit.federation.keys import ClientKey
 from tacit.federation.orders import Order
@@ -43,7 +43,7 @@ class _Sum:
 class SumMember:
     """Takes part in secure sums, one after the other; what is under way is in memory only."""
 
-    trainer: Trainer
+    trainer: Answering
     key: ClientKey
     roster: Roster
     ledger: SumLedger
@@ -81,6 +81,11 @@ class SumMember:
             raise Refused(
                 f"{terms.rules.survivors} clients may be enough for a sum of round {order.round},"
                 f" and this client hides among {self.fewest} at least"
+            )
+        if order.plan.shared_noise is not None and self.ledger.sums_per_round > 1:
+            raise Refused(
+                "the difference of two sums with the same noise shows an update with a share of it"
+                " alone: leave --sums-per-round out"
             )
         vector = terms.layout.to_vector(self.trainer.answer(order).contribution)
         log = RoundLog(self.ledger, order, lambda: terms.ids(client.survivors))

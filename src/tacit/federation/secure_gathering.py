@@ -93,7 +93,7 @@ class Masked:
                 self._kept.begin(order, terms.ids(server.survivors))
             contents = _addressed(terms, name, inbox)
         total, survivors = terms.layout.from_vector(server.total), terms.ids(server.survivors)
-        self._check(total, order, terms, len(survivors))
+        self._check(total, order, terms, self._roster.people_of(survivors))
         self._kept.write(order, total, survivors)
         return total, survivors
 
@@ -115,19 +115,24 @@ class Masked:
             if progress is not None:
                 progress(done)
 
-    def _check(self, total: Contribution, order: Order, terms: SumTerms, clients: int) -> None:
-        """Raise if no honest contributions add up to this; whose is wrong cannot be seen."""
-        update, most = total.update, clients * order.plan.grid(order.clip_state).limit
-        bits = clients * HALF_CLIP_BIT
+    def _check(self, total: Contribution, order: Order, terms: SumTerms, people: int) -> None:
+        """Raise if no honest contributions add up to this; whose is wrong cannot be seen.
+
+        Of contributions with noise of their own, anything may be the sum.
+        """
+        if terms.rules.limit is None:
+            return
+        update, most = total.update, people * order.plan.grid(order.clip_state).limit
+        bits = people * HALF_CLIP_BIT
         is_right = (
             max(int(update.max()), -int(update.min())) < most
-            and 0 <= total.weight <= clients * WHOLE_WEIGHT
+            and 0 <= total.weight <= people * WHOLE_WEIGHT
             and bool((np.abs(total.bits) <= bits).all())
         )
         if not is_right:
             raise RoundFailedError(
-                f"the sum of {clients} contributions is beyond what they can add up to, so that"
-                " one of them at least was not honest"
+                f"the sum of {people} contributions is beyond what they can add up to, so that one"
+                " of them at least was not honest"
             )
 
 

@@ -33,7 +33,7 @@ class SumLedger:
     def __init__(self, path: Path, sums_per_round: int = 1) -> None:
         if not sums_per_round >= 1:
             raise ValueError(f"sums_per_round must be at least 1, got {sums_per_round}")
-        self._path, self._sums_per_round = path, sums_per_round
+        self._path, self.sums_per_round = path, sums_per_round
         self._rows = documents.read_lines(path, _Row)
         self._joined = {row["of"] for row in self._rows if row["act"] == "join"}
 
@@ -54,7 +54,7 @@ class SumLedger:
         }
         if which in known:
             return
-        if len(known) >= self._sums_per_round:
+        if len(known) >= self.sums_per_round:
             raise RefusedError(
                 f"this client has helped to unmask {len(known)} sum(s) of round {order.round}, and"
                 " another one, of other survivors, would show the difference; its owner can allow"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.builtin import has_secure_sums
+from tacit.corpus.builtin import always_on, enrolment_folder, has_secure_sums, is_enrolment
 from tacit.corpus.enrolment import Enrolment
 from tacit.engines.engine import Engine
 from tacit.federation.engine import FederatedEngine, Gathering, InTheClear, Told
@@ -23,7 +23,8 @@ from tacit.federation.participations import FILE, Participations
 from tacit.federation.roster import Roster
 from tacit.federation.secure_gathering import Masked
 from tacit.federation.service import Address, Service
-from tacit.mechanisms.samplers import MinSeparationSampler
+from tacit.mechanisms.distributed_noise import DistributedNoise
+from tacit.mechanisms.samplers import MinSeparationSampler, PoissonSampler
 from tacit.models.base import LanguageModel
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
@@ -32,14 +33,29 @@ from tacit.tasks.task import MakeEngine
 
 def refuse_unfit(experiment: Experiment) -> None:
     """Raise for an experiment that clients cannot compute, or whose claim would not be true."""
+    vouched = always_on(experiment.source)
+    claimed = PoissonSampler.kind if vouched else MinSeparationSampler.kind
     for number in range(max(len(experiment.phases), 1)):
-        sampling = experiment.phase_plan(number).sampling
-        if sampling != MinSeparationSampler.kind:
+        plan = experiment.phase_plan(number)
+        sampling = plan.sampling
+        if plan.noise == DistributedNoise.kind and not has_secure_sums(experiment.source):
             raise ValueError(
-                f"plan.sampling must be {MinSeparationSampler.kind!r} where clients come and go,"
-                f" got {sampling!r}: who takes part can be seen on the network, so that no sampling"
-                " may be claimed; add --min-separation"
+                f'plan.noise = "{plan.noise}" needs secure sums, in which a share of the noise is'
+                " enough to hide an update; add --secure-sum"
             )
+        if sampling == claimed:
+            continue
+        if vouched:
+            raise ValueError(
+                f"plan.sampling must be {claimed!r} with --always-on, got {sampling!r}: silos draw"
+                " each of their people alone; leave --always-on out for any other"
+            )
+        raise ValueError(
+            f"plan.sampling must be {claimed!r} where clients come and go, got {sampling!r}: who"
+            " takes part can be seen on the network, so that no sampling may be claimed; add"
+            " --min-separation, or --always-on for silos that are"
+        )
+    _refuse_unfit_for_silos(experiment)
     if experiment.corpus.view != "users":
         raise ValueError("corpus.view must be 'users': nobody can reshuffle text that is not here")
     if has_secure_sums(experiment.source) and experiment.corpus.users is not None:
@@ -53,6 +69,34 @@ def refuse_unfit(experiment: Experiment) -> None:
         )
     if experiment.tokenizer.source == "oracle":
         raise ValueError("tokenizer.source cannot be 'oracle': the users' text is not here")
+
+
+def _refuse_unfit_for_silos(experiment: Experiment) -> None:
+    """Raise for what contradicts the numbers of people that silos were enrolled with."""
+    if not is_enrolment(experiment.source):
+        return
+    silos = Enrolment.open(enrolment_folder(experiment.source)).silos
+    if not silos:
+        if always_on(experiment.source):
+            raise ValueError("--always-on is for silos, and those who are enrolled are one person")
+        return
+    declared, population = experiment.plan.population, sum(silos.values())
+    if declared is not None and declared != population:
+        raise ValueError(
+            f"plan.population must be the {population:,} people that all silos together were"
+            f" enrolled with, got {declared:,}; leave it out"
+        )
+    phases = range(max(len(experiment.phases), 1))
+    if any(experiment.phase_plan(number).noise == DistributedNoise.kind for number in phases):
+        raise ValueError(
+            f'plan.noise cannot be "{DistributedNoise.kind}" with silos: its shares are of clients'
+            " that are one person each; let the server add the noise"
+        )
+    if experiment.corpus.users is not None or experiment.corpus.part:
+        raise ValueError(
+            "corpus.users and corpus.part choose among people, whom only their silos know; leave"
+            " them out"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +120,7 @@ class Federation:
             ledger = Ledger.read(directory.ledger_file, torn_is_left_out=True)
             record = Participations(directory.private / FILE)
             record.refuse_behind(ledger)
-            gathering: Gathering = InTheClear(self.clients, told)
+            gathering: Gathering = InTheClear(self.clients, told, self.roster.silos)
             if has_secure_sums(directory.experiment().source):
                 self._kept.append(KeptSum(directory.private))
                 gathering = Masked(self.clients, self.roster, self._kept[-1], told)

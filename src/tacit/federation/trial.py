@@ -1,7 +1,8 @@
 """A federation on one machine: a server and clients as real processes, and then the same simulated.
 
 Everything is as it is between machines: certificates, client keys, enrolment, TLS.  Only the corpus
-is one folder here, of which each client reads its own person's text and no other.
+is one folder here, of which each client reads its own person's text, or its own silo's, and no
+other.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import load_corpus
 from tacit.federation import keys, roster
 from tacit.federation.participations import FILE, Participations
+from tacit.federation.silo import SilosHere
 from tacit.federation.sum_terms import SMALLEST_GROUP
+from tacit.mechanisms.distributed_noise import DistributedNoise
+from tacit.mechanisms.noise import IndependentNoise
 from tacit.privacy import durable
 from tacit.privacy.ledger import Ledger
 from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
+from tacit.tasks.task import MakeEngine
 from tacit.train import train
 
 
@@ -38,6 +43,9 @@ class Trial:
     corpus: str
     clients: int
     secure_sum: bool = False
+    silos: bool = False
+    noise: str = IndependentNoise.kind
+    seed: int = 1  # of the run key, and of the noise that clients share
 
     @property
     def enrolled(self) -> Path:
@@ -54,6 +62,11 @@ class Trial:
         """That of the same training in one process."""
         return self.folder / "simulated"
 
+    @property
+    def people(self) -> int:
+        """Whose text is trained on."""
+        return len(load_corpus(self.corpus).train) if self.silos else self.clients
+
     def key_file(self, number: int) -> Path:
         """What a client has."""
         return self.folder / f"client-{number}.key"
@@ -61,7 +74,8 @@ class Trial:
     def set_up(self) -> Trial:
         """Make the folder: a certificate for this machine, a key for each client, the enrolment.
 
-        The clients are the first training users of the corpus, with their hashed ids.
+        The clients are the first training users of the corpus, with their hashed ids; or silos, to
+        which all of them are dealt out by these ids.
         """
         corpus = load_corpus(self.corpus)
         if not 1 <= self.clients <= len(corpus.train):
@@ -73,6 +87,12 @@ class Trial:
             raise ValueError(
                 f"clients must be at least {SMALLEST_GROUP} with --secure-sum, got {self.clients}"
             )
+        if self.noise not in (IndependentNoise.kind, DistributedNoise.kind):
+            raise ValueError(f"noise must be independent or distributed, got {self.noise!r}")
+        if self.noise == DistributedNoise.kind and not self.secure_sum:
+            raise ValueError("distributed noise needs secure sums: add --secure-sum")
+        if self.noise == DistributedNoise.kind and self.silos:
+            raise ValueError("distributed noise is of clients that are one person each, not silos")
         if self.folder.exists():
             raise ValueError(f"{self.folder} exists already: name a new folder")
         durable.make_folder(self.folder)
@@ -85,7 +105,11 @@ class Trial:
         authority = (self.enrolled / "ca.pem").read_text(encoding="ascii")
         made = []
         for number in range(self.clients):
-            key = keys.ClientKey.generate(authority, corpus.train.user_id(number))
+            if self.silos:
+                silo = len(corpus.train.part(number + 1, self.clients))
+                key = keys.ClientKey.generate(authority, silo=silo)
+            else:
+                key = keys.ClientKey.generate(authority, corpus.train.user_id(number))
             key.save(self.key_file(number))
             made.append(key.enrolled())
         everybody = roster.Roster.of(enrolment.add(made))
@@ -112,23 +136,38 @@ class Trial:
 
     def client_words(self, number: int, port: int, *more: str) -> list[str]:
         """A client's command."""
-        user = keys.ClientKey.load(self.key_file(number)).id
-        words = ["federate", "client", "--corpus", self.corpus, "--user", user]
+        words = ["federate", "client", "--corpus", self.corpus]
+        if self.silos:
+            words += ["--part", f"{number + 1}/{self.clients}"]
+        else:
+            words += ["--user", keys.ClientKey.load(self.key_file(number)).id]
         words += ["--server", f"127.0.0.1:{port}", "--key", str(self.key_file(number))]
+        if self.noise == DistributedNoise.kind:
+            words += ["--noise-seed", str(self.seed)]
         return [*words, "--poll", "0.1", *more]
 
     def simulate(self) -> Experiment:
         """The same training in one process, with the same key; what was trained.
 
         Its cohorts are those who were enrolled, all of whom take part whenever it is their turn.
+        It knows nothing of silos but what names the randomness of a person's own training.
         """
         experiment = RunDirectory.open(self.run).experiment()
         assert isinstance(experiment, Experiment)
-        alone = experiment.changed(
-            corpus={"source": self.corpus, "users": self.clients, "identity": ""}
-        )
-        train(alone, self.simulated, progress=False)
+        users = None if self.silos else self.clients
+        alone = experiment.changed(corpus={"source": self.corpus, "users": users, "identity": ""})
+        engine = self._engine() if self.silos else None
+        train(alone, self.simulated, engine=engine, progress=False)
         return alone
+
+    def _engine(self) -> MakeEngine:
+        """One that knows which silo each person of the corpus is in."""
+        everybody, of = load_corpus(self.corpus).train, {}
+        for number in range(self.clients):
+            silo = keys.ClientKey.load(self.key_file(number)).id
+            part = everybody.part(number + 1, self.clients)
+            of.update({part.user_id(index): silo for index in range(len(part))})
+        return lambda model: SilosHere(model, of)
 
     def differences(self) -> list[str]:
         """What differs between both runs: weights, and what was charged."""

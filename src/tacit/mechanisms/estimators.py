@@ -95,7 +95,7 @@ class FixedDenominator(Estimator):
 
     def relative_sensitivity(self, adjacency: Adjacency) -> float:
         """1: a user's weighted update appears or disappears; 2: one is replaced by another."""
-        return 1.0 if adjacency is Adjacency.ADD_REMOVE else 2.0
+        return 2.0 if adjacency is Adjacency.REPLACE else 1.0
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ClippedDenominator(Estimator):
 
     def relative_sensitivity(self, adjacency: Adjacency) -> float:
         """2 and 3 times S: see the class and Lemma 1 of the paper."""
-        return 2.0 if adjacency is Adjacency.ADD_REMOVE else 3.0
+        return 3.0 if adjacency is Adjacency.REPLACE else 2.0
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ The plan works out how large the noise has to be (z times the sensitivity, in st
 grid).  A `RoundNoise` decides what is drawn, and what a number of rounds with it release.  Noise
 that is correlated over the rounds needs what it drew before; that is its state, which is as secret
 as the run's key, because it would allow the noise to be subtracted again.  Another kind of noise is
-one more subclass, and one more line in `NOISES` (docs/contributing/noise.md).
+one more subclass, and one more line in `NOISES` (docs/contributing/noise.md).  Noise that the users
+add themselves, each a share, is in `distributed_noise`.
 
 Guarantee: what is released is a function of (statistic + Gaussian noise of the stated standard
 deviation), so it is as private as that sum.  For an integer statistic, sum + round(noise) equals
@@ -26,7 +27,7 @@ from tacit.mechanisms.samplers import Sampler, TurnSampler
 from tacit.mechanisms.strategies import INDEPENDENT, State, Strategy, running_sum_errors
 from tacit.mechanisms.turns import FIRST, Position
 from tacit.privacy import checks
-from tacit.privacy.events import Composition, Event
+from tacit.privacy.events import Adjacency, Composition, Event
 from tacit.privacy.records import Positive
 from tacit.privacy.stream import LARGEST_NORMAL, Stream
 
@@ -60,6 +61,10 @@ class RoundNoise(PlanPart, abc.ABC):
 
         Where users take turns it is what all rounds of the horizon up to this one have cost.
         """
+
+    def adjacency(self, sampler: Sampler) -> Adjacency:
+        """What two neighbouring datasets differ in."""
+        return sampler.adjacency
 
     def releases(self, sampler: Sampler, multiplier: float, rounds: int) -> Composition:
         """What `rounds` rounds cost, from the first one of a horizon on."""

@@ -55,8 +55,9 @@ class Compared:
 
     @property
     def noise(self) -> str:
-        """How the noise is correlated."""
-        return strategy_of(self.answer.plan).name
+        """How the noise is correlated, or that users add it."""
+        plan = self.answer.plan
+        return strategy_of(plan).name if plan.shared_noise is None else plan.shared_noise.kind
 
     @property
     def vectors(self) -> int:
@@ -137,6 +138,7 @@ def _at_same(asked: Question, first: Compared, **kind: Any) -> Compared:
     """Another kind of noise, as private or as exact as the first."""
     answer = first.answer
     unsolved: dict[str, Any] = {"strategy": None, "bands": None, "max_cohort": None}
+    unsolved |= {"survivors": None, "colluding": None, "width": None}
     if kind["noise"] != answer.question.noise:
         unsolved["buffers"] = BUFFERS
     other = replace(answer.question, **unsolved, **kind)

@@ -5,6 +5,9 @@ the adjacency, the privacy event, the claim.  Nobody writes an event by hand, so
 for is what is run.  The mechanism has two points: `contribution` on a user (clip, weigh, quantise)
 and `release` on the server (estimate, add noise, divide).  Between them there is only an integer
 sum.
+
+Where the noise is one that users share (`DistributedNoise`), it is in their contributions already,
+on the grid of that noise; the release has none to add, and only undoes grid and rotation.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 
 from tacit.mechanisms import clipping, refusals
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, ClipState, QuantileClip
+from tacit.mechanisms.distributed_noise import DistributedNoise, OwnStream
 from tacit.mechanisms.estimators import Estimator, UserWeighting
 from tacit.mechanisms.fixed_point import (
     CLIP_BITS,
@@ -102,8 +106,13 @@ class RoundPlan(PlanPart):
 
     @property
     def adjacency(self) -> Adjacency:
-        """What two neighbouring datasets differ in, by the sampler."""
-        return self.sampler.adjacency
+        """What two neighbouring datasets differ in, by the sampler and the noise."""
+        return self.noise.adjacency(self.sampler) if self.noise else self.sampler.adjacency
+
+    @property
+    def shared_noise(self) -> DistributedNoise | None:
+        """The noise, if it is the users who add it."""
+        return self.noise if isinstance(self.noise, DistributedNoise) else None
 
     @property
     def expected_cohort(self) -> float:
@@ -204,18 +213,33 @@ class RoundPlan(PlanPart):
             return group[self.sampler.draw(len(group), stream)]
         return self.sampler.draw(users, stream)
 
+    def refuse_few(self, users: int, round: int) -> None:
+        """Raise if the sum of so many has less noise than is accounted for."""
+        noise = self.shared_noise
+        if noise is not None and users < noise.survivors:
+            raise ValueError(
+                f"round {round} has {users} {self.unit}s, and the noise that they share is made for"
+                f" {noise.survivors} at least: nothing of it is released or charged; set"
+                " plan.survivors to the fewest that there may be"
+            )
+
     def initial_clip_state(self) -> ClipState:
         """The public clip norms of round 0."""
         return self.schedule.state(self.clipper.norms, 0)
 
     def empty(self, size: int) -> Contribution:
         """The sum over no users, for updates of `size` values."""
-        return Contribution.zero(size, self.bits)
+        noise = self.shared_noise
+        return Contribution.zero(size if noise is None else noise.rotation.padded, self.bits)
 
     def contribution(
-        self, update: NDArray[Any], examples: int, clip_state: ClipState
+        self,
+        update: NDArray[Any],
+        examples: int,
+        clip_state: ClipState,
+        own: OwnStream | None = None,
     ) -> Contribution:
-        """One user's part of the sum.
+        """One user's part of the sum; `own` is the user's, for a share of the noise.
 
         Guarantee: a function of this user and of public values alone.  With w the quantised weight,
         the exact norm of the quantised update is at most wS (at most S if `weight_aware`), and each
@@ -228,20 +252,29 @@ class RoundPlan(PlanPart):
             update = update.astype(np.float64) * (weight / WHOLE_WEIGHT)
         clipped = self._clipper(clip_state).clip(update, self.layers)
         still_to_weigh = WHOLE_WEIGHT if self.weight_aware else weight
+        grid, noise = self.grid(clip_state), self.shared_noise
+        units = grid.quantise(clipped.values, still_to_weigh)
+        if noise is not None:
+            if own is None:
+                raise ValueError("users who share the noise need a stream of their own for it")
+            shared = noise.share(units * grid.step, clip_state, own(units))
+            return Contribution(shared, 0, np.zeros(0, np.int64))
         within = np.array(clipped.within[: self.bits], np.bool_)
-        return Contribution(
-            self.grid(clip_state).quantise(clipped.values, still_to_weigh),
-            weight,
-            np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT),
-        )
+        return Contribution(units, weight, np.where(within, HALF_CLIP_BIT, -HALF_CLIP_BIT))
 
     def add(
-        self, total: Contribution, update: NDArray[Any], examples: int, clip_state: ClipState
+        self,
+        total: Contribution,
+        update: NDArray[Any],
+        examples: int,
+        clip_state: ClipState,
+        own: OwnStream | None = None,
     ) -> None:
         """total += contribution(...), with the same bits, without writing a contribution down."""
-        scale = None if self.weight_aware else self._clipper(clip_state).scale(update)
+        writes = self.weight_aware or self.shared_noise is not None
+        scale = None if writes else self._clipper(clip_state).scale(update)
         if scale is None or update.shape != total.update.shape:
-            total += self.contribution(update, examples, clip_state)
+            total += self.contribution(update, examples, clip_state, own)
             return
         weight = self.weighting.weigh(examples)
         self.grid(clip_state).add_(total.update, update, scale, weight)
@@ -269,6 +302,9 @@ class RoundPlan(PlanPart):
         """
         if len(total.bits) != self.bits:
             raise ValueError(f"total must have {self.bits} clip bits, got {len(total.bits)}")
+        if self.shared_noise is not None:
+            average = self.shared_noise.total(total.update, clip_state) / self._denominator
+            return Release(average, self._next_clip_state(clip_state, total.bits, stream_for))
         step = self.grid(clip_state).step
         statistic = self.statistic(total)
         if self.noise is not None:

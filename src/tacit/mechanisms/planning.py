@@ -12,12 +12,14 @@ and the epsilon is the answer.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tacit.mechanisms import clipping, estimators, samplers, strategy_search
 from tacit.mechanisms.clipping import Clipper, ClipSchedule, QuantileClip
+from tacit.mechanisms.distributed_noise import WIDTHS, DistributedNoise
 from tacit.mechanisms.estimators import Estimator
 from tacit.mechanisms.noise import NOISES, CorrelatedNoise, IndependentNoise, RoundNoise
 from tacit.mechanisms.participation import Participation
@@ -41,6 +43,8 @@ TURNS = (samplers.MinSeparationSampler.kind, samplers.CyclicPoissonSampler.kind)
 
 _BANDED = ("banded", "square-root")  # noises that `bands` is a setting of
 BUFFERS = 4  # of blt noise, where nothing else is said
+_SHARING = ("survivors", "colluding", "width")  # settings of distributed noise
+_PAPERS_WEIGHTS = 1_350_000  # where no model is named; no printed digit of a cost depends on it
 _MOST_BUFFERS = 32  # more lower no error that could be seen, and take long to be searched for
 
 
@@ -51,12 +55,16 @@ class PlanSettings:
     `population` is the declared K and `cohort` the expected users of a round, so q = cohort / K; it
     is None only where it is still to be solved for.
     `noise_multiplier` is z and `noise_stddev` is sigma on the average; at most one of them is
-    given.  `noise` is a kind of `noise.NOISES`, or a kind of strategy by which it is correlated; if
-    it is not given, noise is independent.  `strategy` is that strategy where it was chosen before;
-    else it is the best one of `bands` or `buffers`.  `separation` is that of users who take turns;
-    by default they do as rarely as the cohort allows.  `replace_one` states their guarantee for it.
-    A `total_weight` or `min_weight` that is not given is K.  `layers` has the sizes of the model's
-    layers.
+    given.  `noise` is a kind of `noise.NOISES`, "distributed", or a kind of strategy by which it is
+    correlated; if it is not given, noise is independent.  `strategy` is that strategy where it was
+    chosen before; else it is the best one of `bands` or `buffers`.  Of distributed noise,
+    `survivors` are the fewest whose noise is in a sum, by default two thirds of those whose turn it
+    is and one more; `colluding` of them may know their own (1), and a coordinate has `width` bits
+    (16, or the fewest that do).  There everybody whose turn it is takes part, so a cohort that does
+    not divide the population stands for the next larger one that does.
+    `separation` is that of users who take turns; by default they do as rarely as the cohort allows.
+    `replace_one` states their guarantee for it.  A `total_weight` or `min_weight` that is not given
+    is K.  `layers` has the sizes of the model's layers.
     """
 
     population: int
@@ -72,6 +80,9 @@ class PlanSettings:
     strategy: Strategy | None = None
     bands: int | None = None
     buffers: int = BUFFERS
+    survivors: int | None = None
+    colluding: int | None = None
+    width: int | None = None
     separation: int | None = None
     replace_one: bool = False
     estimator: str = "fixed"
@@ -159,6 +170,12 @@ def _refuse_misplaced(settings: PlanSettings) -> None:
             f"bands are a setting of {' and '.join(_BANDED)} noise, got {settings.bands} with"
             f" {noise} noise; leave them out"
         )
+    for name in _SHARING:
+        if (value := getattr(settings, name)) is not None and noise != DistributedNoise.kind:
+            raise ValueError(
+                f"{name} is a setting of {DistributedNoise.kind} noise, got {value} with {noise}"
+                " noise; leave it out"
+            )
     if settings.buffers > _MOST_BUFFERS:
         raise ValueError(f"buffers must be at most {_MOST_BUFFERS}, got {settings.buffers}")
     if settings.buffers != BUFFERS and noise != "blt":
@@ -179,6 +196,8 @@ def _turn_sampler(settings: PlanSettings, cohort: float) -> Sampler:
             f" a round; it must be at most {widest:,}, the population over the cohort"
         )
     share = min(cohort * separation / settings.population, 1.0)
+    if settings.noise == DistributedNoise.kind and separation == widest:
+        share = 1.0  # everybody whose turn it is: the cohort says how many groups there are
     if settings.sampling == "cyclic-poisson":
         return samplers.CyclicPoissonSampler(separation, share)
     return samplers.MinSeparationSampler(separation, share, settings.replace_one)
@@ -189,8 +208,10 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
     kind = settings.noise or IndependentNoise.kind
     if kind in NOISES:
         return NOISES[kind](z)
+    if kind == DistributedNoise.kind:
+        return _distributed_noise(settings, z, sampler)
     if kind not in strategy_search.KINDS:
-        known = ", ".join([*NOISES, *strategy_search.KINDS])
+        known = ", ".join([*NOISES, *strategy_search.KINDS, DistributedNoise.kind])
         raise ValueError(f"noise must be one of {known}, got {kind!r}")
     if not isinstance(sampler, TurnSampler):
         raise ValueError(
@@ -209,6 +230,32 @@ def _noise(settings: PlanSettings, z: float, sampler: Sampler, rounds: int) -> R
     return CorrelatedNoise(
         z, _best_strategy(kind, rounds, sampler.separation, settings.bands, settings.buffers)
     )
+
+
+def _distributed_noise(settings: PlanSettings, z: float, sampler: Sampler) -> DistributedNoise:
+    """The noise that users share, for groups of the size that they have on average.
+
+    Groups follow from ids, so that some are larger, and their sums wrap a little more often.
+    """
+    if settings.noise_stddev is not None:
+        raise ValueError(
+            "plan.noise_stddev is the noise of a server, and that of users who share it depends on"
+            " how many are there; use plan.noise_multiplier or privacy.target_epsilon"
+        )
+    group = settings.population * sampler.sampling_prob
+    fewest = 2 * int(group + 1e-9) // 3 + 1
+    noise = DistributedNoise(
+        z,
+        size=sum(settings.layers or (_PAPERS_WEIGHTS,)),
+        clients=max(math.ceil(group - 1e-9), 2),
+        survivors=fewest if settings.survivors is None else settings.survivors,
+        colluding=1 if settings.colluding is None else settings.colluding,
+        width=settings.width or WIDTHS[0],
+    )
+    if settings.width is not None:
+        return noise
+    wider = (replace(noise, width=width) for width in WIDTHS)
+    return next((each for each in wider if not each.is_coarse), noise)
 
 
 def _refuse_shared_noise(settings: PlanSettings, kind: str, separation: int) -> None:
@@ -441,6 +488,8 @@ def _answer(question: Question, accountant: Accountant, *, projected: bool) -> A
     """One accountant's epsilon for a question without unknowns."""
     assert question.rounds is not None
     plan, delta = _plan_for(question), question.chosen_delta
+    if plan.shared_noise is not None:
+        plan.shared_noise.refuse_coarse()
     epsilon = accountant.epsilon(plan.releases(question.rounds), delta)
     return Answer(question, plan, question.rounds, delta, epsilon, accountant.name, projected)
 

@@ -11,10 +11,11 @@ import typing
 from typing import TYPE_CHECKING
 
 from tacit.mechanisms.clipping import ConstantClip, NoClip, PerLayerClip, split_noise_multiplier
+from tacit.mechanisms.distributed_noise import DistributedNoise
 from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator, TrueAverage
 from tacit.mechanisms.fixed_point import CLIP_BITS, LARGEST_NOISE, LARGEST_POPULATION, grid_bits
 from tacit.mechanisms.noise import CorrelatedNoise
-from tacit.mechanisms.samplers import TurnSampler
+from tacit.mechanisms.samplers import MinSeparationSampler, TurnSampler
 from tacit.privacy import checks
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def check_plan(plan: RoundPlan) -> None:
     _check_population(plan)
     _check_clipping(plan)
     _check_correlation(plan)
+    _check_shares(plan)
     if plan.is_private:
         _check_private(plan)
     elif plan.adaptive is not None and plan.adaptive.bit_noise_stddev is not None:
@@ -111,6 +113,30 @@ def _check_correlation(plan: RoundPlan) -> None:
             f'plan.noise = "{name}" needs a clip norm that stays the same: a round takes back noise'
             " of rounds before it, which was made for theirs; leave plan.schedule and plan.adaptive"
             " out"
+        )
+
+
+def _check_shares(plan: RoundPlan) -> None:
+    """Noise that users add is in the sum of updates alone, and made for those whose turn it is."""
+    noise = plan.noise
+    if not isinstance(noise, DistributedNoise):
+        return
+    sampler = plan.sampler
+    if not isinstance(sampler, MinSeparationSampler) or sampler.share != 1:
+        raise ValueError(
+            f'plan.noise = "{noise.kind}" needs everybody whose turn it is, since each adds a share'
+            ' of the noise: use plan.sampling = "min-separation", with plan.cohort ='
+            f" plan.population / plan.separation; got {sampler.describe()}"
+        )
+    if plan.bits or not isinstance(plan.estimator, FixedDenominator):
+        raise ValueError(
+            f'plan.noise = "{noise.kind}" needs plan.estimator = "fixed" and no plan.adaptive:'
+            " weights and clip bits would be summed without noise"
+        )
+    if plan.layers is not None and noise.size != sum(plan.layers):
+        raise ValueError(
+            f"the noise must be for the {sum(plan.layers):,} weights of the layers, got"
+            f" {noise.size:,}"
         )
 
 

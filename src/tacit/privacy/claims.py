@@ -210,8 +210,9 @@ def _noise_of_horizon(event: Horizon) -> str:
     """The noise of all rounds of a horizon, which are one release, or one of each turn."""
     is_by_turn = isinstance(event, CyclicPoissonGaussian | TurnsDistributedGaussian)
     how = event.noise if event.noise == "independent" else f"correlated ({event.noise})"
+    law = "discrete Gaussian" if isinstance(event, TurnsDistributedGaussian) else "Gaussian"
     return (
-        f"{how} Gaussian noise of {format_number(event.noise_multiplier)} times the sensitivity of"
+        f"{how} {law} noise of {format_number(event.noise_multiplier)} times the sensitivity of"
         f" {'each turn' if is_by_turn else 'all of them together'}"
     )
 

@@ -1,8 +1,8 @@
 """Secure sums: a server learns what clients' integer vectors add up to, and nothing else of them.
 
 The protocol of Bonawitz et al. 2017, with signed keys and a round in which clients confirm to each
-other who is there; and noise that the clients share, so that not even the sum is exact (Kairouz et
-al. 2021).  Nothing here knows a network, a file or a model: state machines take and give bytes.
+other who is there.  Nothing here knows a network, a file or a model: state machines take and give
+bytes.
 
     rules = SumRules(clients=10, threshold=7, survivors=8, colluding=3, size=.., width=64, limit=..)
     session = Session(run="...", round=3, attempt=0)      # one sum; never used twice
@@ -28,19 +28,12 @@ Between two calls of `advance` the caller waits for as many of `server.expected`
 attempt, for which a client has to be asked anew.  `log` is a `SessionLog`: what a client remembers
 on its own disk of the sums it was in.  Ids are from 1 to 2^63 - 1.
 
-`ContributionLayout` makes the vector of a `Contribution`, and back.  `DistributedNoise` has the
-public numbers of noise that the clients share, makes a client's vector of its clipped update, and
-the noisy sum of updates of the total; its `event` is what a ledger is charged with.
-
-    noise = DistributedNoise(clip_norm=.., noise_multiplier=1., size=.., clients=.., survivors=..)
-    rules = noise.rules(threshold=...)
-    vector = noise.contribution(update, session.rotation(), Stream(secrets.token_bytes(32)))
-    total = noise.total(server.total, session.rotation())
+`ContributionLayout` makes the vector of a `Contribution`, and back; `NoisyLayout` that of one which
+has its own share of the noise in it (`tacit.mechanisms.distributed_noise`).
 """
 
 from tacit.secure_sum.client import SumClient
-from tacit.secure_sum.distributed_noise import DistributedNoise
-from tacit.secure_sum.layout import ContributionLayout
+from tacit.secure_sum.layout import ContributionLayout, Layout, NoisyLayout
 from tacit.secure_sum.messages import RefusedError
 from tacit.secure_sum.rules import (
     RoundFailedError,
@@ -54,7 +47,8 @@ from tacit.secure_sum.server import SumServer
 
 __all__ = [
     "ContributionLayout",
-    "DistributedNoise",
+    "Layout",
+    "NoisyLayout",
     "RefusedError",
     "RoundFailedError",
     "Session",

@@ -7,7 +7,7 @@ written in several digits, each of which is summed by itself; clip bits fit as t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,43 @@ from tacit.mechanisms.fixed_point import (
     IntegerGrid,
 )
 from tacit.privacy.records import Count, Record, at_least
+
+
+class Layout(Protocol):
+    """How contributions are vectors of `size` integers."""
+
+    @property
+    def size(self) -> int: ...
+
+    def to_vector(self, contribution: Contribution) -> NDArray[np.int64]:
+        """The vector; a contribution of other sizes is refused."""
+
+    def from_vector(self, total: NDArray[np.int64]) -> Contribution:
+        """The sum of the contributions whose vectors add up to this one."""
+
+
+@dataclass(frozen=True)
+class NoisyLayout:
+    """Of contributions with a share of the noise: the update alone, since no weight has noise."""
+
+    size: int
+
+    def to_vector(self, contribution: Contribution) -> NDArray[np.int64]:
+        if (
+            contribution.update.shape != (self.size,)
+            or contribution.weight
+            or contribution.bits.size
+        ):
+            raise ValueError(
+                f"a contribution with noise must have {self.size} values and nothing else, got"
+                f" {contribution.update.shape}"
+            )
+        return contribution.update
+
+    def from_vector(self, total: NDArray[np.int64]) -> Contribution:
+        if total.shape != (self.size,):
+            raise ValueError(f"a sum must have {self.size} values, got {total.shape}")
+        return Contribution(total, 0, np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Protocol, Self
 
+from tacit.mechanisms.distributed_noise import WIDTHS
 from tacit.privacy import records
 from tacit.privacy.records import Count, Record, Text, at_least
-from tacit.privacy.stream import Stream
 from tacit.secure_sum.messages import RefusedError, digest
 
-WIDTHS = tuple(range(16, 65, 8))  # whole bytes
 LARGEST_GROUP = 10_000
 
 
@@ -82,20 +81,31 @@ class SumRules(Record):
 
     @classmethod
     def against_a_lying_server(
-        cls, clients: int, size: int, limit: int, *, survivors: int | None = None
+        cls,
+        clients: int,
+        size: int,
+        limit: int | None,
+        *,
+        survivors: int = 0,
+        width: int | None = None,
     ) -> Self:
         """The rules for a third of the clients colluding, with the fewest bits that hold the sum.
 
-        `limit` is a bound on every input's coordinates that is known without looking at them.
+        `limit` is a bound on every input's coordinates that is known without looking at them;
+        inputs without one have a `width` that is agreed on.  There are as many survivors as the
+        threshold at least, or `survivors` if that is more.
         """
         threshold = 2 * clients // 3 + 1
+        if width is None:
+            assert limit is not None, "without a limit nothing says how wide a sum is"
+            width = width_for(clients, limit)
         return cls(
             clients=clients,
             threshold=threshold,
-            survivors=threshold if survivors is None else survivors,
+            survivors=max(threshold, survivors),
             colluding=min(2 * threshold - clients - 1, clients - threshold),
             size=size,
-            width=width_for(clients, limit),
+            width=width,
             limit=limit,
         )
 
@@ -124,10 +134,6 @@ class Session(Record):
         """32 bytes that stand for the session and its rules; everything is bound to them."""
         facts = (self.to_json(), rules.to_json())
         return digest("context", *(records.canonical_json(each).encode() for each in facts))
-
-    def rotation(self) -> Stream:
-        """The public stream that everybody's rotation is drawn from; a new one at each call."""
-        return Stream(digest("rotation", records.canonical_json(self.to_json()).encode()))
 
     def __str__(self) -> str:
         return f"run {self.run}, round {self.round}, attempt {self.attempt}"

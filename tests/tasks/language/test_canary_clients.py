@@ -158,7 +158,8 @@ def test_a_cohort_adds_a_canary_as_it_adds_a_user():
     one_task = task(plan(population=30), FedAvg(learning_rate=0.5), users)
     one_job = job(model, one_task.plan)
     found = CohortSum.empty(one_task, one_job)
-    found.add(one_task, one_job, users.brought(len(few_users())))
+    first = len(few_users())
+    found.add(one_task, one_job, first, users.brought(first))
     assert (found.diagnostics.users, found.diagnostics.clipped) == (1, 1)
     assert found.total.weight == WHOLE_WEIGHT
     seen = clients.cosines(found.total.update)

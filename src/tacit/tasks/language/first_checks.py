@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 
 from tacit.config.experiment import Experiment
+from tacit.mechanisms.samplers import TurnSampler
+from tacit.mechanisms.turns import Turns
 from tacit.models import registry
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
 from tacit.tasks.language import assembly, plans
@@ -36,9 +38,21 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     model = sized_model(experiment)
     if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
         plans.round_plans(declared, layer_sizes(model))
+    _refuse_small_groups(declared, people, model)
     weights = parameter_count(model)
     _refuse_without_memory(weights, noise_vectors(declared, model))
     _refuse_without_disk(experiment, weights, run)
+
+
+def _refuse_small_groups(declared: Experiment, people: People, model: LanguageModel) -> None:
+    """Raise if a group whose turn will come is too small for the noise that it is to share."""
+    users = people.users
+    for plan in plans.round_plans(plans.with_any_noise(declared), layer_sizes(model)):
+        if plan.shared_noise is not None and isinstance(plan.sampler, TurnSampler):
+            keys = (users.user_id(user) for user in range(len(users)))
+            groups = Turns.of(keys, plan.sampler.separation).groups
+            for round, group in enumerate(groups[: declared.rounds]):
+                plan.refuse_few(len(group), round)
 
 
 def noise_vectors(declared: Experiment, model: LanguageModel) -> int:
@@ -66,7 +80,7 @@ def noise_note(experiment: Experiment, people: People) -> str | None:
 
 def user_count(experiment: Experiment, people: People) -> int:
     """How many users take part: people, and the made-up clients of an audit."""
-    return len(people.users) + (experiment.audit.canary_clients or 0)
+    return people.count + (experiment.audit.canary_clients or 0)
 
 
 def sized_model(experiment: Experiment) -> LanguageModel:

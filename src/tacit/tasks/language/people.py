@@ -104,7 +104,7 @@ class People:
         if known is None or known.budget is None:
             return
         plan, privacy = experiment.plan, experiment.privacy
-        K = plan.population or max(len(self.members), math.ceil(plan.cohort))
+        K = plan.population or max(self.count, math.ceil(plan.cohort))
         delta = privacy.delta or default_delta(K)
         events: list[Event] = []
         # What depends on the model, on later phases or on a search is left to the first charge.
@@ -133,6 +133,11 @@ class People:
         A corpus that is made up has no folder.
         """
         return cache_folder(self.corpus, otherwise)
+
+    @property
+    def count(self) -> int:
+        """How many people take part, or how many at most by what silos say of their own."""
+        return sum(self.corpus.silos.values()) or len(self.members)
 
     @property
     def users(self) -> UserSource:

@@ -34,6 +34,9 @@ def resolved(
     experiment = _with_strategy(experiment, layers)
     if experiment.privacy.target_epsilon is not None:
         experiment = _calibrated(experiment, layers, inherited)
+    for plan in round_plans(experiment, layers):
+        if plan.shared_noise is not None:
+            plan.shared_noise.refuse_coarse()
     composition = _releases(experiment, layers)
     composition.adjacency  # noqa: B018  (raises when phases mix adjacencies)
     name = experiment.privacy.accountant or default_accountant(composition).name

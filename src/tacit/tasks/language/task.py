@@ -13,6 +13,7 @@ from functools import partial
 from tacit.config.experiment import Experiment
 from tacit.corpus.source import UserCorpus
 from tacit.federated.averaging import without_mean
+from tacit.mechanisms.plan import RoundPlan
 from tacit.models import weights
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
 from tacit.privacy.claims import ALWAYS_EXCLUDED
@@ -138,7 +139,7 @@ def _resolve(
 ) -> Experiment:
     """The experiment with every value filled in that the guarantee depends on."""
     named = experiment.changed(corpus={"identity": people.corpus.identity})
-    users = len(people.users)
+    users = people.count
     # However their coins fall; these are nobody's, since a run's own are a secret until it starts.
     if clients := CanaryClients.of(named, model, RunKey(bytes(32), is_simulation=True)):
         users += clients.count
@@ -176,7 +177,7 @@ def _beginning(
         people=people.people,
         split=corpus.split_identity,
         accountant=asked_accountant,
-        excluded=(*known.excluded, *corpus.declarations),
+        excluded=(*known.excluded, *corpus.declarations(_colluding(each))),
         public_inputs=tuple(dict.fromkeys(public_inputs)),
         prior_costs=prior_costs,
     )
@@ -193,6 +194,13 @@ def _beginning(
         inherited=inherited,
         write=lambda folder: RunTokenizers(folder).begin(learnt, switches=switches),
     )
+
+
+def _colluding(each: Sequence[RoundPlan]) -> int | None:
+    """Of noise that users add in all phases, how many of them may know their own."""
+    shared = [plan.shared_noise for plan in each]
+    known = [noise.colluding for noise in shared if noise is not None]
+    return min(known) if len(known) == len(shared) else None
 
 
 def terms(experiment: Experiment, adjacency: Adjacency | None) -> Header:

@@ -147,11 +147,9 @@ class LanguageTrainer:
     def prepare(self, leg: int, attempt: int, advance: Advance) -> Pending:
         """The sum over a fresh cohort, and the proof of all that its release is made from."""
         phase, job = self.phase(leg), self.job(leg, attempt)
-        plan = phase.plan
-        stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
-        turns = self._turns_of(phase)
-        cohort = [int(user) for user in plan.cohort(len(phase.users), stream, leg, turns)]
+        plan, cohort = phase.plan, self._cohort(phase, leg, attempt)
         summed = self.engine.sum(phase, job, cohort, lambda done: advance(done, len(cohort)))
+        plan.refuse_few(int(summed.diagnostics.users), leg)
         self._computed = len(cohort), summed
         event = plan.event()
         if plan.has_horizon:
@@ -159,6 +157,15 @@ class LanguageTrainer:
             event = plan.event(self._ahead.position)
         release = Charge("round", leg, attempt, event, plan.hash(), estimator=plan.estimator_name)
         return Pending(leg, attempt, self.proof(leg, attempt, summed.total), [release])
+
+    def _cohort(self, phase: CohortTask, leg: int, attempt: int) -> list[int]:
+        """Who is asked in an attempt at a round: all silos, since each draws its people itself."""
+        users = phase.users
+        if isinstance(users, RemoteUsers) and users.silos:
+            return list(range(len(users)))
+        stream = self._key.stream(branch=self._branch, round=leg, attempt=attempt, purpose="cohort")
+        drawn = phase.plan.cohort(len(users), stream, leg, self._turns_of(phase))
+        return [int(user) for user in drawn]
 
     def _turns_of(self, phase: CohortTask) -> Turns | None:
         """Whose turn it is in which round, where users take turns."""
@@ -318,7 +325,8 @@ def _users(
     experiment, folder = opened.experiment, opened.folder
     source = people.view(experiment, tokenizer)
     if not people.corpus.has_text:
-        return RemoteUsers(source, tokenizer, experiment.corpus.max_tokens_per_user)
+        most = experiment.corpus.max_tokens_per_user
+        return RemoteUsers(source, tokenizer, most, people.corpus.silos)
     cache = TokenCache.open_or_build(
         source,
         tokenizer,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from tacit.mechanisms import discrete_gaussian as sampler
+from tacit.mechanisms.discrete_gaussian import discrete_gaussian
 from tacit.privacy.stream import Stream
-from tacit.secure_sum import discrete_gaussian as sampler
-from tacit.secure_sum.discrete_gaussian import discrete_gaussian
 
 FALSE_ALARM = 1e-6
 SAMPLES = 60_000

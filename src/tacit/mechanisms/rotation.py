@@ -5,7 +5,7 @@ transform of a power of two, beside a Hartley transform of a small factor, so th
 padded by a sixteenth at most and not to the next power of two.  Both are their own inverse.
 
 No guarantee rests on it.  The bound on a client's vector is checked after the rotation, in integers
-(`tacit.secure_sum.distributed_noise`); a poor rotation would only cost accuracy.
+(`tacit.mechanisms.distributed_noise`); a poor rotation would only cost accuracy.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Rotation:
         turns = np.arange(self.factor)
         angles = np.outer(turns, turns) * (2 * np.pi / self.factor)
         hartley = (np.cos(angles) + np.sin(angles)) / math.sqrt(self.padded)
-        rows: NDArray[Any] = hartley @ values.reshape(self.factor, -1)
+        # Not `@`, whose last bits may depend on the number of threads.
+        rows: NDArray[Any] = np.einsum("ij,jk->ik", hartley, values.reshape(self.factor, -1))
         half = rows.shape[1] // 2
         while half:
             pairs = rows.reshape(-1, 2, half)

@@ -1,4 +1,4 @@
-"""Noise that clients share: bounded, of the right size and law, and as accurate as central noise.
+"""Noise that users share: bounded, of the right size and law, and as accurate as central noise.
 
 Statistical tests raise a false alarm for one seed in 10^6.  All seeds are fixed.
 """
@@ -16,23 +16,21 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 from scipy import stats
 
-from tacit.mechanisms.clipping import FlatClip, QuantileClip
-from tacit.mechanisms.estimators import ClippedDenominator, FixedDenominator
-from tacit.mechanisms.noise import IndependentNoise
-from tacit.mechanisms.plan import RoundPlan
-from tacit.mechanisms.samplers import PoissonSampler
-from tacit.privacy.events import Adjacency
+from tacit.mechanisms import distributed_noise
+from tacit.mechanisms.clipping import ClipState
+from tacit.mechanisms.distributed_noise import DistributedNoise
+from tacit.mechanisms.rotation import Rotation
+from tacit.privacy.events import Adjacency, DistributedGaussian
 from tacit.privacy.stream import Stream
-from tacit.secure_sum import DistributedNoise, width_for
-from tacit.secure_sum.rotation import Rotation
-from tests.secure_sum.parties import SESSION, Group, rules_for
+from tacit.secure_sum import SumRules, width_for
+from tests.secure_sum.parties import Group
 
 FALSE_ALARM = 1e-6
 Floats = NDArray[np.float64]
 
-NOISE = DistributedNoise(
-    clip_norm=2.0, noise_multiplier=1.0, size=300, clients=10, survivors=8, colluding=1
-)
+NOISE = DistributedNoise(1.0, size=300, clients=10, survivors=8, colluding=1)
+CLIP = ClipState((2.0,), 3)
+UNIT = ClipState((1.0,), 3)
 
 
 def own(client: int, seed: int = 0) -> Stream:
@@ -76,10 +74,26 @@ def test_a_rotation_spreads_a_single_coordinate_over_all():
     assert np.abs(rotation.rotate(spike, own(1))).max() <= math.sqrt(2 / rotation.padded) + 1e-12
 
 
-def test_a_session_has_one_public_rotation():
-    words = [one.rotation().words(3).tolist() for one in (SESSION, SESSION)]
-    assert words[0] == words[1]
-    assert words[0] != replace(SESSION, round=4).rotation().words(3).tolist()
+def test_a_rotation_is_the_orthogonal_matrix_that_it_says():
+    rotation = Rotation(100)
+    values = updates(1, rotation.padded, 1.0)[0]
+    turns = np.outer(*[np.arange(rotation.factor)] * 2) * (2 * np.pi / rotation.factor)
+    hartley = (np.cos(turns) + np.sin(turns)) / math.sqrt(rotation.padded)
+    hadamard = np.ones((1, 1))
+    for _ in range(rotation.doublings):
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    dense = np.kron(hartley, hadamard)
+    np.testing.assert_allclose(rotation._transform(values.copy()), dense @ values, atol=1e-14)
+    np.testing.assert_allclose(dense @ dense, np.eye(rotation.padded), atol=1e-12)
+
+
+def test_a_round_has_one_public_rotation_and_another_round_another():
+    update = updates(1, NOISE.size, 2.0)[0]
+    one, same, other = (
+        NOISE.rounded(update, clip, own(1)) for clip in (CLIP, CLIP, replace(CLIP, round=4))
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
 # The bound that the guarantee rests on
@@ -95,36 +109,36 @@ def test_a_session_has_one_public_rotation():
 )
 def test_no_update_whatever_it_is_exceeds_the_bound(update):
     with np.errstate(all="ignore"):
-        rounded = NOISE.rounded(update, SESSION.rotation(), own(1))
+        rounded = NOISE.rounded(update, CLIP, own(1))
     assert sum(int(one) ** 2 for one in rounded) <= NOISE.squared_bound
 
 
 def test_a_rounding_beyond_the_bound_is_drawn_again_and_in_the_end_made_toward_zero():
-    update = updates(1, NOISE.size, NOISE.clip_norm)[0]
-    rounded = NOISE.rounded(update, SESSION.rotation(), own(1))
+    update = updates(1, NOISE.size, CLIP.total_norm)[0]
+    rounded = NOISE.rounded(update, CLIP, own(1))
     least = int(np.vdot(rounded, rounded))
-    tight = DistributedNoise(**vars_of(NOISE))
+    tight = replace(NOISE)
     tight.__dict__["squared_bound"] = least - 1  # that rounding is not allowed any more
-    other = tight.rounded(update, SESSION.rotation(), own(1))
+    other = tight.rounded(update, CLIP, own(1))
     assert int(np.vdot(other, other)) < least
-    exact = np.trunc(NOISE.rotation.rotate(update, SESSION.rotation()) / NOISE.step)
+    exact = np.trunc(rotated(NOISE, update, CLIP))
     tight.__dict__["squared_bound"] = int(np.vdot(exact, exact))  # nor any other
-    assert np.array_equal(tight.rounded(update, SESSION.rotation(), own(1)), exact)
+    assert np.array_equal(tight.rounded(update, CLIP, own(1)), exact)
     tight.__dict__["squared_bound"] = 5
-    assert not tight.rounded(update, SESSION.rotation(), own(1)).any()
+    assert not tight.rounded(update, CLIP, own(1)).any()
 
 
-def vars_of(noise: DistributedNoise) -> dict[str, float]:
-    return noise.to_json()
+def rotated(noise: DistributedNoise, update: Floats, clip: ClipState) -> Floats:
+    return noise.rotation.rotate(update, distributed_noise._rotating(clip)) / noise.step(clip)
 
 
 def test_rounding_is_right_on_average():
     """1,000 roundings of one update: each coordinate's mean is within 6 standard errors."""
     update = updates(1, 40, 1.0)[0]
-    noise = DistributedNoise(**vars_of(NOISE) | {"size": 40, "width": 16})
+    noise = replace(NOISE, size=40)
     stream = own(3)
-    drawn = np.array([noise.rounded(update, SESSION.rotation(), stream) for _ in range(1000)])
-    exact = noise.rotation.rotate(update, SESSION.rotation()) / noise.step
+    drawn = np.array([noise.rounded(update, CLIP, stream) for _ in range(1000)])
+    exact = rotated(noise, update, CLIP)
     assert np.abs(drawn.mean(0) - exact).max() < 6 * 0.5 / math.sqrt(1000)
     assert np.abs(np.floor(exact) + 0.5 - exact).max() > 0.4  # which truncation would not be
 
@@ -140,7 +154,7 @@ def noisy_sums(noise: DistributedNoise, survivors: int, times: int) -> NDArray[n
             wrapped(
                 np.sum(
                     [
-                        noise.contribution(nothing, SESSION.rotation(), own(client, number))
+                        noise.share(nothing, CLIP, own(client, number))
                         for client in range(survivors)
                     ],
                     axis=0,
@@ -167,15 +181,15 @@ def is_normal(values: NDArray[np.int64], stddev: float) -> bool:
 
 
 def test_honest_survivors_alone_have_the_noise_that_is_accounted_for():
-    event = NOISE.event()
+    event = NOISE.each()
     assert event.shares == NOISE.survivors - NOISE.colluding
     assert event.noise_multiplier == pytest.approx(NOISE.noise_multiplier, rel=1e-12)
     assert event.sensitivity**2 == pytest.approx(NOISE.squared_bound, rel=1e-12)
     assert event.coordinates == NOISE.rotation.padded
-    replaced = NOISE.event(Adjacency.REPLACE)
+    replaced = NOISE.each(Adjacency.REPLACE)
     assert replaced.noise_multiplier == pytest.approx(NOISE.noise_multiplier / 2, rel=1e-12)
-    assert NOISE.noise_stddev(NOISE.shares) == pytest.approx(
-        NOISE.noise_multiplier * math.sqrt(NOISE.squared_bound) * NOISE.step, rel=1e-12
+    assert NOISE.noise_stddev(NOISE.shares, CLIP) == pytest.approx(
+        NOISE.noise_multiplier * math.sqrt(NOISE.squared_bound) * NOISE.step(CLIP), rel=1e-12
     )
 
 
@@ -187,28 +201,21 @@ def test_the_mean_is_as_accurate_as_with_central_noise(width, clients):
     Its size is known to 1.3% from 3,000 values, so 15% more, or less, is rejected for certain; what
     rounding and its bound add is below 1%.
     """
-    noise = DistributedNoise(
-        clip_norm=1.0,
-        noise_multiplier=0.7,
-        size=3000,
-        clients=clients,
-        survivors=clients,
-        width=width,
-    )
+    noise = DistributedNoise(0.7, 3000, clients, survivors=clients, colluding=0, width=width)
     given_updates = updates(clients, noise.size, 1.0)
     given_updates[0] = 0.0
     given_updates[0, 5] = 1.0  # one that only a rotation makes fit for so few bits
     total = sum(
-        noise.contribution(update, SESSION.rotation(), own(number % 256, number // 256))
+        noise.share(update, UNIT, own(number % 256, number // 256))
         for number, update in enumerate(given_updates)
     )
-    error = noise.total(wrapped(total, width), SESSION.rotation()) - given_updates.sum(0)
-    assert has_size(error, noise.noise_stddev(clients))
+    error = noise.total(total, UNIT) - given_updates.sum(0)
+    assert has_size(error, noise.noise_stddev(clients, UNIT))
     assert has_size(error, 0.7)
     assert has_size(0.7 * own(9, 9).normal(noise.size), 0.7)  # central noise
     assert not has_size(error, 1.15 * 0.7)
     assert not has_size(error, 0.7 / 1.15)
-    assert noise.noise_stddev(clients) == pytest.approx(0.7, rel=0.01)
+    assert noise.noise_stddev(clients, UNIT) == pytest.approx(0.7, rel=0.01)
     assert abs(error.mean()) < 4.9 * 0.7 / math.sqrt(noise.size)
 
 
@@ -220,31 +227,39 @@ def has_size(values: Floats, stddev: float) -> bool:
 
 def test_wrapping_is_post_processing_of_the_sum_and_rare():
     """Each coordinate of the sum is the sum of integers modulo 2^16, whatever they were."""
-    noise = DistributedNoise(**vars_of(NOISE) | {"noise_multiplier": 1.5})
+    noise = replace(NOISE, noise_multiplier=1.5)
     vectors = {
-        client: noise.contribution(update, SESSION.rotation(), own(client))
+        client: noise.share(update, CLIP, own(client))
         for client, update in enumerate(updates(10, noise.size, 2.0), start=1)
     }
-    group = Group(noise.rules(threshold=7))
+    group = Group(rules(noise))
     group.vectors = vectors
     exact = np.sum(list(vectors.values()), axis=0)
     assert np.array_equal(group.run(), wrapped(exact, 16))
     assert np.abs(exact).max() < 2**15
-    group = Group(noise.rules(threshold=7))
+    moved = noise.total(exact + 2**16 * np.arange(len(exact)), CLIP)
+    assert np.array_equal(moved, noise.total(exact, CLIP))  # the release knows no more than that
+    group = Group(rules(noise))
     group.vectors = {client: vector + 40_000 for client, vector in vectors.items()}
     assert np.array_equal(group.run(), wrapped(exact + 400_000, 16))
 
 
 def test_the_secure_sum_of_noisy_updates_after_dropouts_is_within_noise_of_the_updates():
-    group = Group(NOISE.rules(threshold=7))
+    group = Group(rules(NOISE))
     given_updates = updates(10, NOISE.size, 2.0)
     group.vectors = {
-        client: NOISE.contribution(given_updates[client - 1], SESSION.rotation(), own(client))
-        for client in group.ids
+        client: NOISE.share(given_updates[client - 1], CLIP, own(client)) for client in group.ids
     }
-    total = NOISE.total(group.run((), (), {3, 9}), SESSION.rotation())
+    total = NOISE.total(group.run((), (), {3, 9}), CLIP)
     error = total - np.delete(given_updates, [2, 8], axis=0).sum(0)
-    assert has_size(error, NOISE.noise_stddev(8))
+    assert has_size(error, NOISE.noise_stddev(8, CLIP))
+
+
+def rules(noise: DistributedNoise) -> SumRules:
+    """Of ten clients, of whom two may be lost."""
+    return SumRules.against_a_lying_server(
+        10, noise.rotation.padded, None, survivors=noise.survivors, width=noise.width
+    )
 
 
 # Public numbers
@@ -253,10 +268,10 @@ def test_the_secure_sum_of_noisy_updates_after_dropouts_is_within_noise_of_the_u
 @given(st.integers(2, 2000), st.floats(0.3, 4.0), st.integers(1, 2 * 10**7))
 def test_the_step_is_the_finest_with_room_for_the_sum_of_all(clients, z, size):
     survivors = max(2, clients * 3 // 4)
+    noise = DistributedNoise(z, size, clients, survivors, colluding=0)
     try:
-        noise = DistributedNoise(
-            clip_norm=1.0, noise_multiplier=z, size=size, clients=clients, survivors=survivors
-        )
+        noise.refuse_coarse()
+        noise.each()
     except ValueError as error:
         assert "width must be above 16" in str(error) or "share_stddev" in str(error)  # noqa: PT017
         return
@@ -268,11 +283,9 @@ def test_the_step_is_the_finest_with_room_for_the_sum_of_all(clients, z, size):
 
 def test_the_model_of_the_papers_fits_in_16_bits_with_noise_hardly_larger():
     """1.35M parameters, 100 clients of whom 10 may drop out, z = 1."""
-    noise = DistributedNoise(
-        clip_norm=1.0, noise_multiplier=1.0, size=1_350_000, clients=100, survivors=90
-    )
+    noise = DistributedNoise(1.0, size=1_350_000, clients=100, survivors=90)
     assert math.sqrt(noise.squared_bound) / noise.steps < 1.006
-    assert noise.event().excess < 1e-200
+    assert noise.each().excess < 1e-200
     assert noise.rotation.padded / noise.size < 1.02
 
 
@@ -290,48 +303,21 @@ def test_the_model_of_the_papers_fits_in_16_bits_with_noise_hardly_larger():
 )
 def test_noise_that_cannot_be_is_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        DistributedNoise(**vars_of(NOISE) | changed).rules(threshold=7)
+        cost_of(**changed)
 
 
-def plan_with(**changed: object) -> RoundPlan:
-    parts = {
-        "population": 1000,
-        "sampler": PoissonSampler(1.0),
-        "clipper": FlatClip(0.5),
-        "estimator": FixedDenominator(1000.0),
-        "noise": IndependentNoise(1.2),
-    }
-    return RoundPlan(**(parts | changed))  # type: ignore[arg-type]
-
-
-def test_a_plans_round_has_its_clip_norm_and_multiplier():
-    plan = plan_with()
-    rules = rules_for(10, size=1)
-    noise = DistributedNoise.for_plan(plan, plan.initial_clip_state(), 500, rules)
-    assert (noise.clip_norm, noise.noise_multiplier) == (0.5, 1.2)
-    assert (noise.clients, noise.survivors) == (rules.clients, rules.survivors)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"noise": None},
-        {"estimator": ClippedDenominator(900.0)},
-        {"adaptive": QuantileClip(0.5)},
-    ],
-    ids=["no noise", "clipped denominator", "adaptive"],
-)
-def test_a_plan_that_would_release_weights_or_bits_without_noise_is_refused(changed):
-    plan = plan_with(**changed)
-    with pytest.raises(ValueError, match="weights and clip bits would have no noise"):
-        DistributedNoise.for_plan(plan, plan.initial_clip_state(), 500, rules_for(10, size=1))
+def cost_of(**changed: object) -> DistributedGaussian:
+    """What a sum costs, of noise that could be used."""
+    noise = replace(NOISE, **changed)  # type: ignore[arg-type]
+    noise.refuse_coarse()
+    return noise.each()
 
 
 def test_an_update_of_another_size_is_refused():
     with pytest.raises(ValueError, match="values must be 300"):
-        NOISE.contribution(np.zeros(299), SESSION.rotation(), own(1))
+        NOISE.share(np.zeros(299), CLIP, own(1))
     with pytest.raises(ValueError, match="rotated must be"):
-        NOISE.total(np.zeros(7, np.int64), SESSION.rotation())
+        NOISE.total(np.zeros(7, np.int64), CLIP)
 
 
 def test_a_width_follows_from_limit_and_clients():
