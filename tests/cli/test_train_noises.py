@@ -55,7 +55,7 @@ def _without(words: list[str], setting: str) -> list[str]:
         (["--noise", "bltt"], "noise must be one of independent, blt"),
         (["--noise", "blt", "--min-separation", "50"], "separation of 50 rounds leaves turns of"),
         (
-            ["--noise", "distributed", "--set", "plan.survivors=10"],
+            ["--noise", "distributed", "--rounds", "4", "--set", "plan.survivors=10"],
             "8 users, and the noise that they share is made for 10 at least",
         ),
         (
