@@ -149,6 +149,11 @@ if sys.argv[1] == "folder":
     with durable.whole_folder(Path(sys.argv[2])) as folder:
         durable.write_whole(folder / "weights", b"secret")
         end()
+if sys.argv[1] == "whole folder":  # once it has its name
+    out = Path(sys.argv[2])
+    durable.sync = lambda path: end() if path == out.parent else None
+    with durable.whole_folder(out):
+        pass
 if sys.argv[1] == "file":
     with durable.whole_file(Path(sys.argv[2])) as file:
         file.write(b"secret")
@@ -183,6 +188,17 @@ def test_the_next_start_clears_what_a_killed_one_left(tmp_path, monkeypatch):
         with scratch.folder():
             assert folder.exists()  # that of a process that lives
     assert sorted(os.listdir(tmp_path)) == ["out", "page.html"]
+
+
+def test_what_was_left_beside_a_whole_folder_is_cleared(tmp_path):
+    killed("whole folder", out := tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == [".out.partial.lock", "out"]
+    durable.clear_beside(out)
+    assert os.listdir(tmp_path) == ["out"]
+    with durable.whole_folder(other := tmp_path / "other"):  # a process that lives is left alone
+        with pytest.raises(ValueError, match="another process is writing"):
+            durable.clear_beside(other)
+    assert sorted(os.listdir(tmp_path)) == ["other", "out"]
 
 
 def test_a_scratch_folder_that_was_killed_before_it_had_its_file_is_removed(tmp_path, monkeypatch):

@@ -199,8 +199,7 @@ def whole_folder(
     so `ValueError` refuses one that is not a line of text.
     """
     one_line("the name of a new folder", path.name, LONGEST_NAME)
-    partial, old = partial_path(path), path.with_name(f".{path.name}.old")
-    lock = partial.with_name(f"{partial.name}.lock")
+    partial, old, lock = _beside(path)
     claim = _claim(lock, PRIVATE, path)
     try:
         _remove(partial)
@@ -225,6 +224,23 @@ def whole_folder(
         _remove(old)
         lock.unlink(missing_ok=True)
         os.close(claim)
+
+
+def clear_beside(path: Path) -> None:
+    """Remove what `whole_folder` left beside a folder if it was killed once that was whole."""
+    partial, old, lock = _beside(path.absolute())
+    if os.path.lexists(lock):
+        claim = _claim(lock, PRIVATE, path)
+        _remove(partial)
+        _remove(old)
+        lock.unlink(missing_ok=True)
+        os.close(claim)
+
+
+def _beside(path: Path) -> tuple[Path, Path, Path]:
+    """Where a folder is made, where an older one is put, and who does both."""
+    partial = partial_path(path)
+    return partial, path.with_name(f".{path.name}.old"), path.with_name(f"{partial.name}.lock")
 
 
 def _claim(file: Path, mode: int, path: Path) -> int:

@@ -120,6 +120,7 @@ def resume(
     pays for both.
     """
     directory = RunDirectory.open(run)
+    durable.clear_beside(directory.path)
     own = directory.experiment()
     if (result := directory.result()) is not None:
         if not result.get("key_kept"):

@@ -101,6 +101,7 @@ class RunTokenizers:
     def learnt_for(self, round: int) -> LearntTokenizer | None:
         """The tokenizer of a switch before a round; None if it was not learnt yet."""
         kept = self._of_round(round)
+        durable.clear_beside(kept)
         return LearntTokenizer.load(kept) if kept.is_dir() else None
 
     def keep(self, learnt: LearntTokenizer, round: int) -> None:
