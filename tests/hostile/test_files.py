@@ -195,9 +195,12 @@ def test_what_was_left_beside_a_whole_folder_is_cleared(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [".out.partial.lock", "out"]
     durable.clear_beside(out)
     assert os.listdir(tmp_path) == ["out"]
-    with durable.whole_folder(other := tmp_path / "other"):  # a process that lives is left alone
-        with pytest.raises(ValueError, match="another process is writing"):
-            durable.clear_beside(other)
+    other = tmp_path / "other"  # a process that lives is left alone
+    with (
+        durable.whole_folder(other),
+        pytest.raises(ValueError, match="another process is writing"),
+    ):
+        durable.clear_beside(other)
     assert sorted(os.listdir(tmp_path)) == ["other", "out"]
 
 
