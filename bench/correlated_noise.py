@@ -106,6 +106,7 @@ def measure(options: argparse.Namespace, key: Row) -> Row:
         **key,
         "epsilon": min(spent),
         "top1": metrics.accuracy_top1,
+        "top1_unk_competes": metrics.accuracy_top1_unk_competes,
         "perplexity": metrics.perplexity,
         "separation": plan.separation,
         "noise_multiplier": plan.noise_multiplier,

@@ -192,6 +192,7 @@ def figures(run: Path, epsilon: float, seed: int) -> Row:
     for name, predictor in predictors.items():
         metrics = evaluate(predictor, sequences, bos=tokenizer.bos, unk=tokenizer.unk)
         row[f"{name}_top1"], row[f"{name}_perplexity"] = metrics.accuracy_top1, metrics.perplexity
+        row[f"{name}_top1_unk_competes"] = metrics.accuracy_top1_unk_competes
         row["unknown_rate"] = metrics.unknown_rate
     return row
 

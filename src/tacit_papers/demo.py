@@ -24,6 +24,7 @@ from rich.console import Console
 
 from tacit.cli.options import Seed, flag, text
 from tacit.cli.output import Interrupted, emit, table
+from tacit.runs.figures import UNK_COMPETES
 from tacit.runs.progress import bar, tracked
 
 if TYPE_CHECKING:
@@ -265,12 +266,17 @@ def _print_figures(
 
     size, users = parameter_count(stored.model), len(stored.corpus(None).test)
     shown = table(
-        *("next-word model", "trained on", ">top-1", ">perplexity"),
+        "next-word model",
+        "trained on",
+        ">top-1",
+        f">top-1 {UNK_COMPETES}",
+        ">perplexity",
         title=f"An LSTM of {size:,} parameters on the chat of {users} test users",
         compact=True,
     )
     for (name, trained_on), metrics in measured.items():
-        figures = f"{metrics.accuracy_top1:.1%}", f"{metrics.perplexity:,.0f}"
+        accuracies = metrics.accuracy_top1, metrics.accuracy_top1_unk_competes
+        figures = *(f"{share:.1%}" for share in accuracies), f"{metrics.perplexity:,.0f}"
         shown.add_row(name, trained_on, *figures, style="bold" if name == "private" else None)
     console.print(shown)
     _, bigram, *_, last = measured.values()
@@ -279,7 +285,8 @@ def _print_figures(
         f"The private model {'beats' if wins else 'does not beat'} the bigram model, which has no"
         f" privacy: its first suggestion is right {last.accuracy_top1:.1%} of the time, the"
         f" other's {bigram.accuracy_top1:.1%}.  Unknown words, {last.unknown_rate:.0%} of all,"
-        " are missed.\n"
+        " are missed.  If UNK competes, it may be the first suggestion, which is wrong: so"
+        " McMahan et al. count.\n"
     )
 
 

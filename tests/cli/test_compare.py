@@ -76,7 +76,9 @@ def test_json_has_each_run_its_figures_and_the_difference_to_the_first(capsys, f
     assert [plain["private"], private["private"]] == [False, True]
     assert plain["epsilon"] is None
     assert private["epsilon"] == Run.open(folder / "private").guarantee().epsilon["pld"]
-    assert plain["difference"] == {"accuracy_top1": 0, "perplexity": 0}
+    names = ("accuracy_top1", "accuracy_top1_unk_competes", "perplexity")
+    assert plain["difference"] == dict.fromkeys(names, 0)
+    assert private["accuracy_top1_unk_competes"] <= private["accuracy_top1"]
     assert private["difference"]["perplexity"] == private["perplexity"] - plain["perplexity"]
     assert [plain["clip_norms"], private["clip_norms"]] == [[None], [15.0]]
     assert [plain["simulation"], private["simulation"]] == [False, True]
@@ -85,6 +87,23 @@ def test_json_has_each_run_its_figures_and_the_difference_to_the_first(capsys, f
     assert not any("do not compare" in note for note in found["notes"])
     [seeded] = [note for note in found["notes"] if note.startswith("Simulations, not for release")]
     assert seeded.endswith(": private.")
+
+
+def test_a_run_of_before_has_no_figure_of_what_was_not_measured_then(capsys, folder, tmp_path):
+    before = tmp_path / "before"
+    shutil.copytree(folder / "plain", before)
+    result = json.loads((before / "result.json").read_text())
+    kept = {key: value for key, value in result.items() if "unk_competes" not in key}
+    assert kept != result
+    (before / "result.json").write_text(json.dumps(kept))
+    code, out, err = run(capsys, folder / "private", before, "--json")
+    assert (code, err) == (0, "")
+    _, second = json.loads(out)["runs"]
+    assert second["accuracy_top1_unk_competes"] is None
+    assert second["accuracy_top1"] == result["accuracy_top1"]
+    code, out, _ = run(capsys, before, folder / "private")
+    assert code == 0
+    assert "competes" in out
 
 
 def test_epsilon_and_claim_are_those_of_the_ledger_whatever_other_files_say(

@@ -127,7 +127,10 @@ def test_the_card_says_everything(tacit, private_run, tmp_path):
     assert run.guarantee().claim in card
     assert "excluded" in card
     assert "after round 6" in card
-    assert f"{run.metrics()[-1]['accuracy_top1']:.2%}" in card
+    last = run.metrics()[-1]
+    assert f"| top-1 accuracy | {last['accuracy_top1']:.2%} |" in card
+    papers = last["accuracy_top1_unk_competes"]
+    assert f"| top-1 accuracy if UNK competes | {papers:.2%} |" in card
     assert run.ledger.head.hash in card
     for section in ("Privacy", "Figures", "How it was trained", "limits", "Loading it", "Files"):
         assert re.search(rf"^## .*{section}", card, re.MULTILINE)

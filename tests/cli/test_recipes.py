@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from tacit.cli.main import main
-from tacit.tasks import recipes
+from tacit.tasks import catalogue, recipes
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -28,17 +28,45 @@ def test_the_list_names_every_recipe_and_what_it_stands_for(capsys, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys, "list")
     assert max(map(len, text.splitlines())) <= 80
-    assert all(f" {name} " in text for name in recipes.names())
+    assert all(f" {name} " in text for name in catalogue.names())
     rows = json.loads(printed(capsys, "list", "--json"))
-    assert {row["name"]: row["task"] for row in rows} == recipes.names()
+    assert {row["name"]: row["task"] for row in rows} == catalogue.names()
+    assert recipes.names().items() < catalogue.names().items()
     assert all(
-        set(row) == {"name", "task", "paper", "section", "says", "users", "variants"}
+        list(row) == [*"name task paper section says users variants command recorded".split()]
         for row in rows
     )
     assert all(row["says"] for row in rows)
     by_name = {row["name"]: row["variants"] for row in rows}
     assert by_name["mcmahan2018"] == []
     assert len(by_name["mcmahan2018-table2"]) == 3
+    assert "dp-fedavg-non-iid-293" in by_name["thakkar2020-table2-small"]
+
+
+def test_the_list_says_where_a_recipe_is_recorded_and_which_never_was(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = {line.split()[1]: line for line in printed(capsys, "list").splitlines() if "│" in line}
+    assert " next-word " in lines["mcmahan2018"]
+    assert " never " in lines["mcmahan2018-table2"]
+    rows = {row["name"]: row["recorded"] for row in json.loads(printed(capsys, "list", "--json"))}
+    assert rows["mcmahan2018"]["page"] == "docs/results/next-word.md"
+    assert rows["mcmahan2018-table2"] is None
+    shown = printed(capsys, "show", "mcmahan2018")
+    assert "\n# record: docs/results/next-word.md (200 rounds of" in shown
+    assert "\n# record: never run" in printed(capsys, "show", "mcmahan2018-table2")
+
+
+@pytest.mark.parametrize("name", ["secret-sharer-small", "thakkar2020-table4-small"])
+def test_a_secret_sharer_recipe_is_shown_with_its_arms_and_its_command(capsys, tmp_path, name):
+    shown = printed(capsys, "show", name)
+    grid = catalogue.entry(name).recipe.only()
+    assert f"\n# run: tacit papers secret-sharer {name} --out DIR" in shown
+    assert all(arm.name in " ".join(shown.split("\n#   ")) for arm in grid.all_arms())
+    file = tmp_path / "shown.toml"
+    file.write_text(f'extends = "{name}"\n')
+    assert catalogue.entry(str(file)).kind == "secret-sharer"
+    assert catalogue.entry(str(file)).recipe.only().all_arms() == grid.all_arms()
+    assert "# record:" not in printed(capsys, "show", str(file))
 
 
 def test_show_begins_with_paper_section_and_figure(capsys):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tacit.cli import requests
+from tacit.evaluation.accuracy import ACCURACIES
 from tacit.runs.run import Run
 from tacit.runs.session import TrainingProgress
 from tests.cli.training import (
@@ -125,8 +126,8 @@ def test_json_is_the_result_and_nothing_else(folder, first):
     assert found["key_kept"] is True
     assert (path / "private" / "key").exists()
     assert found["epsilon"]["pld"] > 0
-    names = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "tokens", "claim")
-    assert set(names) <= set(found)
+    assert {*ACCURACIES, "perplexity", "tokens", "claim"} <= set(found)
+    assert {f"{name}_smoothed" for name in ACCURACIES} <= set(found)
     assert weights(path, ROUNDS) == weights(first.path, ROUNDS)
 
 

@@ -12,6 +12,7 @@ from tacit.config import recipes
 from tacit.config.experiment import Experiment
 from tacit.models import registry
 from tacit.models.base import layer_sizes
+from tacit.tasks import catalogue
 from tacit.tasks.language import plans
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +127,21 @@ def test_the_documentation_has_every_recipe_with_its_number_of_variants():
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| *(\d*) *\|", page, re.MULTILINE)
     expected = {name: str(len(recipes.load(name).variants) or "") for name in PUBLISHED + OWN}
+    assert dict(rows) == expected
+
+
+def test_the_documentation_says_of_every_recipe_whether_it_was_recorded():
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \|(?: *\d* *\|)? ([^|]+) \| [^|]*\|$", page, re.MULTILINE
+    )
+    records = catalogue.records()
+    expected = {}
+    for name in catalogue.names():
+        where = records[name].page.removeprefix("docs/") if name in records else ""
+        stem = where.partition("#")[0].removeprefix("results/").removesuffix(".md")
+        if where or not name.endswith("-small"):
+            expected[name] = f"[{stem}]({where})" if where else "never"
     assert dict(rows) == expected
 
 

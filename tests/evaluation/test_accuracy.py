@@ -41,7 +41,9 @@ def test_a_case_counted_by_hand():
     found = evaluate(Table(table), texts, bos=BOS, unk=UNK)
     assert (found.targets, found.unknown) == (10, 1)
     assert (found.top1, found.top3, found.top5) == (5, 8, 9)
-    assert found.accuracy_top1 == 0.5
+    assert found.accuracy_top1 == found.accuracy_top1_unk_competes == 0.5  # UNK is never first
+    # After 0 it is sixth; after the rest it ties with 0 and 5, and comes before 5.
+    assert (found.top3_unk_competes, found.top5_unk_competes) == (8, 8)
     assert found.unknown_rate == 0.1
     after_bos = sum(math.exp(value) for value in (0, 0, 0, 3, 2, 1))
     after_word = sum(math.exp(value) for value in (0, 3, 0, 2, 1, 0))
@@ -63,7 +65,7 @@ def test_evaluation_equals_one_sequence_at_a_time(kind, sequences, rows, unk):
     expected = scoring.metrics(scoring.logits_of(model), sequences, BOS, unk)
     with rows_at_a_time(rows):
         found = evaluate(model, sequences, bos=BOS, unk=unk)
-    for name in ("targets", "unknown", "top1", "top3", "top5"):
+    for name in scoring.COUNTS:
         assert getattr(found, name) == expected[name], name
     assert found.log_prob == pytest.approx(expected["log_prob"], abs=1e-9)
 
@@ -92,8 +94,38 @@ def test_an_unknown_target_is_a_mistake_even_if_unk_is_predicted():
     suggested[:, 3] = 5  # behind UNK, which nobody is shown
     found = evaluate(Table(suggested), [[BOS, UNK, UNK, 3]], bos=BOS, unk=UNK)
     assert (found.targets, found.unknown, found.top1) == (3, 2, 1)
+    assert (found.top1_unk_competes, found.top3_unk_competes) == (0, 1)
     without_unk = evaluate(Table(always_unk), [[BOS, UNK, UNK, 3]], bos=BOS, unk=None)
     assert (without_unk.unknown, without_unk.top1) == (0, 2)
+    assert without_unk.top1_unk_competes == 2
+
+
+def test_which_of_two_models_is_right_more_often_depends_on_whether_unk_competes():
+    """One knows the words, and UNK is likelier still; the other guesses, and never says UNK."""
+    knows = torch.full((6, 6), -9.0)
+    knows[:, UNK] = 2.0
+    for before, after in ((BOS, 3), (3, 4), (4, 5)):
+        knows[before, after] = 1.0
+    knows[5, EOS] = 3.0
+    guesses = torch.full((6, 6), -9.0)
+    guesses[[BOS, 3], 3] = guesses[[4, 5], EOS] = 1.0
+    texts = [[BOS, 3, 4, 5, EOS], [BOS, UNK]]
+    by_knowing, by_guessing = (
+        evaluate(Table(table), texts, bos=BOS, unk=UNK) for table in (knows, guesses)
+    )
+    assert (by_knowing.accuracy_top1, by_guessing.accuracy_top1) == (4 / 5, 2 / 5)
+    assert by_knowing.accuracy_top1_unk_competes == 1 / 5
+    assert by_guessing.accuracy_top1_unk_competes == 2 / 5
+
+
+@given(sequences=SEQUENCES, seed=st.integers(0, 9))
+def test_accuracy_is_never_larger_if_unk_competes(sequences, seed):
+    table = Table(torch.randn(7, 7, generator=torch.Generator().manual_seed(seed)))
+    found = evaluate(table, sequences, bos=BOS, unk=UNK)
+    for k in (1, 3, 5):
+        assert getattr(found, f"top{k}_unk_competes") <= getattr(found, f"top{k}")
+    without = evaluate(table, sequences, bos=BOS, unk=None)
+    assert without.top3_unk_competes == without.top3
 
 
 @given(SEQUENCES, SEQUENCES)
@@ -103,7 +135,7 @@ def test_metrics_of_two_parts_add_up(some, others):
     whole = evaluate(model, [*some, *others], bos=BOS, unk=UNK)
     total = parts[0] + parts[1]
     assert (total.targets, total.unknown) == (whole.targets, whole.unknown)
-    assert (total.top1, total.top3, total.top5) == (whole.top1, whole.top3, whole.top5)
+    assert all(getattr(total, name) == getattr(whole, name) for name in scoring.COUNTS)
     assert total.log_prob == pytest.approx(whole.log_prob)
 
 
@@ -191,6 +223,7 @@ def test_the_number_of_threads_changes_no_figure_and_is_left_as_it_was(kind):
     finally:
         torch.set_num_threads(1)
     assert np.array_equal(alone.ranks, together.ranks)
+    assert np.array_equal(alone.ranks_of_all, together.ranks_of_all)
     assert np.array_equal(alone.log_probs, together.log_probs)
 
 

@@ -64,8 +64,8 @@ def test_baselines_are_scored_as_brute_force_scores_them(training, texts):
     for predictor, distribution in oracles:
         found = evaluate(predictor, texts, bos=BOS, unk=UNK)
         expected = scoring.metrics(distribution, texts, BOS, UNK)
-        for name in ("targets", "unknown", "top1", "top3", "top5"):
-            assert getattr(found, name) == expected[name]
+        for name in scoring.COUNTS:
+            assert getattr(found, name) == expected[name], name
         assert found.log_prob == pytest.approx(expected["log_prob"], abs=1e-9)
 
 
@@ -83,10 +83,11 @@ def test_sparse_scores_are_those_of_whole_distributions(never, seed):
         (bigram.unigram, lambda _: bigram.unigram.probs),
     ):
         contexts, targets = held_out[:-1], held_out[1:]
-        log_probs, ranks = predictor.score_targets(contexts, targets, never)
+        log_probs, ranks, of_all = predictor.score_targets(contexts, targets, never)
         expected = scoring.scored_by_sorting(probs_after, contexts, targets, never)
         assert np.allclose(log_probs, expected[0], rtol=1e-13)
         assert ranks.tolist() == expected[1].tolist()
+        assert of_all.tolist() == expected[2].tolist()
 
 
 def test_texts_are_counted_alike_in_blocks_of_any_size(monkeypatch):

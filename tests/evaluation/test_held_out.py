@@ -176,18 +176,22 @@ def test_one_scoring_serves_token_and_word_metrics_of_cut_texts(kind):
     scores = score(model, found.sequences, never=one.unk)
     by_token = evaluate(model, found.sequences, bos=one.bos, unk=one.unk)
     by_word = evaluate(model, found.sequences, bos=one.bos, unk=one.unk, owners=found.owners)
-    assert by_token == replace(by_word, words=0, right_words=0, unknown_words=0)
+    of_words = ("words", "right_words", "right_words_unk_competes", "unknown_words")
+    assert by_token == replace(by_word, **dict.fromkeys(of_words, 0))
     assert by_word.words == sum(max(owners) + 1 for owners in found.owners)
     assert by_word.log_prob == scores.log_probs.sum()
-    right = unknown = 0
+    right = unknown = right_of_all = 0
     for text, (tokens, owners) in enumerate(zip(found.sequences, found.owners, strict=True)):
         for word in range(max(owners) + 1):
             places = [place for place, owner in enumerate(owners) if owner == word]
             is_unknown = any(tokens[place] == one.unk for place in places)
             ranks = [scores.ranks[scores.first[text] + place - 1] for place in places]
+            of_all = [scores.ranks_of_all[scores.first[text] + place - 1] for place in places]
             unknown += is_unknown
+            right_of_all += not is_unknown and not any(of_all)
             right += not is_unknown and not any(ranks)
     assert (by_word.right_words, by_word.unknown_words) == (right, unknown)
+    assert by_word.right_words_unk_competes == right_of_all
     assert 0 < right < by_word.words
 
 

@@ -22,9 +22,14 @@ TIED_LOGITS = st.tuples(st.integers(1, 6), st.integers(1, 12)).flatmap(
 def test_rank_and_log_probability_equal_a_full_sort(logits, data):
     rows, size = logits.shape
     targets = data.draw(st.lists(st.integers(0, size - 1), min_size=rows, max_size=rows))
-    log_probs, ranks = log_probs_and_ranks(torch.from_numpy(logits), torch.tensor(targets))
+    never = data.draw(st.none() | st.integers(0, size - 1))
+    log_probs, ranks, of_all = log_probs_and_ranks(
+        torch.from_numpy(logits), torch.tensor(targets), never
+    )
     for row, target in enumerate(targets):
-        assert ranks[row] == scoring.order(logits[row].tolist()).index(target)
+        order = scoring.order(logits[row].tolist())
+        assert of_all[row] == order.index(target)
+        assert ranks[row] == [t for t in order if t == target or t != never].index(target)
         expected = scoring.log_softmax(logits[row].tolist())[target]
         assert math.isclose(log_probs[row], expected, abs_tol=1e-6)
 
@@ -38,13 +43,13 @@ def test_top_k_is_the_head_of_a_full_sort(logits, k):
 
 def test_a_row_with_nan_predicts_nothing():
     logits = torch.tensor([[0.0, torch.nan, 1.0], [0.0, 2.0, 1.0]])
-    log_probs, ranks = log_probs_and_ranks(logits, torch.tensor([2, 1]))
+    log_probs, ranks, _ = log_probs_and_ranks(logits, torch.tensor([2, 1]))
     assert log_probs[0] == -math.inf
     assert ranks.tolist() == [2, 0]
 
 
 def test_a_token_of_probability_zero_is_last():
     logits = torch.tensor([[0.0, -torch.inf, 1.0]])
-    log_probs, ranks = log_probs_and_ranks(logits, torch.tensor([1]))
+    log_probs, ranks, _ = log_probs_and_ranks(logits, torch.tensor([1]))
     assert log_probs.item() == -math.inf
     assert ranks.item() == 2

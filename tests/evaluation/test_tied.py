@@ -49,6 +49,7 @@ def test_scores_are_those_of_the_models_own_logits(kind, never, output_bias):
     found = subject.score(model, texts(), never=never)
     expected = in_the_general_way(lambda: subject.score(model, texts(), never=never))
     np.testing.assert_array_equal(found.ranks, expected.ranks)
+    np.testing.assert_array_equal(found.ranks_of_all, expected.ranks_of_all)
     np.testing.assert_allclose(found.log_probs, expected.log_probs, rtol=1e-5)
 
 
@@ -68,6 +69,7 @@ def test_words_of_equal_vectors_keep_their_order():
         model.embedding.weight.copy_(model.embedding.weight[:1].expand(WORDS, -1))
     scores = subject.score(model, texts(), never=2)
     np.testing.assert_array_equal(scores.ranks, scores.targets - (scores.targets > 2))
+    np.testing.assert_array_equal(scores.ranks_of_all, scores.targets)
 
 
 def test_a_model_of_nan_predicts_nothing():

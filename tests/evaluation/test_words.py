@@ -64,6 +64,17 @@ def test_an_unknown_piece_makes_the_word_a_mistake_even_if_unk_is_predicted():
     assert found.unknown == 3  # z, z and z; a is known
 
 
+def test_a_word_is_a_mistake_where_unk_competes_and_comes_first():
+    logits = table()
+    logits[3, UNK] = 3.0  # after a, before b
+    found = evaluate_words(Table(logits), TwoTokensPerWord(), ["ab ac", "bb ab"])
+    assert (found.right_words, found.right_words_unk_competes) == (2, 0)
+    assert (found.word_accuracy, found.word_accuracy_unk_competes) == (0.5, 0.0)
+    logits[3, UNK] = 1.0  # behind b
+    found = evaluate_words(Table(logits), TwoTokensPerWord(), ["ab ac", "bb ab"])
+    assert (found.right_words, found.right_words_unk_competes) == (2, 2)
+
+
 def test_a_text_without_words_counts_its_end_only():
     found = evaluate_words(Table(torch.zeros(6, 6)), TwoTokensPerWord(), ["", "ab"])
     assert (found.words, found.targets) == (1, 4)
@@ -77,6 +88,7 @@ def test_word_metrics_add_up():
     whole = evaluate_words(model, tokenizer, texts)
     total = sum(parts, Metrics())
     assert (total.words, total.right_words) == (whole.words, whole.right_words)
+    assert total.right_words_unk_competes == whole.right_words_unk_competes
     assert total.targets == whole.targets
     assert total.log_prob == pytest.approx(whole.log_prob)
 

@@ -39,10 +39,11 @@ def logits_of(rows, words, *, seed=0, steps=0.0, scale=4.0):
 
 
 def assert_same(function, logits, targets, never=None):
-    found, ranks = scoring._call(function, logits, targets, never)
-    expected, expected_ranks = scoring._in_torch(logits, targets, never)
+    found, *ranks = scoring._call(function, logits, targets, never)
+    expected, *expected_ranks = scoring._in_torch(logits, targets, never)
     assert found.dtype == torch.float64
-    assert torch.equal(ranks, expected_ranks)
+    assert len(ranks) == len(expected_ranks) == 2
+    assert all(map(torch.equal, ranks, expected_ranks))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-6)
 
 
@@ -77,14 +78,24 @@ def test_every_word_may_be_the_target_and_any_number_of_words_is_fine(function, 
         assert_same(function, logits, targets, words // 2)
 
 
+@pytest.mark.parametrize("form", ["C++", "torch"])
+def test_a_word_that_may_not_be_chosen_still_counts_among_all(function, form):
+    call = {"C++": lambda *given: scoring._call(function, *given), "torch": scoring._in_torch}[form]
+    logits = torch.tensor([[1.0, 5.0, 3.0, 3.0], [1.0, 3.0, 3.0, 3.0], [9.0, 5.0, 3.0, 3.0]])
+    targets = torch.tensor([3, 2, 1])
+    _, ranks, of_all = call(logits, targets, 1)  # before the target, tied before it, the target
+    assert ranks.tolist() == [1, 0, 1]
+    assert of_all.tolist() == [2, 1, 1]
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("place", [0, 5, 500, 1001, 1002])
 def test_one_bad_logit_anywhere_makes_the_row_predict_nothing(function, bad, place):
     logits, targets = logits_of(3, 1003)
     logits[1, place] = bad
-    log_probs, ranks = scoring._call(function, logits, targets, None)
+    log_probs, ranks, of_all = scoring._call(function, logits, targets, None)
     assert log_probs.isinf().tolist() == [False, True, False]
-    assert ranks[1] == 1002
+    assert ranks[1] == of_all[1] == 1002
     assert_same(function, logits, targets)
 
 
@@ -92,7 +103,7 @@ def test_a_nan_of_any_bits_is_found(function):
     bits = np.array([0x7FC00001, 0xFFFFFFFF, 0x7F800001, 0x7FC001FF], np.uint32)
     logits, targets = logits_of(len(bits), 1003)
     logits[:, 77] = torch.from_numpy(bits.view(np.float32))
-    log_probs, ranks = scoring._call(function, logits, targets, None)
+    log_probs, ranks, _ = scoring._call(function, logits, targets, None)
     assert log_probs.tolist() == [-torch.inf] * 4
     assert ranks.tolist() == [1002] * 4
 
@@ -100,7 +111,7 @@ def test_a_nan_of_any_bits_is_found(function):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 40.0, 1e4, 1e37])
 def test_log_probabilities_are_those_of_float64(function, scale):
     logits, targets = logits_of(20, 10_000, scale=scale)
-    found, _ = scoring._call(function, logits, targets, None)
+    found, *_ = scoring._call(function, logits, targets, None)
     exact = torch.log_softmax(logits.double(), 1).gather(1, targets.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)
 
@@ -138,13 +149,13 @@ def test_large_vocabularies_use_cpp_and_torch_if_asked_for(function, monkeypatch
 
 
 @pytest.mark.usefixtures("function")
-@pytest.mark.parametrize("what", [0, 1])
+@pytest.mark.parametrize("what", [0, 1, 2])
 def test_a_function_that_computes_wrongly_is_as_good_as_none(monkeypatch, what):
     in_torch = scoring._in_torch
 
     def slightly_else(*arguments):
         result = in_torch(*arguments)
-        result[what][-1] += (0.001, 1)[what]
+        result[what][-1] += (0.001, 1, 1)[what]
         return result
 
     monkeypatch.setattr(scoring, "_in_torch", slightly_else)
@@ -161,7 +172,7 @@ def test_without_a_compiler_or_the_sources_torch_is_used(monkeypatch, tmp_path):
     scoring._in_cpp.cache_clear()
     monkeypatch.setattr(native.shutil, "which", lambda name: None)
     logits, targets = logits_of(4, 1003)
-    _, ranks = scoring.log_probs_and_ranks(logits, targets)
+    _, ranks, _ = scoring.log_probs_and_ranks(logits, targets)
     assert torch.equal(ranks, scoring._in_torch(logits, targets)[1])
 
 

@@ -12,6 +12,10 @@ import torch
 
 from tacit.models.base import LanguageModel
 
+COUNTS = (
+    *("targets", "unknown", "top1", "top3", "top5"),
+    *("top1_unk_competes", "top3_unk_competes", "top5_unk_competes"),
+)
 Distribution = Callable[[list[int]], list[float]]  # a prefix in, a logit per token out
 
 
@@ -38,14 +42,18 @@ def order(logits: Sequence[float]) -> list[int]:
 
 def scored(
     distribution: Distribution, sequence: Sequence[int], never: int | None = None
-) -> list[tuple[int, float, int]]:
-    """(target, log-probability, rank) of every token but the first; `never` is no choice."""
+) -> list[tuple[int, float, int, int]]:
+    """(target, log-probability, rank, rank among all) of every token but the first.
+
+    In the first rank `never` is no choice.
+    """
     found = []
     for place in range(1, len(sequence)):
         logits = distribution(list(sequence[:place]))
         target = sequence[place]
         choices = [token for token in order(logits) if token == target or token != never]
-        found.append((target, log_softmax(logits)[target], choices.index(target)))
+        ranks = choices.index(target), order(logits).index(target)
+        found.append((target, log_softmax(logits)[target], *ranks))
     return found
 
 
@@ -54,25 +62,26 @@ def scored_by_sorting(
     contexts: Sequence[int],
     targets: Sequence[int],
     never: int | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probability and rank of each target, by a softmax and a sort of all of a row's logits."""
-    log_probs, ranks = [], []
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probability and both ranks of each target, by a softmax and a sort of a row's logits."""
+    log_probs, ranks, of_all = [], [], []
     for context, target in zip(contexts, targets, strict=True):
         logits = torch.from_numpy(probs_after(int(context))).log()
         log_probs.append(torch.log_softmax(logits, 0)[int(target)].item())
         choices = torch.argsort(logits, descending=True, stable=True).tolist()
         ranks.append([c for c in choices if c == target or c != never].index(target))
-    return np.array(log_probs), np.array(ranks)
+        of_all.append(choices.index(target))
+    return np.array(log_probs), np.array(ranks), np.array(of_all)
 
 
 def metrics(
     distribution: Distribution, sequences: Sequence[Sequence[int]], bos: int, unk: int | None
 ) -> dict[str, float]:
     """The counts of `tacit.evaluation.accuracy.Metrics`."""
-    counts = dict.fromkeys(("targets", "unknown", "top1", "top3", "top5"), 0)
+    counts = dict.fromkeys(COUNTS, 0)
     log_probs = []
     for sequence in sequences:
-        for target, log_prob, rank in scored(distribution, sequence, unk):
+        for target, log_prob, rank, _ in scored(distribution, sequence, unk):
             if target == bos:
                 continue
             counts["targets"] += 1
@@ -82,7 +91,30 @@ def metrics(
                 continue
             for k in (1, 3, 5):
                 counts[f"top{k}"] += rank < k
+    counts |= unk_competes(distribution, sequences, bos, unk)
     return {**counts, "log_prob": math.fsum(log_probs)}
+
+
+def unk_competes(
+    distribution: Distribution, sequences: Sequence[Sequence[int]], bos: int, unk: int | None
+) -> dict[str, int]:
+    """AccuracyTop1 of McMahan et al. 2018, appendix B, and Top3 and Top5, as they are put there.
+
+    "The probability that the word to which the model assigns highest probability is correct"; and
+    "we always count it as a mistake if the true next word is not in the dictionary, even if the
+    model predicts UNK".
+    """
+    counts = dict.fromkeys(COUNTS[5:], 0)
+    for sequence in sequences:
+        for place in range(1, len(sequence)):
+            if sequence[place] == bos:
+                continue
+            predicted = order(distribution(list(sequence[:place])))
+            for k in (1, 3, 5):
+                is_right = sequence[place] in predicted[:k]
+                is_in_the_dictionary = sequence[place] != unk
+                counts[f"top{k}_unk_competes"] += is_right and is_in_the_dictionary
+    return counts
 
 
 def bigram(

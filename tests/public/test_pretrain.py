@@ -235,3 +235,10 @@ def test_a_training_that_diverges_says_so():
 def test_settings_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Settings(**options)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "transformer-14m"])
+def test_a_model_that_reads_a_vector_about_the_user_is_not_trained_on_zeros(kind):
+    model = build(kind, SIZE, **SMALL[kind], context_size=2)
+    with pytest.raises(ValueError, match="context_size must be 0 in a training, got 2"):
+        pretrain(model, [[0, 1, 2]], Settings(), bos=0)

@@ -1,5 +1,6 @@
 """The page: whole in itself, escaped, and with every part that the facts have."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -165,6 +166,19 @@ def test_every_kind_of_run_has_a_page(run_of, page_of, facts_of, kind):
     assert ("synthetic users: no claim" in page.text["top"]) is (kind in {"synthetic", "iid"})
     assert ("simulation, not for release" in page.text["top"]) is (kind == "simulated")
     assert ("no privacy guarantee" in page.text["top"]) is (kind == "plain")
+
+
+def test_both_accuracies_are_on_the_page_and_a_run_of_before_has_one(run, facts_of):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    papers = rows[-1] | {"accuracy_top1": 0.1234, "accuracy_top1_unk_competes": 0.0567}
+    older = {key: value for key, value in rows[0].items() if "unk_competes" not in key}
+    lines = [json.dumps(row) + "\n" for row in (older, papers)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    html = render(facts_of(run))
+    assert html.count('<th scope="col" class="n">top-1 if UNK competes</th>') == 2
+    assert '<td class="n">12.34%</td><td class="n">5.67%</td>' in html
+    first = f'<td class="n">{100 * older["accuracy_top1"]:.2f}%</td><td class="n">-</td>'
+    assert first in html
 
 
 def test_a_run_that_measured_nothing_has_a_page(run, facts_of):

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tacit.runs.progress import Display, _LegPace, bar
+from tacit.runs.progress import Display, _figures, _LegPace, bar
 from tacit.runs.run import Run
 from tacit.runs.session import TrainingProgress
 from tacit.runs.start import create
@@ -35,6 +35,12 @@ def test_on_a_terminal_there_is_a_bar_with_the_last_figures(monkeypatch):
     assert "round 20 of 100" in shown
     assert "rounds/min" in shown
     assert "top-1 12.50%, perplexity 80.2, epsilon infinity" in shown
+
+
+def test_both_accuracies_are_told_where_both_were_measured():
+    assert _figures(ROW).startswith("top-1 12.50%, perplexity")
+    both = ROW | {"accuracy_top1_unk_competes_smoothed": 0.09}
+    assert _figures(both).startswith("top-1 12.50% (9.00% if UNK competes), perplexity 80.2,")
 
 
 ROW = {"accuracy_top1_smoothed": 0.125, "perplexity": 80.25, "epsilon": 1.5}

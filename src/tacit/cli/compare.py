@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.cli.options import AsJson, argument, text
 from tacit.cli.output import emit, epsilon, table
 from tacit.privacy.claims import format_delta
-from tacit.runs.figures import FIGURES, Figure, percent
+from tacit.runs.figures import FIGURES, UNK_COMPETES, Figure, percent
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run
@@ -170,6 +170,10 @@ def _differ(rows: Sequence[dict[str, Any]], *keys: str) -> bool:
 
 _Column = tuple[str, Callable[[dict[str, Any]], str]]  # a heading, and the cell of a run
 _SETTINGS: list[_Column] = [
+    (
+        f"top-1 {UNK_COMPETES}",
+        lambda row: percent(row.get("accuracy_top1_unk_competes")),
+    ),  # to hold against a paper's figure
     (
         "unknown",
         lambda row: percent(row.get("unknown_rate")),

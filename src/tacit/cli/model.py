@@ -19,7 +19,7 @@ from rich.console import Console
 from tacit.cli import pretrain
 from tacit.cli.options import AsJson, ModelArgument, Round, Settings, argument, count, real, text
 from tacit.cli.output import check_new_directory, emit, table
-from tacit.runs.figures import percent, perplexity
+from tacit.runs.figures import UNK_COMPETES, percent, perplexity
 from tacit.runs.progress import bar
 
 if TYPE_CHECKING:
@@ -196,10 +196,16 @@ def _print_personal(console: Console, personal: Personalized, out: Path) -> None
             "model",
             ">perplexity",
             ">top 1",
+            f">top 1 {UNK_COMPETES}",
             title=f"{personal.before.targets:,} tokens of the person's last"
             f" {personal.held_out_texts:,} texts",
             rows=[
-                (name, perplexity(metrics.perplexity), percent(metrics.accuracy_top1))
+                (
+                    name,
+                    perplexity(metrics.perplexity),
+                    percent(metrics.accuracy_top1),
+                    percent(metrics.accuracy_top1_unk_competes),
+                )
                 for name, metrics in (
                     ("as released", personal.before),
                     ("personalized", personal.after),

@@ -97,6 +97,7 @@ def models_table(
 ) -> Table:
     """The figures of several models of a task, a line each, by their names under `heading`.
 
+    Without a frame, which would be too wide for a narrow terminal.
     `more` are the columns that follow, by their headings.
     """
     columns: dict[str, Sequence[str]] = {heading: list(models)}
@@ -105,7 +106,7 @@ def models_table(
             cells = [figure.show(measured.get(figure.key)) for measured in models.values()]
             columns[f">{figure.heading}"] = cells
     columns |= more
-    return table(*columns, rows=zip(*columns.values(), strict=True), title=title)
+    return table(*columns, rows=zip(*columns.values(), strict=True), title=title, compact=True)
 
 
 @contextmanager

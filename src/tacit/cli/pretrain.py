@@ -18,7 +18,7 @@ from rich.console import Console
 from tacit.cli.options import AsJson, argument, check_counts, count, flag, real, text
 from tacit.cli.output import emit, new_directory, table
 from tacit.privacy import durable
-from tacit.runs.figures import percent, perplexity
+from tacit.runs.figures import UNK_COMPETES, percent, perplexity
 from tacit.runs.progress import Show, bar
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 # Free word vectors with a bias learn faster than vectors of norm 1.
 _OPTIONS = {"unit_norm": False, "output_bias": True}
-_TOP = {"accuracy_top1": ">top 1", "accuracy_top3": ">top 3", "accuracy_top5": ">top 5"}
+_TOP = {
+    "accuracy_top1": ">top 1",
+    "accuracy_top1_unk_competes": f">top 1 {UNK_COMPETES}",
+    "accuracy_top3": ">top 3",
+    "accuracy_top5": ">top 5",
+}
 
 
 def pretrain(

@@ -1,22 +1,20 @@
 """`tacit recipes`: the published settings that come with tacit, and what each stands for.
 
-Recipes of both tasks are in one list.  Packages add theirs through the entry-point group
+Recipes of all kinds are in one list.  Packages add theirs through the entry-point group
 `tacit.recipes`, as `tacit_papers` does.
 """
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from tacit.cli.options import AsJson, argument, flag
 from tacit.cli.output import emit, table
-
-if TYPE_CHECKING:
-    from tacit.config.recipes import Recipe
 
 app = typer.Typer(
     help="The published settings that come with tacit.",
@@ -27,22 +25,24 @@ app = typer.Typer(
 
 @app.command("list")
 def _list_recipes(as_json: AsJson = False) -> None:
-    """All recipes, and what each stands for."""
-    from tacit.tasks import recipes
+    """All recipes, what each stands for, and which were ever run on record."""
+    from tacit.tasks import catalogue
 
-    rows = [_facts(recipes.load(name), task) for name, task in recipes.names().items()]
+    rows = [catalogue.entry(name).facts() for name in catalogue.names()]
 
     def render(console: Console) -> None:
-        shown = table("recipe", "task", ">variants", ">for users", "what it stands for")
+        shown = table("recipe", "task", ">trainings", ">for users", "record", "what it stands for")
         shown.columns[0].no_wrap = True
         for row in rows:
-            variants = str(len(row["variants"]) or "-")
+            trainings = str(len(row["variants"]) or "-")
             users = f"{row['users']:,}" if row["users"] else "-"
-            shown.add_row(row["name"], row["task"], variants, users, row["says"])
+            shown.add_row(
+                row["name"], row["task"], trainings, users, _page(row["recorded"]), row["says"]
+            )
         console.print(shown)
         console.print(
-            "tacit recipes show NAME prints all values of one;"
-            " tacit train NAME --corpus C --run DIR trains with it"
+            "record: the page of docs/results that has what was run; never: it was not run on"
+            " record.  tacit recipes show NAME prints all values of one, and the command for it."
         )
 
     emit(rows, as_json, render)
@@ -54,34 +54,41 @@ def _show(
     source: bool = flag("--source", "The file as written, without what it extends."),
     as_json: AsJson = False,
 ) -> None:
-    """The paper, section and figure that a recipe stands for, and every value of it as TOML.
+    """What a recipe stands for, whether it was run on record, and every value of it as TOML.
 
-    What is printed is a recipe itself: save it, change it, and give it to tacit train.
+    What is printed is a recipe itself: save it, change it, and give it to the command it names.
     """
-    from tacit.tasks import recipes
+    from tacit.tasks import catalogue
 
-    recipe = recipes.load(name)
-    facts = _facts(recipe, recipes.task_of_recipe(name))
+    entry = catalogue.entry(name)
+    recipe, facts = entry.recipe, entry.facts()
     experiments = [
         {"variant": variant or None, "experiment": experiment.model_dump(mode="json")}
         for variant, experiment in recipe.experiments.items()
     ]
-    text = {"source": recipes.source(name)} if source else {"experiments": experiments}
+    text = {"source": catalogue.source(name)} if source else {"experiments": experiments}
 
     def render(console: Console) -> None:
         lines = [f"{facts['name']}: {facts['says'] or 'no description'}"]
         lines += [f"paper: {facts['paper']}"] if facts["paper"] else []
         lines += [f"where: {facts['section']}"] if facts["section"] else []
-        lines += [f"variants: {', '.join(recipe.variants)}"] if recipe.variants else []
+        lines += [f"trainings: {', '.join(facts['variants'])}"] if facts["variants"] else []
+        if not name.endswith(".toml"):  # a file of one's own has no place in the table of records
+            record = facts["recorded"]
+            said = f"{record['page']} ({record['how']})" if record else "never run"
+            lines.append(f"record: {said}")
+        lines += [f"run: {facts['command']}"]
+        wrapper = textwrap.TextWrapper(
+            100, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
+        )
         for line in lines:
-            comment = textwrap.fill(line, 100, initial_indent="# ", subsequent_indent="#   ")
-            console.print(comment, soft_wrap=True)
-        toml = recipes.source(name) if source else recipe.to_toml()
+            console.print(wrapper.fill(line), soft_wrap=True)
+        toml = catalogue.source(name) if source else recipe.to_toml()
         console.print(f"\n{toml.rstrip()}", soft_wrap=True)
 
     emit(facts | text, as_json, render)
 
 
-def _facts(recipe: Recipe[Any], task: str) -> dict[str, Any]:
-    about = next(iter(recipe.experiments.values())).about
-    return {"name": recipe.name, "task": task, **about.model_dump(), "variants": recipe.variants}
+def _page(record: dict[str, Any] | None) -> str:
+    """The name of a record's page, without its folder and heading."""
+    return PurePosixPath(record["page"].partition("#")[0]).stem if record else "never"

@@ -90,7 +90,7 @@ class Recipe(Generic[E]):
 
 
 @functools.cache
-def _packages() -> list[str]:
+def packages() -> list[str]:
     """Those with recipes, tacit's own first; whatever is installed is searched for them, once."""
     return ["tacit.recipes", *(entry.value for entry in entry_points(group="tacit.recipes"))]
 
@@ -160,7 +160,7 @@ class Shelf(Generic[E]):
     def _files(self) -> dict[str, Traversable]:
         """The file of each recipe by name; of two with one name, tacit's own."""
         by_name: dict[str, Traversable] = {}
-        for package in _packages():
+        for package in packages():
             folder = files(package).joinpath(self.folder)
             for file in folder.iterdir() if folder.is_dir() else ():
                 if file.name.endswith(".toml"):

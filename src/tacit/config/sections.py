@@ -71,6 +71,10 @@ class About(Section):
 class Complete(Section):
     """All that decides about a training: `from_toml` reads it, `to_toml` writes every value."""
 
+    def parts(self) -> list[str]:
+        """The names of its trainings, where a single experiment stands for several."""
+        return []
+
     @classmethod
     def from_data(cls, data: Tables, where: str) -> Self:
         """An experiment from tables; a mistake is one sentence that names `where` and the key."""

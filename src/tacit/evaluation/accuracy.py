@@ -7,18 +7,27 @@ What counts, here and in every other metric of tacit:
 - EOS is a target like a word.  A model has to know when a message ends, and the probability of
   a text is only a probability if its end is part of it.
 - UNK is a target, and always a mistake, even if the model predicts UNK: otherwise the smallest
-  dictionary would win.  Nor is it ever a choice: "unknown" is no suggestion to show, so the
-  choices are the model's words without it.  In the perplexity it counts with the probability
-  that the model gives to UNK, as is usual; so perplexities compare only between models of the same
-  dictionary, which is why the share of unknown targets stands beside them.
+  dictionary would win.  In the perplexity it counts with the probability that the model gives to
+  UNK, as is usual; so perplexities compare only between models of the same dictionary, which is why
+  the share of unknown targets stands beside them.
 - Of equally probable tokens, the one with the smaller id is predicted first.
+
+There are two accuracies, which differ in what UNK may do where the true word is another one:
+
+- `accuracy_top1`: UNK is never a choice.  "Unknown" is no suggestion to show, so the choices are
+  the model's words without it: how often somebody who types is shown the right word first.
+- `accuracy_top1_unk_competes`, the papers': "the probability that the word to which the model
+  assigns highest probability is correct", of all of its words, among which UNK is one.  Whoever
+  predicts UNK is wrong every time, so this one is never the larger.  A figure of McMahan et al. is
+  compared with this.  Their perplexity has no second form: UNK is in the softmax of both.
 
 Words.  Figures that compare across tokenizers count words (Bagdasaryan et al. 2022, section 3.2):
 
 - Word-level accuracy: "repeatedly generate the best tokens within each word's bounds and only
   accept the word as accurate if all generated tokens were correct".  Up to the first wrong token
   the model has generated the very text, so this is the same as each token of the word being the
-  first choice after the true tokens before it.  A word with an unknown token is a mistake.
+  first choice after the true tokens before it.  A word with an unknown token is a mistake.  The
+  best tokens of a dictionary include UNK: the paper's is `word_accuracy_unk_competes`.
 - Perplexity per word, equation 2, over all texts together: ppl(s) = exp(-log P(s) / |s|_w).  Here
   log P(s) sums over all tokens of a text, EOS with them, and |s|_w counts words and nothing else.
   It is comparable between tokenizers that can write every word.  A closed dictionary pays for UNK
@@ -37,6 +46,10 @@ import numpy.typing as npt
 
 from tacit.evaluation.scoring import Predictor, Scores, Tokens, score
 
+_TOP = ("accuracy_top1", "accuracy_top3", "accuracy_top5")
+ACCURACIES = (*_TOP, *(f"{name}_unk_competes" for name in _TOP))
+"""The names of the accuracies over tokens, in the order in which files have them."""
+
 
 @dataclass(frozen=True)
 class Metrics:
@@ -47,13 +60,17 @@ class Metrics:
 
     targets: int = 0
     unknown: int = 0  # of these, targets outside the dictionary
-    top1: int = 0
+    top1: int = 0  # UNK is never a choice
     top3: int = 0
     top5: int = 0
     log_prob: float = 0.0  # the sum of the targets' natural log-probabilities
     words: int = 0  # 0 where it is not known which word a token belongs to
     right_words: int = 0  # all of whose tokens are first choices
     unknown_words: int = 0  # with a token outside the dictionary
+    top1_unk_competes: int = 0  # UNK is a choice, and always a mistake
+    top3_unk_competes: int = 0
+    top5_unk_competes: int = 0
+    right_words_unk_competes: int = 0
 
     def __add__(self, other: Metrics) -> Metrics:
         return Metrics(*map(sum, zip(astuple(self), astuple(other), strict=True)))
@@ -72,6 +89,21 @@ class Metrics:
     def accuracy_top5(self) -> float:
         """Share of targets among the first five choices."""
         return _ratio(self.top5, self.targets)
+
+    @property
+    def accuracy_top1_unk_competes(self) -> float:
+        """AccuracyTop1 of McMahan et al. 2018: the same, if UNK may be the first choice."""
+        return _ratio(self.top1_unk_competes, self.targets)
+
+    @property
+    def accuracy_top3_unk_competes(self) -> float:
+        """Share of targets among the first three choices, if UNK may be one of them."""
+        return _ratio(self.top3_unk_competes, self.targets)
+
+    @property
+    def accuracy_top5_unk_competes(self) -> float:
+        """Share of targets among the first five choices, if UNK may be one of them."""
+        return _ratio(self.top5_unk_competes, self.targets)
 
     @property
     def unknown_rate(self) -> float:
@@ -94,15 +126,20 @@ class Metrics:
         return _ratio(self.right_words, self.words)
 
     @property
+    def word_accuracy_unk_competes(self) -> float:
+        """The word accuracy of Bagdasaryan et al. 2022: the same, if UNK may be a first choice."""
+        return _ratio(self.right_words_unk_competes, self.words)
+
+    @property
     def perplexity_per_word(self) -> float:
         """exp(-log P / words), over all texts together: equation 2 of the paper."""
         return perplexity(_ratio(-self.log_prob, self.words))
 
     def as_row(self) -> dict[str, Any]:
         """Under the names that files and scripts rely on; what is not a number is null."""
-        names = ["accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity", "unknown_rate"]
+        names = [*ACCURACIES, "perplexity", "unknown_rate"]
         if self.words:
-            names += ["word_accuracy", "perplexity_per_word"]
+            names += ["word_accuracy", "word_accuracy_unk_competes", "perplexity_per_word"]
         figures = {name: getattr(self, name) for name in names}
         finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         return {"targets": self.targets} | finite
@@ -139,10 +176,11 @@ def evaluate(
     counted = scores.targets != bos
     is_unknown = scores.targets == (-1 if unk is None else unk)  # no token has the id -1
     unknown = counted & is_unknown
-    ranks = scores.ranks[counted & ~unknown]
-    words = right = with_unknown = 0
+    known = counted & ~unknown
+    ranks, of_all = scores.ranks[known], scores.ranks_of_all[known]
+    words = right = right_of_all = with_unknown = 0
     if owners is not None:
-        words, right, with_unknown = _count_words(scores, owners, is_unknown)
+        words, right, right_of_all, with_unknown = _count_words(scores, owners, is_unknown)
     return Metrics(
         targets=int(counted.sum()),
         unknown=int(unknown.sum()),
@@ -153,13 +191,17 @@ def evaluate(
         words=words,
         right_words=right,
         unknown_words=with_unknown,
+        top1_unk_competes=int((of_all < 1).sum()),
+        top3_unk_competes=int((of_all < 3).sum()),
+        top5_unk_competes=int((of_all < 5).sum()),
+        right_words_unk_competes=right_of_all,
     )
 
 
 def _count_words(
     scores: Scores, owners: Sequence[Sequence[int]], unknown: npt.NDArray[np.bool_]
-) -> tuple[int, int, int]:
-    """How many words there are, are right, and have an unknown token."""
+) -> tuple[int, int, int, int]:
+    """How many words there are, are right, are right if UNK competes, and have an unknown token."""
     none = np.empty(0, np.int64)
     word = np.concatenate([none, *(np.asarray(owner[1:], np.int64) for owner in owners)])
     text = np.repeat(np.arange(len(owners)), np.diff(scores.first))
@@ -171,5 +213,9 @@ def _count_words(
         """Which words have one of these tokens."""
         return np.bincount(index, weights=tokens[inside], minlength=len(names)) > 0
 
-    failed, with_unknown = has(scores.ranks != 0), has(unknown)
-    return len(names), int((~failed & ~with_unknown).sum()), int(with_unknown.sum())
+    with_unknown = has(unknown)
+    right, right_of_all = (
+        int((~has(ranks != 0) & ~with_unknown).sum())
+        for ranks in (scores.ranks, scores.ranks_of_all)
+    )
+    return len(names), right, right_of_all, int(with_unknown.sum())

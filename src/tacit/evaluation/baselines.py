@@ -75,12 +75,14 @@ class Unigram:
 
     def score_targets(
         self, contexts: IntArray, targets: IntArray, never: int | None = None
-    ) -> tuple[FloatArray, IntArray]:
-        """log p and the rank of each target; `never` is no choice.  Contexts have no part in it."""
-        ranks = self.rank_of[targets]
-        if never is not None:
-            ranks -= self.rank_of[never] < ranks
-        return _log(self.probs[targets]), ranks
+    ) -> tuple[FloatArray, IntArray, IntArray]:
+        """log p of each target, its rank without `never`, and its rank among all tokens.
+
+        Contexts have no part in it.
+        """
+        of_all = self.rank_of[targets]
+        ranks = of_all if never is None else of_all - (self.rank_of[never] < of_all)
+        return _log(self.probs[targets]), ranks, of_all
 
 
 @dataclass(frozen=True)
@@ -152,19 +154,20 @@ class Bigram:
 
     def score_targets(
         self, contexts: IntArray, targets: IntArray, never: int | None = None
-    ) -> tuple[FloatArray, IntArray]:
-        """log p(target | context) and the target's rank; `never` is no choice.
+    ) -> tuple[FloatArray, IntArray, IntArray]:
+        """log p(target | context), the target's rank without `never`, and that among all tokens.
 
         Equal pairs are scored once, and all pairs with the same context together.
         """
         keys, index = np.unique(contexts * self.vocab_size + targets, return_inverse=True)
         before, after = np.divmod(keys, self.vocab_size)
         edges = np.flatnonzero(np.diff(before, prepend=-1, append=self.vocab_size))
-        probs, ranks = np.empty(len(keys)), np.empty(len(keys), np.int64)
+        probs = np.empty(len(keys))
+        ranks, of_all = np.empty((2, len(keys)), np.int64)
         for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            row = _Row.of(self, int(before[start]))
-            probs[start:end], ranks[start:end] = row.score(after[start:end], never)
-        return _log(probs)[index], ranks[index]
+            row, some = _Row.of(self, int(before[start])), slice(start, end)
+            probs[some], ranks[some], of_all[some] = row.score(after[some], never)
+        return _log(probs)[index], ranks[index], of_all[index]
 
     def probs_after(self, token: int) -> FloatArray:
         """p(. | token) for all tokens, [vocab_size]."""
@@ -190,16 +193,16 @@ class _Row:
         probs = bigram.unigram.probs[successors] * weight + bigram.discounted[row]
         return cls(bigram.unigram, weight, successors, probs)
 
-    def score(self, targets: IntArray, never: int | None) -> tuple[FloatArray, IntArray]:
-        """The probability and the rank of each of these distinct targets, which are ascending."""
+    def score(self, targets: IntArray, never: int | None) -> tuple[FloatArray, IntArray, IntArray]:
+        """The probability and both ranks of each of these distinct targets, which are ascending."""
         probs, is_seen = self._probs(targets)
-        ranks = self._unseen_before(targets, probs, is_seen)
+        of_all = self._unseen_before(targets, probs, is_seen)
         order = np.lexsort((self.successors, -self.probs))
-        ranks += _count_before(self.successors[order], self.probs[order], targets, probs)
-        if never is not None:
-            own = self._probs(np.array([never]))[0][0]
-            ranks -= (own > probs) | ((own == probs) & (never < targets))
-        return probs, ranks
+        of_all += _count_before(self.successors[order], self.probs[order], targets, probs)
+        if never is None:
+            return probs, of_all, of_all
+        own = self._probs(np.array([never]))[0][0]
+        return probs, of_all - ((own > probs) | ((own == probs) & (never < targets))), of_all
 
     def _probs(self, tokens: IntArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """p(token | v) of some tokens, and which of them are successors."""

@@ -58,10 +58,11 @@ class Baseline(Protocol):
 
     def score_targets(
         self, contexts: IntArray, targets: IntArray, never: int | None = None
-    ) -> tuple[FloatArray, IntArray]:
-        """The log-probability and the rank of each target after the token before it.
+    ) -> tuple[FloatArray, IntArray, IntArray]:
+        """The log-probability and two ranks of each target after the token before it.
 
-        Ranks are those of this module's order of choices, without the token `never`.
+        Ranks are those of this module's order of choices: first without the token `never`, then
+        among all tokens.
         """
         ...
 
@@ -71,18 +72,20 @@ Predictor = LanguageModel | Baseline
 
 @dataclass(frozen=True)
 class Scores:
-    """Per target, in the order of the text: what it was, how probable, and its rank."""
+    """Per target, in the order of the text: what it was, how probable, and its ranks."""
 
     targets: IntArray
     log_probs: FloatArray  # natural logarithms
-    ranks: IntArray  # 0: the predictor's first choice
+    ranks: IntArray  # 0: the predictor's first choice, of all tokens but `never`
+    ranks_of_all: IntArray  # 0: the most probable of all tokens
     first: IntArray  # where each sequence's targets begin; one more entry than sequences
 
 
 def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | None = None) -> Scores:
     """Score every token but the first of every sequence, given all tokens before it.
 
-    The token `never`, if there is one, is not among the choices: it takes no rank from the others.
+    The token `never`, if there is one, is not among the choices: in `ranks` it takes no rank from
+    the others, and in `ranks_of_all` it competes with them.
 
     Equal to scoring each sequence by itself.  The order of the results is the order of the
     input, whatever order the predictor works in, so sums over them do not depend on batching.
@@ -92,8 +95,8 @@ def score(predictor: Predictor, sequences: Sequence[Tokens], *, never: int | Non
     first = _first_positions(arrays)
     if not isinstance(predictor, LanguageModel):
         return Scores(targets, *predictor.score_targets(contexts, targets, never), first)
-    log_probs, ranks = np.full(len(targets), np.nan), np.full(len(targets), -1, dtype=np.int64)
-    scores = Scores(targets, log_probs, ranks, first)
+    ranks, of_all = np.full((2, len(targets)), -1, dtype=np.int64)
+    scores = Scores(targets, np.full(len(targets), np.nan), ranks, of_all, first)
     tied = _as_tied(predictor)
     embedding = None if tied is None else tied.embedding
     waiting = _batches(predictor, predictor if tied is None else tied.outputs, arrays)
@@ -267,9 +270,10 @@ def _fill(
                     scratch = vectors.new_empty(len(vectors), len(embedding.weight))
                 logits = embedding.score(vectors, out=scratch[: len(vectors)])
             targets = torch.from_numpy(scores.targets[positions])
-            log_probs, ranks = log_probs_and_ranks(logits, targets, never)
+            log_probs, ranks, of_all = log_probs_and_ranks(logits, targets, never)
             scores.log_probs[positions] = log_probs.numpy()
             scores.ranks[positions] = ranks.numpy()
+            scores.ranks_of_all[positions] = of_all.numpy()
 
 
 def top_k(logits: Tensor, k: int) -> Tensor:

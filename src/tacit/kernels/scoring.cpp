@@ -74,12 +74,12 @@ double sum_of_exponentials(const float* logits, long n, float largest) {
 
 }  // namespace
 
-// The target's log-probability and rank, for each row of logits; rows are `apart` values apart.  A
-// row that makes no distribution predicts nothing: one with NaN, with +inf, or with nothing else
-// than -inf.  The word `never` (-1: none) takes no rank from the others.
+// The target's log-probability, its rank among all words but `never` (-1: none), and its rank among
+// all words, for each row of logits; rows are `apart` values apart.  A row that makes no distribution
+// predicts nothing: one with NaN, with +inf, or with nothing else than -inf.
 extern "C" void tacit_score(const float* logits, int64_t rows, int64_t words, int64_t apart,
                             const int64_t* targets, int64_t never, double* log_probs,
-                            int64_t* ranks) {
+                            int64_t* ranks, int64_t* ranks_of_all) {
     for (int64_t row = 0; row < rows; ++row, logits += apart) {
         const int64_t target = targets[row];
         const float own = logits[target];
@@ -89,12 +89,13 @@ extern "C" void tacit_score(const float* logits, int64_t rows, int64_t words, in
         look.at<false>(logits + target + 1, words - target - 1, own);
         if (look.broken || !std::isfinite(look.largest)) {
             log_probs[row] = NONE;
-            ranks[row] = words - 1;
+            ranks_of_all[row] = words - 1;
         } else {
             const double sum = sum_of_exponentials(logits, words, look.largest);
             log_probs[row] = static_cast<double>(own) - look.largest - std::log(sum);
-            ranks[row] = look.before;
+            ranks_of_all[row] = look.before;
         }
+        ranks[row] = ranks_of_all[row];
         if (never >= 0) {
             const float other = logits[never];
             ranks[row] -= other > own || (other == own && never < target);

@@ -1,4 +1,7 @@
-"""How probable each target is, and its rank, from one row of logits per target.
+"""How probable each target is, and its ranks, from one row of logits per target.
+
+There are two ranks, found in one pass: among all words, and among the words that may be chosen,
+which are all but one word `never` (in evaluation UNK).
 
 There are two forms.  In torch, logits are read and written by five operations, one after the other.
 In C++, built on first use, a row is read while it is in the cache: once for its largest logit and
@@ -40,12 +43,12 @@ _WORTH_A_BUILD = 1000  # words; fewer take no time in either form
 
 def log_probs_and_ranks(
     logits: Tensor, targets: Tensor, never: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """log p(target) in float64 and the target's rank (0 is the first choice), one of each per row.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(target) in float64, and two ranks of the target (0: the first), one of each per row.
 
-    The rank is the number of larger logits, plus equal ones of smaller id.  A row with NaN predicts
-    nothing: its log-probability is -inf and its rank is the last.  The word `never` is no choice:
-    it takes no rank from the others.
+    The first rank is among all words but `never`, which takes no rank from the others; the second
+    is among all words.  A rank is the number of larger logits, plus equal ones of smaller id.  A
+    row with NaN predicts nothing: its log-probability is -inf and its rank among all is the last.
     """
     function = None
     if logits.shape[1] >= _WORTH_A_BUILD and _can_be_read(logits, targets, never):
@@ -72,10 +75,11 @@ def _can_be_read(logits: Tensor, targets: Tensor, never: int | None) -> bool:
 
 def _call(
     function: _Function, logits: Tensor, targets: Tensor, never: int | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     rows, words = logits.shape
     targets = targets.contiguous()
-    log_probs, ranks = torch.empty(rows, dtype=torch.float64), torch.empty(rows, dtype=torch.int64)
+    log_probs = torch.empty(rows, dtype=torch.float64)
+    ranks, ranks_of_all = torch.empty((2, rows), dtype=torch.int64)
     function(
         logits.data_ptr(),
         rows,
@@ -85,19 +89,21 @@ def _call(
         -1 if never is None else never,
         log_probs.data_ptr(),
         ranks.data_ptr(),
+        ranks_of_all.data_ptr(),
     )
-    return log_probs, ranks
+    return log_probs, ranks, ranks_of_all
 
 
-def _in_torch(logits: Tensor, targets: Tensor, never: int | None = None) -> tuple[Tensor, Tensor]:
+def _in_torch(
+    logits: Tensor, targets: Tensor, never: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """`log_probs_and_ranks` in torch alone."""
     scratch = torch.empty_like(logits)
-    ranks = _counted_ranks(logits, targets, scratch)
+    of_all = _counted_ranks(logits, targets, scratch)
     log_probs = torch.log_softmax(logits, 1, out=scratch).gather(1, targets.unsqueeze(1))
-    log_probs, ranks = _without_nan(log_probs.squeeze(1), ranks, logits.shape[1])
-    if never is not None:
-        ranks -= _is_before(never, logits, targets)
-    return log_probs, ranks
+    log_probs, of_all = _without_nan(log_probs.squeeze(1), of_all, logits.shape[1])
+    ranks = of_all if never is None else of_all - _is_before(never, logits, targets)
+    return log_probs, ranks, of_all
 
 
 def _counted_ranks(logits: Tensor, targets: Tensor, scratch: Tensor) -> Tensor:
@@ -141,7 +147,7 @@ def _in_cpp() -> _Function | None:
         return None
     function = library.functions.tacit_score
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = [pointer, number, number, number, pointer, number, pointer, pointer]
+    function.argtypes = [pointer, number, number, number, pointer, number, *[pointer] * 3]
     function.restype = None
     return function if _agrees(function) else None
 
@@ -158,7 +164,7 @@ def _agrees(function: _Function) -> bool:
     targets = torch.randint(words, (rows,), generator=generator)
     logits[0, -1], logits[1, 7], logits[2] = torch.nan, torch.inf, -torch.inf
     logits[3, int(targets[3])] = -torch.inf
-    expected, expected_ranks = _in_torch(logits, targets, 2)
-    log_probs, ranks = _call(function, logits, targets, 2)
+    expected, *expected_ranks = _in_torch(logits, targets, 2)
+    log_probs, *ranks = _call(function, logits, targets, 2)
     close = torch.allclose(log_probs, expected, rtol=1e-5, atol=1e-5)
-    return close and torch.equal(ranks, expected_ranks)
+    return close and all(map(torch.equal, ranks, expected_ranks))

@@ -52,7 +52,8 @@ class LanguageModel(nn.Module, abc.ABC):
 
     The logits at a position score the token that follows it and depend on nothing later, nor on
     other rows of the batch.  `context` is an optional feature vector about the user of each row,
-    [batch, context_size] (McMahan et al. 2018, appendix B); left out, it is zero.
+    [batch, context_size] (McMahan et al. 2018, appendix B); left out, it is zero.  It is for those
+    who call the model themselves: corpora hold none, so a training refuses it (`refuse_context`).
     """
 
     config: ModelConfig
@@ -122,6 +123,20 @@ def check_share(name: str, value: float) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and 0 <= value < 1):
         raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}")
+
+
+def refuse_context(config: ModelConfig) -> None:
+    """Raise `ValueError` for a model to train that reads a feature vector about its user.
+
+    McMahan et al. 2018 name it as a possibility and trained without.  A corpus has people's text
+    and nothing else about them, so that weights would be spent, and noised, on a vector of zeros.
+    """
+    size = getattr(config, "context_size", 0)
+    if size:
+        raise ValueError(
+            f"context_size must be 0 in a training, got {size}: a corpus has people's text and no"
+            " feature vector about them to give the model"
+        )
 
 
 def check_inputs(tokens: Tensor, context: Tensor | None = None, context_size: int = 0) -> None:

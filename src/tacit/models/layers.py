@@ -79,8 +79,8 @@ class TiedConfig(ModelConfig):
     """What the models with a `TiedEmbedding` have in common; the defaults are the LSTM's.
 
     `embedding_size` is that of the word vectors and of the output that scores them.  `context_size`
-    is the length of a feature vector about the user (0: none).  `unit_norm` restricts word vectors
-    to norm 1; `output_bias` adds b_w to word w's score.
+    is the length of a feature vector about the user (0: none; no training has any).  `unit_norm`
+    restricts word vectors to norm 1; `output_bias` adds b_w to word w's score.
     """
 
     embedding_size: int = 96

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.models.base import LanguageModel, State, check_share, detached
+from tacit.models.base import LanguageModel, State, check_share, detached, refuse_context
 from tacit.models.base import loss as summed_loss
 from tacit.models.layers import TiedModel
 from tacit.privacy.records import Count, Positive, Record, at_least, one_of
@@ -115,6 +115,7 @@ def pretrain(
     `progress` is told of every step; the time that it takes does not count as training.  Returns
     the last step.
     """
+    refuse_context(model.config)
     pieces = [piece for text in texts for piece in _cut(text, model.config.vocab_size)]
     targets = sum(int((piece[1:] != bos).sum()) for piece in pieces)
     if not targets:

@@ -24,7 +24,13 @@ from tacit.runs.comparison import published_baselines, released_claim
 from tacit.runs.figures import BASELINES, better_baselines, describe_loss
 from tacit.runs.run import LanguageRun
 
-_COMPARED = ("accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
+_COMPARED = (
+    "accuracy_top1",
+    "accuracy_top1_unk_competes",
+    "accuracy_top3",
+    "accuracy_top5",
+    "perplexity",
+)
 _ACCURACIES = {"accuracy_top1": "top-1", "accuracy_top3": "top-3", "accuracy_top5": "top-5"}
 
 
@@ -37,6 +43,7 @@ class _RoundMetrics:
     accuracy_top1: float | None = None
     accuracy_top3: float | None = None
     accuracy_top5: float | None = None
+    accuracy_top1_unk_competes: float | None = None  # None: an older run did not measure it
     perplexity: float | None = None
     word_accuracy: float | None = None
     perplexity_per_word: float | None = None

@@ -28,6 +28,10 @@ def _whole(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
+UNK_COMPETES = "if UNK competes"
+"""What the accuracies of McMahan et al. 2018 are called; see `evaluation.accuracy`."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure that models of a task are measured by."""
@@ -42,6 +46,11 @@ class Figure:
 FIGURES = {
     "language": (
         Figure("accuracy_top1", "top-1 accuracy", "top-1", compared=True),
+        Figure(
+            "accuracy_top1_unk_competes",
+            f"top-1 accuracy {UNK_COMPETES}",
+            f"top-1 {UNK_COMPETES}",
+        ),
         Figure("accuracy_top3", "top-3 accuracy", "top-3"),
         Figure("accuracy_top5", "top-5 accuracy", "top-5"),
         Figure("perplexity", "perplexity", "perplexity", perplexity, compared=True),

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from tacit.privacy.claims import format_epsilon
 from tacit.privacy.visible import visible
-from tacit.runs.figures import percent, perplexity
+from tacit.runs.figures import UNK_COMPETES, percent, perplexity
 from tacit.runs.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -318,10 +318,11 @@ def _figures(row: dict[str, Any]) -> str:
             f" {percent(row.get('intent_accuracy'))}"
         )
     spent = "infinity" if row.get("epsilon") is None else format_epsilon(row["epsilon"])
-    return (
-        f"top-1 {percent(row.get('accuracy_top1_smoothed'))},"
-        f" perplexity {perplexity(row.get('perplexity'))}, epsilon {spent}"
-    )
+    top1 = percent(row.get("accuracy_top1_smoothed"))
+    papers = row.get("accuracy_top1_unk_competes_smoothed")  # rows of older runs have none
+    if papers is not None:
+        top1 += f" ({percent(papers)} {UNK_COMPETES})"
+    return f"top-1 {top1}, perplexity {perplexity(row.get('perplexity'))}, epsilon {spent}"
 
 
 def _two_digits(value: float) -> float:

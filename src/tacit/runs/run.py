@@ -16,6 +16,7 @@ from tacit.config.experiment import Experiment
 from tacit.corpus.builtin import find_corpus, load_corpus
 from tacit.corpus.people_ledger import remark_on_others
 from tacit.corpus.source import UserCorpus
+from tacit.evaluation.accuracy import ACCURACIES
 from tacit.evaluation.cross_fitted import cross_fitted_baselines
 from tacit.evaluation.held_out import held_out_texts
 from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
@@ -39,7 +40,7 @@ from tacit.tokenizers import learn
 from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
 
-_COMPARED = ("targets", "accuracy_top1", "accuracy_top3", "accuracy_top5", "perplexity")
+_COMPARED = ("targets", *ACCURACIES, "perplexity")
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ Each task has a shelf of its own (`tacit.config.recipes.Shelf`).  A file says it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tacit.config.recipes import TRAINING, Recipe, Shelf, beside, identity
@@ -22,8 +22,10 @@ def names() -> dict[str, str]:
     return {name: task for task, shelf in SHELVES.items() for name in shelf.names()}
 
 
-def task_of_recipe(recipe: str) -> str:
+def task_of_recipe(recipe: str, shelves: Mapping[str, Shelf[Any]] = SHELVES) -> str:
     """The task that a recipe is for, by its name or the path of its file.
+
+    It is looked for on the shelves of all tasks, or on those given.
 
     Raises:
         ValueError: if there is no such file, or it names a task that does not exist.
@@ -43,13 +45,14 @@ def task_of_recipe(recipe: str) -> str:
         if not isinstance(first, str) or identity(beside(recipe, first)) in seen:
             return "language"  # what is wrong with it is said when it is loaded
         recipe = beside(recipe, first)
-    for task, shelf in SHELVES.items():
+    for task, shelf in shelves.items():
         try:
             shelf.source(recipe)
         except ValueError:
             continue
         return task
-    known = names()  # loading it will say that there is none, and which one was meant
+    # Loading it will say that there is none, and which one was meant.
+    known = {name: task for task, shelf in shelves.items() for name in shelf.names()}
     near = difflib.get_close_matches(recipe, known, n=1, cutoff=0.4)
     return known[near[0]] if near else "language"
 

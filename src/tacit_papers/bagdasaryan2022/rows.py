@@ -50,6 +50,7 @@ class TokenizerRow:
     tokens_per_word: float
     kld: float | None  # None: the words that it was learnt from are not known
     word_accuracy: float | None = None  # None: there is no model
+    word_accuracy_unk_competes: float | None = None  # the paper's; see evaluation.accuracy
     perplexity_per_word: float | None = None
     epsilon: float | None = None  # None: infinite, or nothing is known if delta is None as well
     delta: float | None = None
@@ -177,6 +178,7 @@ def row_of(
     row = replace(
         _row(name, stored.tokenizer, fitted, reference, learnt_from, data),
         word_accuracy=metrics.word_accuracy,
+        word_accuracy_unk_competes=metrics.word_accuracy_unk_competes,
         perplexity_per_word=metrics.perplexity_per_word,
         round=stored.round,
         words=metrics.words,

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tacit.cli import output
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
+from tacit.runs.figures import UNK_COMPETES
 from tacit.tokenizers.tokenizer import Kind
 from tacit_papers.bagdasaryan2022.rows import TokenizerRow
 from tacit_papers.markdown import markdown_table
@@ -28,6 +29,7 @@ HEADERS = (
     "Tokens per word",
     "KLD",
     "Word acc. %",
+    f"Word acc. % {UNK_COMPETES}",
     "Perp. per word",
     "Epsilon",
     "Projected epsilon",
@@ -87,7 +89,8 @@ def cells(row: TokenizerRow) -> list[str]:
         f"{100 * row.oov:.1f}",
         f"{row.tokens_per_word:.2f}",
         "-" if row.kld is None else f"{row.kld:.3f}",
-        "-" if row.word_accuracy is None else f"{100 * row.word_accuracy:.2f}",
+        _share(row.word_accuracy),
+        _share(row.word_accuracy_unk_competes),
         _perplexity(row),
         _actual(row),
         "-" if row.projected_epsilon is None else _at(row.projected_epsilon, row.projected_delta),
@@ -95,12 +98,15 @@ def cells(row: TokenizerRow) -> list[str]:
 
 
 def table(rows: Sequence[TokenizerRow]) -> Table:
-    """The figures for a terminal; `notes` say what they mean, `sources` where words are from."""
-    headers = _headers(rows)
-    numbers = [f">{header}" for header in headers[3:]]
-    texts = [cells(row)[: len(headers)] for row in rows]
-    figures = [[*text[:2], *text[3:]] for text in texts]
-    return output.table(*headers[:2], *numbers, rows=figures, compact=True)
+    """The figures for a terminal; `notes` say what they mean, `sources` where words are from.
+
+    There is room for one word accuracy: the paper's.
+    """
+    shown = [header for header in _headers(rows) if header not in ("Learnt from", "Word acc. %")]
+    by_header = [dict(zip(HEADERS, cells(row), strict=True)) for row in rows]
+    figures = [[row[header] for header in shown] for row in by_header]
+    numbers = [f">{header}" for header in shown[2:]]
+    return output.table(*shown[:2], *numbers, rows=figures, compact=True)
 
 
 def sources(rows: Sequence[TokenizerRow]) -> Table:
@@ -138,6 +144,11 @@ def notes(rows: Sequence[TokenizerRow]) -> list[str]:
     ]
     if any(row.has_model for row in rows):
         said.append(
+            "If UNK competes, it may be a first choice and is a mistake: the paper's word accuracy."
+            "  Otherwise the choices are the model's tokens without it.  A word with UNK in it is a"
+            " mistake in both."
+        )
+        said.append(
             "Epsilon is user-level, of the whole run and of what its tokenizer cost, whichever of"
             " its rounds was measured."
         )
@@ -164,6 +175,10 @@ def _headers(rows: Sequence[TokenizerRow]) -> Sequence[str]:
 
 def _is_projected(rows: Sequence[TokenizerRow]) -> bool:
     return any(row.projected_epsilon is not None for row in rows)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
 
 
 def _perplexity(row: TokenizerRow) -> str:

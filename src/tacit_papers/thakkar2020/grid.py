@@ -201,6 +201,10 @@ class Grid(Complete):
                 raise ValueError(f"records.epochs or records.steps is missing for {arm.name}")
         return self
 
+    def parts(self) -> list[str]:
+        """The names of its arms."""
+        return [arm.name for arm in self.all_arms()]
+
     def all_arms(self) -> list[Arm]:
         """Every combination of data and batch, in the order of the file."""
         return [

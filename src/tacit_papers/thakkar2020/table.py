@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tacit.privacy.claims import PROJECTED, format_delta, format_epsilon
+from tacit.runs.figures import UNK_COMPETES
 from tacit_papers.markdown import markdown_table
 from tacit_papers.thakkar2020.estimates import Estimate, Interval, estimate
 
@@ -33,6 +34,7 @@ HEADERS = (
     "Exposure",
     "Lowest",
     "Acc. %",
+    f"Acc. % {UNK_COMPETES}",
     "Perp.",
     "Epsilon",
 )
@@ -73,6 +75,7 @@ class ArmRow:
     control_exposure: float | None
     lowest_memorized: dict[str, float] | None
     accuracy_top1: list[float | None]
+    accuracy_top1_unk_competes: list[float | None]  # None: an older result does not have it
     perplexity: list[float | None]
     epsilon: list[float | None]  # None: infinite
     delta: float | None
@@ -128,6 +131,9 @@ def _row(arm: str, results: Sequence[Result]) -> ArmRow:
         control_exposure=float(np.mean(ranked)) if ranked else None,
         lowest_memorized=lowest_memorized([c for result in results for c in result["canaries"]]),
         accuracy_top1=[result["held_out"]["accuracy_top1"] for result in results],
+        accuracy_top1_unk_competes=[
+            result["held_out"].get("accuracy_top1_unk_competes") for result in results
+        ],
         perplexity=[result["held_out"]["perplexity"] for result in results],
         epsilon=[result["epsilon"] for result in results],
         delta=first.get("delta"),
@@ -214,7 +220,8 @@ def cells(row: ArmRow) -> list[str]:
         f"{_listed(row.controls_rs)} of {_once(row.controls)}",
         _exposure_text(row.exposure),
         f"{lowest['expected_sharers']:g} x {lowest['example_prob']:g}" if lowest else "-",
-        _mean([None if value is None else 100 * value for value in row.accuracy_top1], 2),
+        _percent(row.accuracy_top1),
+        _percent(row.accuracy_top1_unk_competes),
         _mean(row.perplexity, 1),
         _epsilon(row),
     ]
@@ -272,6 +279,11 @@ def notes(rows: Sequence[ArmRow]) -> list[str]:
         "Lowest: expected sharers x p_e of the least inserted configuration that RS found"
         " memorized.  All runs are simulations with planted text: none is for release.",
     ]
+    if any(share is not None for row in rows for share in row.accuracy_top1_unk_competes):
+        said.append(
+            "Acc.: top-1 on test users' text, UNK being no choice; if UNK competes, it may be the"
+            " first choice and is a mistake, which is what a paper's figure is held against."
+        )
     chance = [row.control_exposure for row in rows if row.control_exposure is not None]
     if chance:
         said.append(
@@ -308,6 +320,11 @@ def _listed(values: Sequence[int], form: str = "d") -> str:
 def _once(values: Sequence[int]) -> str:
     """What is the same for most seeds, without repetitions."""
     return ", ".join(map(str, dict.fromkeys(values)))
+
+
+def _percent(shares: Sequence[float | None]) -> str:
+    """The mean of the shares that there are, in percent."""
+    return _mean([None if share is None else 100 * share for share in shares], 2)
 
 
 def _mean(values: Sequence[float | None], digits: int) -> str:

@@ -32,6 +32,7 @@ def made(name="wiki", **changes):
         tokens_per_word=1.4123,
         kld=0.78251,
         word_accuracy=0.22161,
+        word_accuracy_unk_competes=0.2216,
         perplexity_per_word=1276.54,
         epsilon=None,
         delta=1e-6,
@@ -55,6 +56,7 @@ def test_a_row_reads_as_in_the_paper():
         "Tokens per word": "1.41",
         "KLD": "0.783",
         "Word acc. %": "22.16",
+        "Word acc. % if UNK competes": "22.16",
         "Perp. per word": "1,276.5",
         "Epsilon": "156300 at 1e-06",
         "Projected epsilon": "2.001 at 1e-08",
@@ -62,6 +64,14 @@ def test_a_row_reads_as_in_the_paper():
     shown = text_of(made(kind="word", oov=0.13, kld=None))
     assert (shown["Type"], shown["OOV %"], shown["KLD"]) == ("Word-level", "13.0", "-")
     assert (shown["Epsilon"], shown["Projected epsilon"]) == ("infinity", "-")
+
+
+def test_the_papers_word_accuracy_stands_beside_ours_and_is_explained():
+    row = made(kind="word", oov=0.13, word_accuracy=0.076, word_accuracy_unk_competes=0.021)
+    shown = text_of(row)
+    assert (shown["Word acc. %"], shown["Word acc. % if UNK competes"]) == ("7.60", "2.10")
+    assert any("the paper's word accuracy" in note for note in notes([row]))
+    assert json.loads(json.dumps(as_json([row])))[0]["word_accuracy_unk_competes"] == 0.021
 
 
 def test_the_perplexity_of_a_dictionary_is_marked_and_explained():
@@ -74,13 +84,14 @@ def test_the_perplexity_of_a_dictionary_is_marked_and_explained():
 
 def test_notes_say_every_claim_once_and_which_rows_do_not_compare():
     rows = [made("a", claim="Claim."), made("b", claim="Claim.", projected_claim="Other.")]
-    assert notes(rows)[2:] == ["a, b: Claim.", "b: Other."]
-    assert notes(rows)[1].startswith("Epsilon is user-level, of the whole run")
+    assert notes(rows)[3:] == ["a, b: Claim.", "b: Other."]
+    assert notes(rows)[1].startswith("If UNK competes")
+    assert notes(rows)[2].startswith("Epsilon is user-level, of the whole run")
     assert "1,000 words" in notes(rows)[0]
     rows.append(made("c", words=999, projected_epsilon=1.0, projected_delta=1e-8))
     said = notes(rows)
     assert "999 or 1,000 words" in said[0]
-    assert "do not compare" in said[2]
+    assert "do not compare" in said[3]
     assert f"Projected epsilon: {PROJECTED}." in said
 
 
@@ -95,7 +106,7 @@ def test_markdown_and_terminal_have_a_line_for_each_row():
     console.print(table(rows), sources(rows))
     text = console.export_text()
     assert "[bold]x" in text
-    assert all(header in text for header in HEADERS)
+    assert all(header in text for header in HEADERS if header != "Word acc. %")
 
 
 def test_nothing_projected_needs_no_column():
@@ -103,14 +114,17 @@ def test_nothing_projected_needs_no_column():
     lines = markdown(rows, ["One more sentence."]).splitlines()
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|") == len(HEADERS)
     assert lines[-1] == "One more sentence."
-    figures = [header for header in HEADERS[:-1] if header != "Learnt from"]
+    figures = [header for header in HEADERS[:-1] if header not in ("Learnt from", "Word acc. %")]
     assert [column.header for column in table(rows).columns] == figures
 
 
 def test_a_tokenizer_without_a_model_has_no_figures_of_one():
-    bare = made("bare", word_accuracy=None, perplexity_per_word=None, delta=None, oov=0.1)
+    none = dict.fromkeys(
+        ("word_accuracy", "word_accuracy_unk_competes", "perplexity_per_word", "delta")
+    )
+    bare = made("bare", **none, oov=0.1)
     shown = text_of(bare)
-    assert [shown[header] for header in HEADERS[6:]] == ["-"] * 4
+    assert [shown[header] for header in HEADERS[6:]] == ["-"] * 5
     assert len(notes([bare])) == 1  # nothing about epsilon or about the perplexity of UNK
 
 

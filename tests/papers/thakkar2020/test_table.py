@@ -55,7 +55,17 @@ def test_counts_are_listed_by_seed_and_figures_are_means():
     assert shown["BS"] == "1, 0"
     assert shown["Controls"] == "0, 0 of 3"
     assert (shown["Acc. %"], shown["Perp."]) == ("26.00", "55.0")
+    assert shown["Acc. % if UNK competes"] == "-"  # results of before do not have it
+    assert not any(note.startswith("Acc.:") for note in table.notes([row]))
     assert (shown["Optimizer"], shown["Data"], shown["Batch"]) == ("FedAvg", "Non-IID", "5 users")
+
+
+def test_both_accuracies_are_shown_and_told_apart():
+    held_out = {"accuracy_top1": 0.25, "accuracy_top1_unk_competes": 0.125, "perplexity": 60.0}
+    [row] = table.table_rows([found(held_out=held_out), found(seed=1)])
+    shown = text_of(row)
+    assert (shown["Acc. %"], shown["Acc. % if UNK competes"]) == ("25.00", "12.50")
+    assert any(note.startswith("Acc.:") for note in table.notes([row]))
 
 
 def test_the_lowest_configuration_is_that_of_the_fewest_expected_insertions():

@@ -43,6 +43,16 @@ def refused(experiment, run):
 PRETRAINED = {"pretrain": {"source": "chatterbot"}}
 
 
+def test_a_model_that_reads_what_no_corpus_has(folder, tmp_path, work):
+    sizes = {"embedding_size": 6, "cells": 8, "context_size": 3}
+    experiment = small.experiment(folder, model=PRETRAINED | {"options": sizes})
+    said = refused(experiment, tmp_path / "run")
+    assert said.startswith(
+        "context_size must be 0 in a training, got 3: a corpus has people's text"
+    )
+    assert work == []
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -61,6 +61,13 @@ def test_a_start_fills_in_the_sizes_and_the_tokenizer_of_a_run(own, tmp_path):
     assert inputs["dictionary"].name == inputs["starting weights"].name == "start"
 
 
+def test_a_start_that_reads_a_vector_about_the_user_is_refused(own, tmp_path):
+    write_start(tmp_path / "start", context_size=2)
+    with pytest.raises(ValueError, match="context_size must be 0 in a training, got 2"):
+        train(unsaid(own, start=str(tmp_path / "start")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_is_filled_in_once_stays(own, tmp_path):
     write_start(tmp_path / "start")
     filled = fill_in_start(unsaid(own, start=str(tmp_path / "start")))

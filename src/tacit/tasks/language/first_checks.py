@@ -13,7 +13,13 @@ from tacit.config.experiment import Experiment
 from tacit.mechanisms.samplers import TurnSampler
 from tacit.mechanisms.turns import Turns
 from tacit.models import registry
-from tacit.models.base import LanguageModel, layer_sizes, parameter_count, train_only
+from tacit.models.base import (
+    LanguageModel,
+    layer_sizes,
+    parameter_count,
+    refuse_context,
+    train_only,
+)
 from tacit.tasks.language import assembly, plans
 from tacit.tasks.language.people import People
 from tacit.tasks.language.starts import fill_in_start
@@ -29,13 +35,15 @@ BYTES_PER_NOISE = 8  # of a number in a vector of noise
 def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     """Raise `ValueError` for a training that cannot begin, as far as that is known without work.
 
-    Noise that is not spoken of, delta, cohort and population; the room for the run's checkpoints
-    where `run` is to be written; the memory for the model.
+    Noise that is not spoken of, delta, cohort and population; a model that is to be given what no
+    corpus has; the room for the run's checkpoints where `run` is to be written; the memory for the
+    model.
     """
     experiment = fill_in_start(experiment)
     declared = plans.declared(experiment, user_count(experiment, people))
     people.refuse_unbudgeted(experiment)
     model = sized_model(experiment)
+    refuse_context(model.config)
     if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
         plans.round_plans(declared, layer_sizes(model))
     _refuse_small_groups(declared, people, model)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import evaluate
+from tacit.evaluation.accuracy import ACCURACIES, evaluate
 from tacit.evaluation.held_out import held_out_texts
 from tacit.federated import averaging
 from tacit.federated.averaging import IterateMean
@@ -59,11 +59,10 @@ from tacit.tokenizers.tokenizer import Tokenizer
 
 # Metrics that are also averaged over the last evaluations.
 SMOOTHED = (
-    "accuracy_top1",
-    "accuracy_top3",
-    "accuracy_top5",
+    *ACCURACIES,
     "perplexity",
     "word_accuracy",
+    "word_accuracy_unk_competes",
     "perplexity_per_word",
 )
 
