@@ -182,7 +182,6 @@ _SETTINGS: list[_Column] = [
     ("S", lambda row: _then(row["clip_norms"])),
     ("z", lambda row: _then(row["noise_multipliers"])),
     ("cohort", lambda row: _then(row.get("cohorts") or [row.get("batch_size")])),
-    ("private", lambda row: "yes" if row["private"] else "no"),
     ("mark", lambda row: "simulation" if row["simulation"] else ""),
 ]
 
