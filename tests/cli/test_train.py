@@ -94,7 +94,8 @@ def test_without_a_terminal_there_is_one_line_for_each_evaluation(first):
     lines = [line for line in first.err.splitlines() if line.startswith("round ")]
     assert [line.partition(":")[0] for line in lines] == [f"round {n} of 6" for n in (0, 2, 4, 6)]
     assert re.search(
-        r"top-1 \d+\.\d\d%, perplexity [\d.,e+]+, epsilon [\d.]+; .* rounds/min, about \S+ left$",
+        r"top-1 \d+\.\d\d% \(\d+\.\d\d% if UNK competes\), perplexity [\d.,e+]+, epsilon [\d.]+;"
+        r" .* rounds/min, about \S+ left$",
         lines[1],
     )
     assert "tokenizing" in first.err

@@ -51,12 +51,14 @@ def joined(out: str) -> str:
 
 
 def figures(out: str) -> dict[str, tuple[float, float]]:
-    """Top-1 in percent and perplexity, by model."""
+    """Top-1 in percent, in which UNK is no choice, and perplexity, by model."""
     found = {}
     for name in ("unigram", "bigram", "the start", "private"):
-        line = re.search(rf"^\s*{name} .*?{NUMBER}% +{NUMBER}\s*$", out, re.MULTILINE)
+        row = rf"^\s*{name} .*?{NUMBER}% +{NUMBER}% +{NUMBER}\s*$"
+        line = re.search(row, out, re.MULTILINE)
         assert line is not None, f"no row for {name} in:\n{out}"
-        found[name] = (float(line[1]), float(line[2].replace(",", "")))
+        assert float(line[2]) <= float(line[1])  # if UNK competes
+        found[name] = (float(line[1]), float(line[3].replace(",", "")))
     return found
 
 
