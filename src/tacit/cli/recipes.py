@@ -31,14 +31,12 @@ def _list_recipes(as_json: AsJson = False) -> None:
     rows = [catalogue.entry(name).facts() for name in catalogue.names()]
 
     def render(console: Console) -> None:
-        shown = table("recipe", "task", ">trainings", ">for users", "record", "what it stands for")
+        headings = ("recipe", "task", ">runs", "record", "what it stands for")
+        shown = table(*headings, compact=True)
         shown.columns[0].no_wrap = True
         for row in rows:
             trainings = str(len(row["variants"]) or "-")
-            users = f"{row['users']:,}" if row["users"] else "-"
-            shown.add_row(
-                row["name"], row["task"], trainings, users, _page(row["recorded"]), row["says"]
-            )
+            shown.add_row(row["name"], row["task"], trainings, _page(row["recorded"]), row["says"])
         console.print(shown)
         console.print(
             "record: the page of docs/results that has what was run; never: it was not run on"
@@ -72,6 +70,7 @@ def _show(
         lines = [f"{facts['name']}: {facts['says'] or 'no description'}"]
         lines += [f"paper: {facts['paper']}"] if facts["paper"] else []
         lines += [f"where: {facts['section']}"] if facts["section"] else []
+        lines += [f"for: about {facts['users']:,} users"] if facts["users"] else []
         lines += [f"trainings: {', '.join(facts['variants'])}"] if facts["variants"] else []
         if not name.endswith(".toml"):  # a file of one's own has no place in the table of records
             record = facts["recorded"]
