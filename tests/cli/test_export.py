@@ -18,7 +18,7 @@ from tacit.models import weights
 from tacit.privacy.ledger import Ledger
 from tacit.runs import personalization
 from tacit.runs.bundle import Bundle
-from tacit.runs.export import without_folders
+from tacit.runs.file_names import without_folders
 from tacit.runs.run import Run
 from tacit.runs.start import create
 from tacit.runs.stored_model import StoredModel

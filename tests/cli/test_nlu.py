@@ -262,7 +262,7 @@ def test_runs_of_other_kinds_and_other_things_are_refused_and_left_alone(tacit, 
     (other / "experiment.toml").write_text("")
     assert "has no checkpoint" in tacit.refused("train", "--resume", "--run", other)
     assert "holds no model" in tacit.refused("evaluate", other)
-    assert "holds a run already" in tacit.refused("train", recipe, "--run", other)
+    assert "holds a run already: add --resume" in tacit.refused("train", recipe, "--run", other)
     assert "there is no run and no model at" in tacit.refused("evaluate", tmp_path / "missing")
     assert [path.name for path in other.iterdir()] == ["experiment.toml"]
 

@@ -20,6 +20,19 @@ def test_the_command_line_imports_nothing_heavy_before_a_command_is_run():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_report_on_a_language_model_waits_for_no_torch(simulated_run, tmp_path):
+    """Which takes longer to import than 100,000 measurements take to read."""
+    script = (
+        "import sys\nfrom tacit.cli.main import main\ntry:\n    main()\nfinally:\n"
+        "    print([m for m in ('torch', 'pyarrow') if m in sys.modules])"
+    )
+    words = ["report", str(simulated_run), "--out", str(tmp_path / "page.html")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_help_fits_a_screen_and_shows_the_way_in_order(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):

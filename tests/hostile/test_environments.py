@@ -46,6 +46,14 @@ def test_streams_that_are_closed_or_full_end_in_no_traceback(line, code):
     assert ended.stderr.count("\n") <= 1
 
 
+def test_a_standard_input_that_is_closed_is_an_empty_one():
+    """`tacit predict` asks whether it is a terminal, and reads it."""
+    code = "open_streams(); print(sys.stdin.isatty(), sys.stdin.readlines())"
+    code = f"import sys; from tacit.cli.endings import open_streams; {code}"
+    ended = shell(f"{sys.executable} -c '{code}' <&-")
+    assert (ended.stdout, ended.stderr) == ("False []\n", "")
+
+
 def test_what_an_encoding_does_not_have_is_escaped():
     ended = shell("$TACIT no-such-ε", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert ended.returncode == 2

@@ -468,6 +468,17 @@ def test_generated_people_leave_no_note_of_where_they_are(tmp_path):
     assert not people.state_folder(create=False).exists()
 
 
+def test_a_corpus_that_cannot_be_written_to_is_trained_on_with_its_caches_in_the_run(
+    tmp_path, monkeypatch
+):
+    make_folder(folder := tmp_path / "mine")
+    corpus, may = folder / "corpus", os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != corpus and may(path, mode))
+    start.create(experiment(folder, seed=None), tmp_path / "run").close()
+    assert list((tmp_path / "run" / "private").glob("tokens-*"))
+    assert not list(corpus.glob("tokens-*"))
+
+
 def test_a_training_that_cannot_remember_its_people_is_refused_before_a_run_is_made(
     tmp_path, monkeypatch
 ):

@@ -4,6 +4,8 @@ Work is counted (rows looked at, lines parsed, bytes read) and not timed, since 
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,7 +30,7 @@ from tacit.report.page import _environment, render
 from tacit.runs.checkpoints import Checkpoints
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.train import train
-from tests.runs.small import experiment, make_folder
+from tests.runs.small import WORDS, experiment, make_folder, make_tokenizer
 
 MANY = 3000
 HEADER = Header(run_id="run-1", unit="user", population=1000, delta=1e-5)
@@ -142,6 +144,51 @@ def test_counting_releases_makes_no_record_for_each(tmp_path, monkeypatch):
         made = Guarantee.of(ledger)
     assert len(calls) < 5
     assert [part.count for part in made.parts] == [MANY]
+
+
+# Many people, and one who writes very much: a tenth of what `bench/growth.py` records.
+
+PEAK = r"""
+import re, sys
+from pathlib import Path
+from tacit.cli.main import main
+try:
+    main()
+finally:
+    print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1], file=sys.stderr)
+"""
+
+
+def peak_of(*words) -> int:
+    """The most memory that a command has had, in megabytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr.split()[-1]) // 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("users", ["many", "talkative"])
+def test_many_people_and_one_who_writes_very_much_take_little_memory(tmp_path, users):
+    text = " ".join(WORDS[:10])
+    written = range(100_000) if users == "many" else [*range(200), *[200] * 100_000]
+    with (tmp_path / "chats.csv").open("w") as file:
+        file.write("user,text\n")
+        file.writelines(f"{user},{text}\n" for user in written)
+    make_tokenizer(tmp_path)
+    larger = {"plan": {"population": 1_000_000}, "privacy": {"delta": 1e-9}}
+    own = experiment(tmp_path, rounds=2, **larger)
+    (tmp_path / "recipe.toml").write_text(own.to_toml())
+    ingested = peak_of("ingest", tmp_path / "chats.csv", "--out", tmp_path / "corpus")
+    run = tmp_path / "run"
+    trained = peak_of("train", tmp_path / "recipe.toml", "--run", run, "--workers", 1)
+    reported = peak_of("report", run)
+    assert (ingested < 600, trained < 650, reported < 400) == (True,) * 3, (
+        ingested,
+        trained,
+        reported,
+    )
 
 
 # The ledger.

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from tacit.models.base import to_vector
+from tacit.models.base import lasting_tensors, to_vector
+from tacit.models.stored_size import stored_numbers
 from tacit.models.weights import load, load_config
 from tacit.privacy import durable
 from tests.models.small import NAMES, VOCABULARY, random_tokens, save, small
@@ -40,6 +41,17 @@ def test_a_model_survives_a_file_bit_for_bit(path, name, overrides):
     assert to_vector(again).tobytes() == to_vector(model).tobytes()
     tokens = random_tokens(2, 4)
     assert torch.equal(again(tokens)[0], model(tokens)[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_has_the_parameters_and_says_how_many_they_are(path, name):
+    model = small(name, output_bias=True)
+    assert lasting_tensors(model).keys() == dict(model.named_parameters()).keys()
+    save(model, path)
+    assert stored_numbers(path) == sum(values.numel() for values in model.parameters())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="is truncated"):
+        stored_numbers(path)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,8 @@ from tacit.runs.checkpoints import Checkpoints
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language.tokenizer_switch import RunTokenizers, with_switch
+from tacit.tasks.language.run_tokenizers import RunTokenizers
+from tacit.tasks.language.tokenizer_switch import with_switch
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.history import LearntTokenizer

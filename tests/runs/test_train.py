@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,7 @@ def test_sigma_on_the_average_becomes_the_noise_multiplier_of_the_paper(folder, 
     wanted = experiment(folder, rounds=1, plan={"noise_multiplier": None, "noise_stddev": 0.03})
     run = train(wanted, tmp_path / "run")
     [plan] = run.plans()
+    assert run.plans_to_read() == (replace(plan, layers=None),)
     assert plan.noise_multiplier == pytest.approx(0.03 * 10 / 0.3)  # sigma qW / S
     assert plan.noise_stddev() == pytest.approx(0.03)
 

@@ -91,6 +91,7 @@ def test_per_layer_clipping_has_a_norm_for_each_trained_layer(folder):
     plan = {"clipping": "per-layer", "clip_norm": None, "layer_clip_norms": [0.1] * 10}
     run = train(partly(folder, plan=plan, rounds=1), folder / "per-layer")
     assert len(run.plans()[0].layers) == 10
+    assert run.plans_to_read() == run.plans()
     with pytest.raises(ValueError, match="layer"):
         train(partly(folder, plan=plan | {"layer_clip_norms": [0.1] * 12}), folder / "twelve")
     assert not (folder / "twelve").exists()

@@ -19,7 +19,7 @@ from tacit.runs.directory import RunDirectory
 from tacit.runs.run import Run
 from tacit.runs.session import Session
 from tacit.tasks.language import canaries
-from tacit.tasks.language.tokenizer_switch import RunTokenizers
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer
 from tacit.tokenizers import build, provenance
 from tacit.tokenizers.learn import Users

@@ -21,7 +21,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,10 @@ from tacit.audit.one_run import (
 )
 from tacit.audit.one_shot import FEWEST, OneShot, estimate_one_shot
 from tacit.audit.tries import TRIES_FILE, Tries
-from tacit.models.base import to_vector
 from tacit.privacy.documents import read_json
-from tacit.runs.run import LanguageRun
-from tacit.tasks.language import canary_clients as coins
+
+if TYPE_CHECKING:
+    from tacit.runs.run import LanguageRun
 
 AUDIT_FILE = "audit.json"  # in a run directory, and in its private folder
 
@@ -101,6 +101,9 @@ def audit_canary_clients(run: LanguageRun, confidence: float, tell: Tell) -> Emp
     The order matters: the number of guesses follows from the claim; the try is recorded and synced;
     only then are the coins held against the model; and the bound is recorded before it is returned.
     """
+    from tacit.models.base import to_vector  # torch: whoever reads a result waits for none of it
+    from tacit.tasks.language import canary_clients as coins
+
     key = coins.coins_of_run(run.path, run.ledger)
     clients = coins.CanaryClients.of(run.experiment, run.model(), key)
     assert clients is not None

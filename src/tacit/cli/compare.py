@@ -107,7 +107,7 @@ def _settings(run: Run) -> dict[str, Any]:
             "tokenizer": None,
             "test_tokens": None,
         }
-    plans = run.plans()
+    plans = run.plans_to_read()
     return {
         "clip_norms": [finite(plan.initial_clip_state().total_norm) for plan in plans],
         "noise_multipliers": [plan.noise_multiplier for plan in plans],

@@ -16,8 +16,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from tacit.privacy import trusted
 from tacit.privacy.checks import argument
 from tacit.privacy.records import one_of
@@ -215,6 +213,8 @@ def opened(path: Path) -> Iterator[InputStream]:
             raise ValueError(f"{name} is not {expected} data, though its name says so")
         data: Any = raw
         if kind is not None:
+            import pyarrow as pa  # slow, and most files are not compressed
+
             data = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), kind)
         try:
             yield InputStream(path, raw, io.BufferedReader(data, 1 << 18))

@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.corpus import people as known_people
-from tacit.corpus.builtin import is_cached
 from tacit.corpus.people_costs import (
     Account,
     Joint,
@@ -34,8 +33,6 @@ from tacit.corpus.people_costs import (
     least_epsilon,
     spent_on,
 )
-from tacit.corpus.source import UserCorpus
-from tacit.corpus.store import Corpus
 from tacit.privacy import durable, trusted
 from tacit.privacy.budget import BudgetExceeded, Cover
 from tacit.privacy.claims import format_epsilon
@@ -44,6 +41,9 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import FORMAT as LEDGER_FORMAT
 from tacit.privacy.ledger_lines import Charge, Header, LedgerError, Pattern, open_chain, seal
 from tacit.privacy.records import canonical_json
+
+if TYPE_CHECKING:
+    from tacit.corpus.source import UserCorpus
 
 FORMAT = "tacit-people-1"
 FILE_NAME = "ledger.jsonl"
@@ -542,6 +542,9 @@ def _copy_path(corpus: UserCorpus) -> Path | None:
 
     None for a corpus in the user's cache, which several installations share.
     """
+    from tacit.corpus.builtin import is_cached  # whoever reads a ledger waits for no text
+    from tacit.corpus.store import Corpus
+
     if not isinstance(corpus, Corpus) or is_cached(corpus):
         return None
     return corpus.path / "people" / FILE_NAME

@@ -44,11 +44,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tacit.evaluation.names import ACCURACIES
 from tacit.evaluation.scoring import Predictor, Scores, Tokens, score
-
-_TOP = ("accuracy_top1", "accuracy_top3", "accuracy_top5")
-ACCURACIES = (*_TOP, *(f"{name}_unk_competes" for name in _TOP))
-"""The names of the accuracies over tokens, in the order in which files have them."""
 
 
 @dataclass(frozen=True)

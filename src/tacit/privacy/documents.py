@@ -65,7 +65,7 @@ def parse_json(data: str | bytes, where: object) -> Any:
     try:
         text = data if isinstance(data, str) else data.decode()
         value = _DECODER.decode(text)
-        if "\\ud" in text.lower():
+        if "\\u" in text and "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
         if text.count("[") + text.count("{") > DEEPEST:
             _refuse_depth(value)

@@ -28,16 +28,12 @@ from tacit.report.claim import (
     ledger_facts,
     projected_facts,
 )
-from tacit.report.language import LanguageReport
-from tacit.report.nlu import NluReport
 from tacit.report.warnings import ReportWarning, claim_warnings, run_warnings
 from tacit.runs.directory import RunDirectory
-from tacit.runs.export import without_folders
+from tacit.runs.file_names import without_folders
 from tacit.runs.run import LanguageRun, Run
 
 KIND = "tacit report"  # how report.json is told from other files
-# The parts of a report that depend on the task, by the name that an experiment has for it.
-TASKS: dict[str, Any] = {"language": LanguageReport, "nlu": NluReport}
 # Files of a run that a report gives digests of, as far as they exist: none of them is private.
 _FILES = (
     "experiment.toml",
@@ -50,6 +46,17 @@ _FILES = (
     "result.json",
 )
 _VERSIONS = ("torch", "numpy", "scipy", "dp-accounting", "tokenizers")
+
+
+def report_on(task: str) -> Any:
+    """The parts of a report that depend on the task; what another task needs is not imported."""
+    if task == "nlu":
+        from tacit.report.nlu import NluReport
+
+        return NluReport
+    from tacit.report.language import LanguageReport
+
+    return LanguageReport
 
 
 def gather(
@@ -71,7 +78,7 @@ def gather(
         ValueError: a file of the run is damaged, or there is nothing to project; in one sentence.
     """
     result = read_object(run.directory.result_file)  # first: the run takes it for whole
-    task = TASKS[run.experiment.task](run, internal=internal)
+    task = report_on(run.experiment.task)(run, internal=internal)
     if projection is not None and not isinstance(run, LanguageRun):
         raise ValueError(
             "a projection is for language models: that of an intent and slot model has no cohort"

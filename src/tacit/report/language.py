@@ -74,7 +74,7 @@ class LanguageReport:
         """The model and its tokenizer."""
         run, words = self._run, self._run.tokenizer
         return {
-            "parameters": sum(values.numel() for values in run.model().parameters()),
+            "parameters": run.parameters,
             "tokenizer": f"{words.kind}, {words.vocab_size:,} tokens, {words.provenance}",
             "tokenizer_switches": _switches(run),
         }
@@ -188,5 +188,5 @@ def _phases(run: LanguageRun) -> list[dict[str, Any]]:
             "estimator": plan.estimator.kind,
         }
         | ({"correlated": noise_facts(drawn)} if (drawn := plan.noise_picture(rounds)) else {})
-        for rounds, plan in zip(planned, run.plans(), strict=True)
+        for rounds, plan in zip(planned, run.plans_to_read(), strict=True)
     ]

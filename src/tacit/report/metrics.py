@@ -42,7 +42,7 @@ def thinned(
     edges = np.linspace(0, len(rows), (most - 2) // (2 * len(columns)) + 1).astype(int)
     kept = {0, len(rows) - 1}
     for column in columns:
-        values = np.array([np.nan if (one := column(row)) is None else one for row in rows], float)
+        values = np.array(list(map(column, rows)), float)  # None becomes NaN
         for start, end in pairwise(edges.tolist()):
             stretch = values[start:end]
             if not np.isnan(stretch).all():

@@ -21,7 +21,7 @@ from tacit.report.audit import membership_facts
 from tacit.report.claim import Tell
 from tacit.report.figures import Facts, roc_chart, shares_chart
 from tacit.report.warnings import ReportWarning
-from tacit.runs.export import without_folder
+from tacit.runs.file_names import without_folder
 from tacit.runs.run import NluRun
 from tacit.tasks.nlu.experiment import PRIVATE
 from tacit.tasks.nlu.metrics import NLUMetrics, by_intent

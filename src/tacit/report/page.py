@@ -22,7 +22,7 @@ from tacit.privacy import durable
 from tacit.privacy.claims import format_delta, format_epsilon, format_number
 from tacit.privacy.documents import read_json
 from tacit.privacy.visible import visible
-from tacit.report.facts import KIND, TASKS
+from tacit.report.facts import KIND, report_on
 from tacit.report.figures import Facts, epsilon_chart, short
 
 _ENDINGS = (".html", ".htm")
@@ -76,13 +76,13 @@ def _is_report(path: Path) -> bool:
 
 def render(facts: Facts) -> str:
     """The whole page as HTML: a function of the facts alone, so that it can be made again."""
-    template = _environment().get_template(TASKS[facts["task"]].template)
+    template = _environment().get_template(report_on(facts["task"]).template)
     return template.render(**facts, charts=_draw(facts))
 
 
 def _draw(facts: Facts) -> dict[str, Facts]:
     """All charts by name; one that has nothing to show is left out."""
-    task = TASKS[facts["task"]]
+    task = report_on(facts["task"])
     charts = {"epsilon": epsilon_chart(facts["epsilon"]), **task.charts(facts)}
     return {name: chart for name, chart in charts.items() if chart is not None}
 

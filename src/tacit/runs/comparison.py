@@ -9,10 +9,12 @@ fitted on the training users' text without noise are not here: they are for the 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tacit.runs.private_baselines import PrivateBaselines
 from tacit.runs.run import LanguageRun
+
+if TYPE_CHECKING:
+    from tacit.runs.private_baselines import PrivateBaselines
 
 
 def published_baselines(run: LanguageRun) -> dict[str, dict[str, Any]]:
@@ -35,6 +37,10 @@ def released_claim(run: LanguageRun) -> str | None:
 
 def _released(run: LanguageRun) -> PrivateBaselines | None:
     """The private baselines in the tokens of the run's last model."""
+    if not run.directory.baselines.is_dir():
+        return None
+    from tacit.runs.private_baselines import PrivateBaselines
+
     released = PrivateBaselines.read(run.path)
     is_same = released is not None and released.tokenizer == run.tokenizer.fingerprint
     return released if is_same else None

@@ -44,6 +44,7 @@ class RunDirectory:
         self.tokenizer_file = path / "tokenizer.json"
         self.canaries_file = path / "canaries.json"
         self.result_file = path / "result.json"
+        self.baselines = path / "baselines"
         self.private = path / "private"
         self.key_file = self.private / "key"
         self.diagnostics_file = self.private / "diagnostics.jsonl"

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-from tacit.config.sections import Complete
 from tacit.models import weights
 from tacit.privacy import durable
 from tacit.privacy.guarantee import Guarantee
@@ -29,14 +28,12 @@ from tacit.privacy.ledger_lines import Head
 from tacit.runs.bundle import LEDGER_FILE, sealed_ledger
 from tacit.runs.card import CardFacts, card
 from tacit.runs.comparison import published_baselines
+from tacit.runs.file_names import without_folders
 from tacit.runs.personalization import refuse_personal
 from tacit.runs.run import LanguageRun, NluRun, Run
 from tacit.runs.use_script import USE_FILE, use_script
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tokenizers.tokenizer import Tokenizer
-
-_Experiment = TypeVar("_Experiment", bound=Complete)
-_PATHS = ("source", "start", "vocabulary", "vectors", "pretrained")  # settings that may be paths
 
 
 @dataclass(frozen=True)
@@ -161,29 +158,3 @@ def _facts(run: Run, guarantee: Guarantee, leg: int | None) -> tuple[CardFacts, 
         baselines=baselines,
     )
     return facts, own_files
-
-
-def without_folders(experiment: _Experiment) -> _Experiment:
-    """The experiment with paths shortened to file names: paths tell about a machine's owner."""
-
-    def shortened(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {name: shortened(one, name) for name, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [shortened(one, key) for one in value]
-        return without_folder(value) if key in _PATHS and isinstance(value, str) else value
-
-    return experiment.changed(**shortened(experiment.model_dump()))
-
-
-def without_folder(source: str) -> str:
-    """A file by its name alone, unless its path is relative to the working directory.
-
-    A provenance such as "public: a path" keeps its first word.
-    """
-    kind, colon, name = source.partition(": ")
-    if colon:
-        return f"{kind}: {without_folder(name)}"
-    path = PurePath(source)
-    is_outside = path.is_absolute() or ".." in path.parts or source.startswith("~")
-    return path.name if is_outside else source

@@ -39,11 +39,11 @@ from tacit.privacy.ledger_lines import Charge, Header, LedgerError
 from tacit.privacy.randomness import RunKey
 from tacit.privacy.records import canonical_json
 from tacit.runs.baselines import Tell, training_tokens
+from tacit.runs.directory import RunDirectory
 from tacit.runs.stored_model import StoredModel
 from tacit.tasks.language.people import People
 from tacit.tokenizers.history import LearntTokenizer
 
-FOLDER = "baselines"
 _LEDGER, _ARRAYS, _FIGURES = "ledger.jsonl", "bigram.safetensors", "figures.json"
 
 
@@ -69,10 +69,11 @@ class PrivateBaselines:
     @classmethod
     def read(cls, run: Path) -> PrivateBaselines | None:
         """Those of a run that were released last; None if there are none."""
-        numbers = _numbers(run)
+        baselines = RunDirectory(run).baselines
+        numbers = _numbers(baselines)
         if not numbers:
             return None
-        folder = run / FOLDER / str(numbers[-1])
+        folder = baselines / str(numbers[-1])
         ledger = Ledger.read(folder / _LEDGER)
         data = (folder / _ARRAYS).read_bytes()
         last = ledger.entries[-1] if ledger.entries else None
@@ -128,7 +129,8 @@ def release_baselines(
     with training_tokens(stored, corpus, is_own=True, progress=progress) as cache:
         users = (cache.tokens(user) for user in _told(len(cache), progress))
         total = mechanism.total(users)
-    folder = run.path / FOLDER / str(max(_numbers(run.path), default=0) + 1)
+    baselines = run.directory.baselines
+    folder = baselines / str(max(_numbers(baselines), default=0) + 1)
     durable.make_folder(folder.parent)
     with (
         durable.whole_folder(folder) as partial_folder,
@@ -228,9 +230,8 @@ def _figures(stored: StoredModel, bigram: Bigram) -> dict[str, Any]:
     }
 
 
-def _numbers(run: Path) -> list[int]:
+def _numbers(folder: Path) -> list[int]:
     """The releases that there were, in their order."""
-    folder = run / FOLDER
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(name) for name in names if name.isdecimal())
 

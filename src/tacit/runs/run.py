@@ -3,6 +3,9 @@
 `Run` is what runs of every task have in common.  `LanguageRun` and `NluRun` add what only one task
 has: models with their tokenizers, or with their labels.  Reading never changes a run, and nothing
 here needs its key: what may be claimed follows from the ledger alone.
+
+Torch is imported by what needs a model's weights, and text by what reads the corpus: whoever reads
+what a run says of itself, as a report does, waits for neither.
 """
 
 from __future__ import annotations
@@ -10,35 +13,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tacit.config.experiment import Experiment
-from tacit.corpus.builtin import find_corpus, load_corpus
 from tacit.corpus.people_ledger import remark_on_others
-from tacit.corpus.source import UserCorpus
-from tacit.evaluation.accuracy import ACCURACIES
-from tacit.evaluation.cross_fitted import cross_fitted_baselines
-from tacit.evaluation.held_out import held_out_texts
-from tacit.evaluation.sampling import DEFAULT, Sampling, sample_texts
+from tacit.evaluation.names import ACCURACIES
 from tacit.mechanisms.plan import RoundPlan
-from tacit.models import weights
-from tacit.models.base import LanguageModel, layer_sizes
+from tacit.models.stored_size import stored_numbers
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
 from tacit.runs.directory import RunDirectory
 from tacit.runs.figures import FIGURES
 from tacit.tasks import AnyExperiment
 from tacit.tasks.language.plans import round_plans
-from tacit.tasks.language.tokenizer_switch import RunTokenizers
-from tacit.tasks.nlu.data import NLUData
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tasks.nlu.experiment import NluExperiment
-from tacit.tasks.nlu.metrics import NLUMetrics
-from tacit.tasks.nlu.models import NluModel
-from tacit.tasks.nlu.predictions import evaluate
-from tacit.tasks.nlu.utterances import data_of
-from tacit.tokenizers import learn
-from tacit.tokenizers.history import History, LearntTokenizer
 from tacit.tokenizers.tokenizer import Kind, Tokenizer
+
+if TYPE_CHECKING:
+    from tacit.corpus.source import UserCorpus
+    from tacit.evaluation.sampling import Sampling
+    from tacit.models.base import LanguageModel
+    from tacit.tasks.nlu.data import NLUData
+    from tacit.tasks.nlu.metrics import NLUMetrics
+    from tacit.tasks.nlu.models import NluModel
+    from tacit.tokenizers.history import LearntTokenizer
 
 _COMPARED = ("targets", *ACCURACIES, "perplexity")
 
@@ -191,6 +190,8 @@ class LanguageRun(Run):
 
     def model(self, round: int | None = None) -> LanguageModel:
         """The model after a round, by default the last one."""
+        from tacit.models import weights
+
         checkpoint = self.directory.checkpoints.read(round)
         size = self.tokenizer_at(checkpoint.leg).vocab_size
         choice = self.experiment.model
@@ -201,12 +202,35 @@ class LanguageRun(Run):
             trained=choice.trained,
         )
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers the last model has."""
+        if self.experiment.model.own_factory:  # may keep more in its file than parameters
+            return sum(values.numel() for values in self.model().parameters())
+        return stored_numbers(self.directory.checkpoints.read().model_file)
+
     def plans(self) -> tuple[RoundPlan, ...]:
         """The plan of each phase."""
+        from tacit.models.base import layer_sizes
+
         return round_plans(self.experiment, layer_sizes(self.model()))
+
+    def plans_to_read(self) -> tuple[RoundPlan, ...]:
+        """The same plans as they are told of, perhaps without the sizes of the model's layers.
+
+        Those are for whoever clips, and the model has to be built to know them.  Where layers have
+        norms of their own the plan depends on them.
+        """
+        experiment = self.experiment
+        phases = range(max(len(experiment.phases), 1))
+        if any(experiment.phase_plan(number).clipping == "per-layer" for number in phases):
+            return self.plans()
+        return round_plans(experiment, None)
 
     def corpus(self) -> UserCorpus:
         """The corpus it was trained on, where it was or where it was moved to."""
+        from tacit.corpus.builtin import find_corpus, load_corpus
+
         named = self.experiment.corpus
         return load_corpus(find_corpus(named.source, named.identity, self.ledger.header.data))
 
@@ -218,7 +242,7 @@ class LanguageRun(Run):
         key: bytes,
         *,
         tokens: int = 1_000_000,
-        sampling: Sampling = DEFAULT,
+        sampling: Sampling | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> LearntTokenizer:
         """A tokenizer learnt from what the model after a round (None: the last) says.
@@ -228,6 +252,10 @@ class LanguageRun(Run):
         the corpus is refused before anything is sampled, since there would be two histories to pass
         on.  `key` decides about the samples and protects nobody: the model was released already.
         """
+        from tacit.evaluation.sampling import DEFAULT, sample_texts
+        from tacit.tokenizers import learn
+        from tacit.tokenizers.history import History
+
         for cost in self.ledger.header.prior_costs:
             if cost.whom == "beside":
                 raise ValueError(
@@ -238,7 +266,9 @@ class LanguageRun(Run):
         checkpoint = self.directory.checkpoints.read(round)
         leg, old = checkpoint.leg, self.tokenizer_at(checkpoint.leg)
         model, run_id = self.model(leg), self.ledger.header.run_id
-        texts = sample_texts(model, old, key, tokens=tokens, sampling=sampling, progress=progress)
+        texts = sample_texts(
+            model, old, key, tokens=tokens, sampling=sampling or DEFAULT, progress=progress
+        )
         how = f"{tokens} tokens sampled from the model of the run {run_id} after round {leg}"
         learnt = learn.from_samples(texts, old, kind=kind, size=size, of=how)
         history = History.of(self.ledger, checkpoint.head, learnt.tokenizer, how, leg)
@@ -252,6 +282,9 @@ class LanguageRun(Run):
         was switched, since figures of other tokens do not compare; the others where the corpus is
         not at hand any more, since a run must come to its end all the same.
         """
+        from tacit.evaluation.cross_fitted import cross_fitted_baselines
+        from tacit.evaluation.held_out import held_out_texts
+
         settings, tokenizer, rows = self.experiment, self.tokenizer, self.metrics()
         baselines = {}
         is_switched = any(row.get("switched") for row in rows)
@@ -281,14 +314,20 @@ class NluRun(Run):
 
     def stored(self, epoch: int | None = None) -> NluModel:
         """The model after an epoch, by default the last, with its encoder and labels."""
+        from tacit.tasks.nlu.models import NluModel
+
         return NluModel.load(self.directory.checkpoints.read(epoch).model_file)
 
     def data(self) -> NLUData:
         """The utterances it was trained on, if they are still where they were."""
+        from tacit.tasks.nlu.utterances import data_of
+
         return data_of(self.experiment)
 
     def test_metrics(self) -> NLUMetrics:
         """Metrics on the utterances of test."""
+        from tacit.tasks.nlu.predictions import evaluate
+
         return evaluate(self.stored(), self.data().test)
 
     def results(self) -> dict[str, Any]:

@@ -13,22 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from tacit.corpus.people_ledger import PeopleLedger
-from tacit.engines.engine import Engine
 from tacit.privacy.budget import Budget
 from tacit.privacy.events import Composition, Event
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge, Header
 from tacit.privacy.randomness import RunKey
 
+if TYPE_CHECKING:
+    from tacit.engines.engine import Engine
+
 Arrays = dict[str, NDArray[Any]]
 Row = dict[str, Any]  # metrics, as one line of metrics.jsonl
 Announce = Callable[[str, int, int], None]  # what is being prepared, how much is done, of how much
-MakeEngine = Callable[[Any], Engine]  # what computes cohorts, for the model that a run has
+MakeEngine = Callable[[Any], "Engine"]  # what computes cohorts, for the model that a run has
 Advance = Callable[[int, int], None]  # how much of a leg is done, of how much
 
 

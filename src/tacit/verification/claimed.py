@@ -31,7 +31,7 @@ from tacit.report.page import render
 from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
-from tacit.runs.export import without_folders
+from tacit.runs.file_names import without_folders
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tasks.nlu.experiment import NluExperiment

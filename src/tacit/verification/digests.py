@@ -18,8 +18,8 @@ from tacit.privacy.claims import excluded_by
 from tacit.privacy.ledger_lines import PriorCost
 from tacit.runs.use_script import USE_FILE, use_script
 from tacit.tasks.language import canary_clients as coins
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tasks.language.tokenizer_cost import COUNTED, are_disjoint
-from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.nlu import scaling
 from tacit.tasks.nlu.experiment import NluExperiment
 from tacit.tokenizers.history import LEDGER, OF_A_RUN, History, LearntTokenizer

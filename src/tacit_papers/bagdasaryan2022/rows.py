@@ -27,7 +27,7 @@ from tacit.privacy.guarantee import Guarantee, finite
 from tacit.privacy.projection import Projection
 from tacit.runs.run import LanguageRun
 from tacit.runs.stored_model import StoredModel
-from tacit.tasks.language.tokenizer_switch import RunTokenizers
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.normalisation import count_words, split_words
 from tacit.tokenizers.public import PublicSource

@@ -164,13 +164,13 @@ def _releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -
     return composition
 
 
-def round_plans(experiment: Experiment, layers: tuple[int, ...]) -> tuple[RoundPlan, ...]:
-    """One plan per phase."""
+def round_plans(experiment: Experiment, layers: tuple[int, ...] | None) -> tuple[RoundPlan, ...]:
+    """One plan per phase; a plan that is only read can do without the model's layers."""
     count = max(len(experiment.phases), 1)
     return tuple(_round_plan(experiment, number, layers) for number in range(count))
 
 
-def _round_plan(experiment: Experiment, number: int, layers: tuple[int, ...]) -> RoundPlan:
+def _round_plan(experiment: Experiment, number: int, layers: tuple[int, ...] | None) -> RoundPlan:
     plan, K, delta = (
         experiment.phase_plan(number),
         experiment.plan.population,

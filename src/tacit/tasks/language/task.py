@@ -23,9 +23,9 @@ from tacit.privacy.randomness import RunKey
 from tacit.tasks.language import assembly, first_checks, plans
 from tacit.tasks.language.canary_clients import CanaryClients
 from tacit.tasks.language.people import People
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tasks.language.starts import fill_in_start
 from tacit.tasks.language.tokenizer_cost import cost_of
-from tacit.tasks.language.tokenizer_switch import RunTokenizers
 from tacit.tasks.language.trainer import LanguageTrainer, checkpoint_facts
 from tacit.tasks.language.unknown_words import check_unknown_rate
 from tacit.tasks.task import (

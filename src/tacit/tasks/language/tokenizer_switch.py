@@ -1,4 +1,4 @@
-"""The tokenizers of a run, and the switch to another one in the middle of a training.
+"""The switch of a run to another tokenizer in the middle of its training.
 
 The switch is that of Bagdasaryan et al. 2022 (Algorithm 1, UPDATE):
 
@@ -10,15 +10,7 @@ All of it is computed from a model that was released under differential privacy,
 else: post-processing, which costs nothing (Dwork 2011).  The ledger says so in an entry of its own.
 The switch is a function of the last checkpoint and the run's key.  It happens when a trainer is
 opened at a round that has one, so a run killed at any point of it simply begins it again; what was
-learnt is kept in the run's folder and not learnt twice:
-
-    tokenizer.json            the current one
-    tokenizer.ledger.jsonl    what it has cost, if it was learnt from people's text
-    tokenizers/first/         the one the run began with, where it is to be switched
-    tokenizers/round-000060/  the one from that round on, with the words that it was learnt from
-
-A checkpoint names its tokenizer by fingerprint, which is looked up in all of these, so an
-interrupted switch loses none.
+learnt is kept among the run's tokenizers and not learnt twice.
 """
 
 from __future__ import annotations
@@ -36,90 +28,17 @@ from tacit.evaluation.sampling import Sampling, sample_texts
 from tacit.federated.averaging import without_mean
 from tacit.models.base import LanguageModel, parameter_count
 from tacit.models.vocabulary import remapped_vector, with_vocabulary
-from tacit.privacy import durable
 from tacit.privacy.events import Event, PostProcessing
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.ledger_lines import Charge
 from tacit.tasks.language.assembly import load_tokenizer, server_optimizer
+from tacit.tasks.language.run_tokenizers import RunTokenizers
 from tacit.tasks.language.tokenizer_cost import cost_of
 from tacit.tasks.task import Opened
 from tacit.tokenizers import learn
-from tacit.tokenizers.history import (
-    OF_A_RUN,
-    WORDS,
-    History,
-    LearntTokenizer,
-    read_words,
-)
+from tacit.tokenizers.history import LearntTokenizer
 from tacit.tokenizers.remapping import Remapping
-from tacit.tokenizers.tokenizer import FILE_NAME, Tokenizer
-
-
-@dataclass(frozen=True)
-class RunTokenizers:
-    """The tokenizers in the folder of a run."""
-
-    folder: Path
-
-    def begin(self, learnt: LearntTokenizer, *, switches: bool) -> None:
-        """Write the first tokenizer of a run, with what is known of it."""
-        learnt.write(self.folder, OF_A_RUN)
-        if switches:
-            LearntTokenizer(learnt.tokenizer).save(self._others / "first")
-
-    def learnt(self, fingerprint: str) -> LearntTokenizer:
-        """The tokenizer that a checkpoint was made with, and all that is known of it."""
-        words = self.words_behind(fingerprint)
-        return LearntTokenizer(self.by_fingerprint(fingerprint), words, self.history)
-
-    @property
-    def history(self) -> History | None:
-        """What the tokenizer that the run began with has cost; None if it was a public one."""
-        return History.read(self.folder, OF_A_RUN)
-
-    def by_fingerprint(self, fingerprint: str) -> Tokenizer:
-        """The tokenizer that a checkpoint was made with."""
-        file = self.folder / FILE_NAME
-        current = Tokenizer.load(file)
-        if current.fingerprint == fingerprint:
-            return current
-        for kept in sorted(self._others.glob("[!.]*")):
-            if (other := Tokenizer.load(kept)).fingerprint == fingerprint:
-                return other
-        raise ValueError(
-            f"{file} is not the tokenizer that the run was trained with"
-            f" (fingerprint {current.fingerprint[:12]}, not {fingerprint[:12]})"
-        )
-
-    def words_behind(self, fingerprint: str) -> Mapping[str, float] | None:
-        """How often each word was in the text that a tokenizer was learnt from, if it is known."""
-        for kept in self._others.glob("round-*"):
-            if Tokenizer.load(kept).fingerprint == fingerprint:
-                return read_words(kept / WORDS)
-        return read_words(self.folder / f"{OF_A_RUN}{WORDS}")
-
-    def learnt_for(self, round: int) -> LearntTokenizer | None:
-        """The tokenizer of a switch before a round; None if it was not learnt yet."""
-        kept = self._of_round(round)
-        durable.clear_beside(kept)
-        return LearntTokenizer.load(kept) if kept.is_dir() else None
-
-    def keep(self, learnt: LearntTokenizer, round: int) -> None:
-        """Keep the tokenizer of a switch before a round."""
-        learnt.save(self._of_round(round))
-
-    def use(self, tokenizer: Tokenizer) -> None:
-        """Let tokenizer.json be this one, which is kept elsewhere too."""
-        data = tokenizer.to_json().encode()
-        if (self.folder / FILE_NAME).read_bytes() != data:
-            durable.write_whole(self.folder / FILE_NAME, data)
-
-    @property
-    def _others(self) -> Path:
-        return self.folder / "tokenizers"
-
-    def _of_round(self, round: int) -> Path:
-        return self._others / f"round-{round:06d}"
+from tacit.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

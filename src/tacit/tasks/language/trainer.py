@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from tacit.config.experiment import Experiment
 from tacit.engines.engine import Engine, SerialEngine
-from tacit.evaluation.accuracy import ACCURACIES, evaluate
+from tacit.evaluation.accuracy import evaluate
 from tacit.evaluation.held_out import held_out_texts
+from tacit.evaluation.names import ACCURACIES
 from tacit.federated import averaging
 from tacit.federated.averaging import IterateMean
 from tacit.federated.cohort import (
@@ -52,7 +53,8 @@ from tacit.tasks.language.canaries import record_planted
 from tacit.tasks.language.canary_clients import CanaryClients, WithCanaryClients, keep_coins
 from tacit.tasks.language.noise_memory import NoiseMemory
 from tacit.tasks.language.people import People
-from tacit.tasks.language.tokenizer_switch import RunTokenizers, switch_tokenizer
+from tacit.tasks.language.run_tokenizers import RunTokenizers
+from tacit.tasks.language.tokenizer_switch import switch_tokenizer
 from tacit.tasks.task import Advance, Opened, Pending, Row, State
 from tacit.tokenizers.cache import TokenCache
 from tacit.tokenizers.tokenizer import Tokenizer
