@@ -144,6 +144,14 @@ def test_a_picture_is_drawn(capsys, tmp_path):
 
 GOOD = "--population 1000 --cohort 50 --rounds 5 --noise-multiplier 1"
 
+
+def test_a_large_delta_is_taken_by_name_and_the_claim_says_what_it_allows(capsys):
+    [row] = rows(capsys, *GOOD.split(), "--delta", "0.01", "--accept-large-delta")
+    assert "any one user, since delta is not below 1 in 1,000" in row["claim"]
+    [row] = rows(capsys, *GOOD.split(), "--delta", "0.0001", "--accept-large-delta")
+    assert "any one user" not in row["claim"]
+
+
 MISTAKES = [
     ("--population nan --cohort 5 --rounds 5 --noise-multiplier 1", "'nan' is not a whole number"),
     ("--population 1.5 --cohort 1 --rounds 5 --noise-multiplier 1", "'1.5' is not a whole number"),
@@ -162,6 +170,8 @@ MISTAKES = [
     (f"{GOOD} --delta 0.01", "below 1/population = 0.001"),
     (f"{GOOD} --delta 0.001", "below 1/population = 0.001"),
     (f"{GOOD} --delta 0", "delta must be above 0"),
+    (f"{GOOD} --delta 1 --accept-large-delta", "delta must be above 0"),
+    (f"{GOOD} --delta nan --accept-large-delta", "got nan"),
     (f"{GOOD} --delta nan", "got nan"),
     (f"{GOOD} --target-epsilon 3", "leaves nothing to solve for"),
     ("--population 100 --cohort 5 --rounds 5", "noise-multiplier is missing"),

@@ -12,6 +12,8 @@ from tacit.config import recipes
 from tacit.config.experiment import Experiment
 from tacit.models import registry
 from tacit.models.base import layer_sizes
+from tacit.privacy.guarantee import Guarantee
+from tacit.runs.run import projection_of
 from tacit.tasks import catalogue
 from tacit.tasks.language import plans
 
@@ -307,10 +309,28 @@ def test_bagdasaryan_2022_section_5():
         assert (server.optimizer, server.learning_rate) == ("adam", 0.5)
         assert experiment.tokenizer.size == 10_000
         assert experiment.corpus.max_tokens_per_user == 1600
-        assert experiment.privacy.target_epsilon == 2.0
-        # 1e-6 in the paper, which 10 million users do not allow
-        assert experiment.privacy.delta == 1e-8 < 1 / 10_000_000
-        assert "1e-6" in experiment.about.says
+        larger, privacy = experiment.projection, experiment.privacy
+        assert (larger.population, larger.delta, larger.target_epsilon) == (10_000_000, 1e-6, 2.0)
+        assert (privacy.delta, privacy.target_epsilon) == (1e-6, None)
+        assert privacy.accept_large_delta  # 1e-6 is ten users in 10 million
+        assert "projected" in experiment.about.says
+
+
+def test_the_noise_of_bagdasaryan_2022_is_the_papers_at_any_size_of_a_corpus():
+    found = experiments("bagdasaryan2022")["lstm"]
+    for users in (50_000, 400_000):
+        made = plans.resolved(found, users, layers=(1000, 10))
+        assert made.plan.noise_multiplier == pytest.approx(0.7336, rel=1e-3)
+        [plan] = plans.round_plans(made, (1000, 10))
+        assert plan.sampler.sampling_prob == pytest.approx(20_000 / users)
+        planned = plan.guarantee(1.0, 1e-6, "pld", 5000)
+        actual = Guarantee.for_releases(planned.header, planned.parts)
+        larger = actual.projected(projection_of(made, actual))
+        assert larger.value == pytest.approx(2.0, rel=1e-3)
+        assert larger.value <= 2.0 < actual.value / 5
+        assert "projected, not trained with this guarantee" in larger.claim
+        assert "any one user, since delta is not below 1 in 10,000,000" in larger.claim
+        assert "any one user" not in actual.claim
 
 
 OF_BAGDASARYAN = [name for name in PUBLISHED if name.startswith("bagdasaryan2022-")]
@@ -323,13 +343,13 @@ def test_bagdasaryan_2022_tables_and_figures_share_section_5_1(name):
         assert experiment.update == section_5_1.update
         assert experiment.server == section_5_1.server
         assert experiment.rounds == 5000
-        assert experiment.privacy.delta == 1e-8
         if not name.endswith("architecture"):
             assert experiment.model == section_5_1.model
         if not name.endswith("cohort"):
             assert experiment.plan == section_5_1.plan
+        assert experiment.privacy == section_5_1.privacy
         if not name.endswith("epsilon"):
-            assert experiment.privacy == section_5_1.privacy
+            assert experiment.projection == section_5_1.projection
         if not name.endswith("vocabulary"):
             assert experiment.tokenizer.size == 10_000
         if not name.endswith("table1"):
@@ -367,7 +387,9 @@ def test_bagdasaryan_2022_appendix_a():
     assert sizes == [n for size in (5_000, 10_000, 50_000, 100_000) for n in (size, size)]
     models = [e.model.name for e in experiments("bagdasaryan2022-architecture").values()]
     assert models == ["lstm-14m"] * 2 + ["transformer-14m"] * 2
-    targets = [e.privacy.target_epsilon for e in experiments("bagdasaryan2022-epsilon").values()]
+    figure_5 = experiments("bagdasaryan2022-epsilon").values()
+    assert not any(e.privacy.target_epsilon for e in figure_5)
+    targets = [e.projection.target_epsilon for e in figure_5]
     assert targets == [n for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0) for n in (epsilon, epsilon)]
     cohorts = [e.plan.cohort for e in experiments("bagdasaryan2022-cohort").values()]
     assert cohorts == [n for cohort in (5e3, 1e4, 2e4, 4e4) for n in (cohort, cohort)]
@@ -378,7 +400,8 @@ def test_bagdasaryan_2022_appendix_a():
 def test_thakkar_2020_section_3_and_appendix():
     found = experiments("thakkar2020")
     for experiment in found.values():
-        assert (experiment.model.name, experiment.rounds) == ("cifg", 8000)
+        assert (experiment.model.name, experiment.rounds) == ("cifg-projected", 8000)
+        assert experiment.corpus.max_tokens_per_user == 20_000  # of users with about 250 sentences
         assert (experiment.plan.sampling, experiment.update.clip) == ("fixed", "end")
         assert experiment.privacy.delta == 1e-7
     for view in ("users", "iid"):
@@ -394,6 +417,10 @@ def test_thakkar_2020_section_3_and_appendix():
             if name.startswith(f"fedavg-{view}") and e.plan.clipping == "none"
         ]
         assert cohorts == [500, 1000, 2000, 5000]
+        for name, experiment in found.items():
+            is_weighed = experiment.plan.user_weight_cap is not None
+            assert is_weighed == name.startswith("fedavg")  # footnote 1; Algorithm 1 has 1/(qN)
+            assert is_weighed == (experiment.plan.estimator == "true-average")
         adam = found[f"fedavg-adam-{view}-500"].server
         assert (adam.optimizer, adam.learning_rate) == ("adam", 1e-4)
 

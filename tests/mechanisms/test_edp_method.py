@@ -94,9 +94,63 @@ def test_one_micro_batch_without_clip_and_noise_is_the_mean_gradient():
     np.testing.assert_allclose(found, rows.mean(axis=0), rtol=1e-5)
 
 
-def test_fewer_micro_batches_than_workers_are_refused():
+def printed(micro_batches, workers, *, z=1.0, C=1.0, scaling=None, size=SIZE):
+    return PaperEdpSgd(
+        workers,
+        C,
+        z,
+        scaling or LayerScaling.none((size,)),
+        micro_batches=micro_batches,
+        batch_size=24,
+        units=24,
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_the_printed_algorithm_has_the_same_n_on_any_number_of_workers(workers):
+    """Equation by equation: the mean of N clipped means, without noise."""
+    rows = np.random.default_rng(2).normal(size=(24, 6))
+    scaling = LayerScaling((0.5, 2.0), (2, 4), "private gradients")
+    chosen = printed(8, workers, z=0.0, scaling=scaling)
+    [batches] = chosen.draws(range(1), 24, streams)
+    assert [len(batch) for batch in batches] == [3] * 8
+    alpha = np.repeat([0.5, 2.0], [2, 4])
+    expected = np.zeros(6)
+    for batch in batches:
+        scaled = rows[batch].mean(axis=0) / alpha
+        expected += alpha * scaled * min(1, 1 / np.linalg.norm(scaled)) / 8
+    found = update(chosen, Fixed(rows), batches=batches)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    if workers < 8:  # as many micro-batches as workers are something else
+        other = printed(None, workers, z=0.0, scaling=scaling)
+        assert not np.allclose(update(other, Fixed(rows)), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_the_printed_noise_is_that_of_n_micro_batches_on_any_number_of_workers(workers):
+    """C z / N^1.5 on the average, as N workers have it.  False alarms: 1e-6 each."""
+    chosen = printed(8, workers, z=0.7)
+    noise = update(chosen, Fixed(np.zeros((24, SIZE))), batches=[np.arange(3)] * 8)
+    by_workers = workers**-1.5  # if N were the number of workers
+    for scale, fits in ((8**-1.5, True), (1.1 * 8**-1.5, False), (8**-1, False)):
+        p = stats.chi2.sf(np.sum((noise / (0.7 * scale)) ** 2), SIZE)
+        assert (5e-7 < p < 1 - 5e-7) == fits, scale
+    if workers < 8:
+        assert stats.chi2.cdf(np.sum((noise / (0.7 * by_workers)) ** 2), SIZE) < 1e-6
+
+
+def test_the_printed_algorithm_is_charged_for_its_n():
+    scaling = LayerScaling((2.0,), (SIZE,), "public batch")
+    [(_, event)] = printed(8, 2, z=4.0, scaling=scaling).charges(range(1))
+    assert event.noise_multiplier == pytest.approx(4.0 / (2 * math.sqrt(8) * 2.0))
+    assert printed(8, 2).steps_of_epoch(24 + 7) == 1
+    assert printed(8, 2).steps_of_epoch(24 + 8) == 2
+
+
+@pytest.mark.parametrize("make", [method, printed])
+def test_fewer_micro_batches_than_workers_are_refused(make):
     with pytest.raises(ValueError, match="micro_batches must be at least the number of workers"):
-        method(2, 3)
+        make(2, 3)
 
 
 def test_each_step_is_charged_for_its_own_noise():

@@ -13,12 +13,13 @@ VOCABULARY = 11
 SIZES = {
     "lstm": {"embedding_size": 6, "cells": 10},
     "cifg": {"embedding_size": 6, "cells": 10},
+    "cifg-projected": {"embedding_size": 6, "cells": 10},
     "gru": {"embedding_size": 6, "cells": 10},
     "lstm-14m": {"embedding_size": 6, "cells": 10},
     "transformer-14m": {"embedding_size": 8, "heads": 2, "feed_forward": 12, "layers": 3},
 }
 NAMES = tuple(SIZES)
-RECURRENT = NAMES[:4]
+RECURRENT = NAMES[:5]
 
 
 def small(name: str, *, seed: int = 0, **overrides) -> LanguageModel:

@@ -7,7 +7,7 @@ from tacit.models.registry import NAMES, build, make_config
 
 
 def test_there_are_the_models_of_the_papers():
-    assert {"lstm", "cifg", "gru", "lstm-14m", "transformer-14m"} <= set(NAMES)
+    assert {"lstm", "cifg", "cifg-projected", "gru", "lstm-14m", "transformer-14m"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.models.base import LanguageModel, layer_sizes, parameter_count
-from tacit.models.registry import build
+from tacit.models.registry import NAMES, build
 
 
 def shapes(model: LanguageModel) -> list[tuple[str, list[int]]]:
@@ -29,10 +29,18 @@ def test_lstm_has_the_eleven_parameter_vectors_of_mcmahan_2018():
     assert round(parameter_count(model) / 1e6, 2) == 1.35
 
 
-def test_cifg_has_the_1_3_million_of_thakkar_2020_and_no_input_gate():
+def test_the_projected_cifg_has_the_sizes_of_hard_2018():
+    model = build("cifg-projected", 10_000)
+    gates = 3 * (670 * (96 + 96) + 670)
+    assert parameter_count(model) == 10_000 * 96 + gates + 96 * 670 == 1_412_250
+    assert round(parameter_count(model) / 1e6, 1) == 1.4
+    assert 960_000 / parameter_count(model) > 2 / 3  # "more than two thirds" are the embedding's
+    assert shapes(model)[-1] == ("layers.0.projection", [96, 670])
+
+
+def test_cifg_has_no_input_gate():
     model = build("cifg", 10_000)
     assert parameter_count(model) == 10_000 * 96 + 3 * ((96 + 256) * 256 + 256) + 256 * 96 + 96
-    assert round(parameter_count(model) / 1e6, 1) == 1.3
     assert len(shapes(model)) == 9
     assert not any("input" in name for name, _ in shapes(model))
 
@@ -59,7 +67,7 @@ def test_sizes_of_the_demo():
     assert len(layer_sizes(model)) == 12
 
 
-@pytest.mark.parametrize("name", ["lstm", "cifg", "gru", "lstm-14m", "transformer-14m"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_is_in_exactly_one_vector(name):
     model = build(name, 50, output_bias=True, context_size=3)
     vectors = [values for _, values in model.parameter_vectors()]

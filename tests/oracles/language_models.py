@@ -34,6 +34,11 @@ def cifg_step(layer: Weights, x: np.ndarray, h: np.ndarray, c: np.ndarray):
     return o * np.tanh(c), c
 
 
+def projected_cifg_step(layer: Weights, x: np.ndarray, h: np.ndarray, c: np.ndarray):
+    h, c = cifg_step(layer, x, h, c)
+    return layer["projection"] @ h, c
+
+
 def gru_step(layer: Weights, x: np.ndarray, h: np.ndarray, c: np.ndarray):
     r = sigmoid(gate(layer, "reset", x, h))
     z = sigmoid(gate(layer, "update", x, h))
@@ -41,7 +46,13 @@ def gru_step(layer: Weights, x: np.ndarray, h: np.ndarray, c: np.ndarray):
     return z * h + (1 - z) * n, c
 
 
-STEPS = {"lstm": lstm_step, "cifg": cifg_step, "gru": gru_step, "lstm-14m": lstm_step}
+STEPS = {
+    "lstm": lstm_step,
+    "cifg": cifg_step,
+    "cifg-projected": projected_cifg_step,
+    "gru": gru_step,
+    "lstm-14m": lstm_step,
+}
 
 
 def recurrent_logits(
@@ -53,17 +64,18 @@ def recurrent_logits(
         start = f"layers.{len(layers)}."
         layers.append({k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)})
     embedding = weights["embedding.weight"]
-    cells = weights["projection.weight"].shape[1]
-    h = [np.zeros(cells) for _ in layers]
-    c = [np.zeros(cells) for _ in layers]
+    cells = [len(layer["cell_bias" if "cell_bias" in layer else "update_bias"]) for layer in layers]
+    c = [np.zeros(n) for n in cells]
+    h = [np.zeros(len(layer.get("projection", own))) for layer, own in zip(layers, c, strict=True)]
     rows = []
     for token in tokens:
         x = np.concatenate([embedding[token], context])
         for depth, layer in enumerate(layers):
             h[depth], c[depth] = STEPS[kind](layer, x, h[depth], c[depth])
             x = h[depth]
-        output = weights["projection.weight"] @ x + weights["projection.bias"]
-        rows.append(embedding @ output + weights.get("embedding.output_bias", 0.0))
+        if "projection.weight" in weights:
+            x = weights["projection.weight"] @ x + weights["projection.bias"]
+        rows.append(embedding @ x + weights.get("embedding.output_bias", 0.0))
     return np.stack(rows)
 
 

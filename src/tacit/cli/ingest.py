@@ -35,6 +35,7 @@ def ingest(
     no_quotes: bool = flag("--no-quotes", "In CSV and TSV, quotes are part of the text."),
     whole_files: bool = flag("--whole-files", "A text file is one text, not one per line."),
     skip_bad_rows: bool = flag("--skip-bad-rows", "Leave out rows without a user or a text."),
+    sentences: bool = flag("--sentences", "Cut texts into sentences, each a text by itself."),
     test_fraction: float = text(0.1, "F", "Users kept for testing, by hash of the user id."),
     held_out_fraction: float = text(0.1, "F", "Texts of each user held out, by hash of the text."),
     min_texts: int = text(1, "N", "Leave out users with fewer texts."),
@@ -61,7 +62,13 @@ def ingest(
 
     with naming_options():
         options = UserOptions(
-            test_fraction, held_out_fraction, min_texts, max_texts, min_words, max_words
+            test_fraction,
+            held_out_fraction,
+            min_texts,
+            max_texts,
+            min_words,
+            max_words,
+            sentences,
         )
     shared: dict[str, Any] = {
         "options": options,

@@ -63,6 +63,9 @@ def plan(
         None, "EPSILON", "Solve for whichever is left out.", "--epsilon", "--target-epsilon"
     ),
     delta: Delta = None,
+    accept_large_delta: bool = flag(
+        "--accept-large-delta", "A delta of 1/K or more: the claim says what that means."
+    ),
     corpus: str | None = text(None, "C", "Plan a training on this corpus, down to the last value."),
     minutes: float | None = real(None, "M", "How long that may take.  [default: 30]"),
     start: str | None = text(None, "DIR", "What it starts from.  [default: base]"),
@@ -140,6 +143,7 @@ def plan(
             replace_one=replace_one or None,
             max_cohort=max_cohort,
             accountant=accountant,
+            accept_large_delta=accept_large_delta or None,
             plot=plot,
         )
         wish = wish_for(
@@ -166,6 +170,7 @@ def plan(
         noise_multiplier=noise_multiplier,
         target_epsilon=target_epsilon,
         delta=delta,
+        accept_large_delta=accept_large_delta,
         sampling=sampling or default_sampling(noise, min_separation),
         noise=noise,
         separation=min_separation,

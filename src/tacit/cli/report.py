@@ -28,7 +28,7 @@ def report(
 
     With --projected-cohort and --projected-population it also says what the same noise would cost
     with other numbers of users, at --projected-delta: by default the run's own if the population is
-    the run's, else N^-1.1.
+    the run's, else N^-1.1.  Without them it projects as the experiment's [projection] says.
 
     Examples:
 
@@ -43,7 +43,7 @@ def report(
     from tacit.privacy.projection import Projection
     from tacit.report.facts import gather
     from tacit.report.page import Target
-    from tacit.runs.run import Run
+    from tacit.runs.run import LanguageRun, Run
 
     projection = None
     if projected_cohort is not None and projected_population is not None:
@@ -55,6 +55,8 @@ def report(
             "--projected-delta needs --projected-cohort and --projected-population; give all three"
         )
     opened, target = Run.open(run), Target(out or run / "report.html")
+    if projection is None and isinstance(opened, LanguageRun):
+        projection = opened.projection()
     with bar("reading the run") as show:
         facts = gather(
             opened,

@@ -26,6 +26,7 @@ Value = int | float | str | bool | None
 
 _NOISE = ("plan.noise_multiplier", "plan.noise_stddev", "noise.noise_multiplier")
 _TARGET = "privacy.target_epsilon"
+_TARGETS = (_TARGET, "projection.target_epsilon")
 _INHERITED = ("corpus", "tokenizer", "model", "data")  # what a branch has from its parent
 _Some = TypeVar("_Some", Experiment, NluExperiment)
 
@@ -68,17 +69,18 @@ def with_one_noise(experiment: _Some, settings: Sequence[str]) -> _Some:
     """
     keys = [_key(setting) for setting in settings]
     noise = [key for key in keys if key in _NOISE]
-    if noise and _TARGET in keys:
+    target = [key for key in keys if key in _TARGETS]
+    if noise and target:
         raise ValueError(
-            f"{_TARGET} solves for the noise, and --set {noise[0]} sets it; leave one out"
+            f"{target[0]} solves for the noise, and --set {noise[0]} sets it; leave one out"
         )
     if isinstance(experiment, Experiment):
         experiment = _in_turns(experiment, settings)
-    if noise:
-        return experiment.changed(privacy={"target_epsilon": None})
-    if _TARGET in keys and isinstance(experiment, NluExperiment):
-        return experiment.changed(noise={"noise_multiplier": None})
-    return experiment
+    if isinstance(experiment, NluExperiment):
+        if noise:
+            return experiment.changed(privacy={"target_epsilon": None})
+        return experiment.changed(noise={"noise_multiplier": None}) if target else experiment
+    return experiment.without_target() if noise else experiment
 
 
 def _in_turns(experiment: Experiment, settings: Sequence[str]) -> Experiment:
@@ -102,7 +104,7 @@ def no_privacy(task: str, settings: Sequence[str]) -> tuple[list[str], list[str]
     Raises:
         ValueError: if the settings ask for noise, or for an epsilon, at the same time.
     """
-    for key in (*_NOISE, "plan.noise", _TARGET, "privacy.budget_epsilon"):
+    for key in (*_NOISE, "plan.noise", *_TARGETS, "privacy.budget_epsilon"):
         if key in map(_key, settings):
             raise ValueError(f"--no-privacy adds no noise, and {key} asks for it; leave one out")
     if task == "nlu":
@@ -219,8 +221,8 @@ def _branch(
     else:
         # The noise was solved for over all of the parent's rounds; the branch goes on with it.
         experiment = recipes.load(str(origin.experiment_file), settings, unset=unset).only()
-        if _TARGET not in map(_key, settings):
-            experiment = experiment.changed(privacy={"target_epsilon": None})
+        if not set(_TARGETS) & set(map(_key, settings)):
+            experiment = experiment.without_target()
     return Request(run, experiment, branch_from=parent)
 
 
@@ -251,7 +253,8 @@ def _of_variant(run: Path, name: str, experiment: AnyExperiment, resume: bool) -
 
 def _refuse_another(asked: AnyExperiment, directory: RunDirectory) -> None:
     """Refuse to go on with a run unless it was started with every value that is asked for."""
-    solved = _NOISE if asked.privacy.target_epsilon is not None else ()
+    target = asked.noise_target if isinstance(asked, Experiment) else asked.privacy.target_epsilon
+    solved = _NOISE if target is not None else ()
     unset = [
         key
         for key, value in by_dotted_key(asked.model_dump())

@@ -426,4 +426,7 @@ def _sentences(result: Result) -> str:
     better = better_baselines(_measured(result), result.get("baselines") or {})
     loses = f"{describe_loss('The model', _measured(result), better)}\n" if better else ""
     kept = "The run key was kept: delete it before release." if result["key_kept"] else ""
-    return loses + "  ".join(filter(None, (stopped, result["claim"], result["other_runs"], kept)))
+    projected = result.get("projected_claim")
+    beside = f"Beside it: {projected}" if projected else ""
+    said = (stopped, result["claim"], result["other_runs"], beside, kept)
+    return loses + "  ".join(filter(None, said))

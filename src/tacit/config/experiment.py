@@ -27,6 +27,7 @@ from tacit.config.sections import (
     merge,
     sentence,
 )
+from tacit.privacy.projection import Projection
 
 
 class _Corpus(Section):
@@ -218,9 +219,29 @@ class _Privacy(Section):
     """What the guarantee is stated at, and its limits."""
 
     delta: Share | None = None  # None: K^-1.1
+    # Takes a delta of 1/K or more, here or in [projection], which may give a user away whole.
+    accept_large_delta: bool = False
     accountant: Literal["pld", "rdp", "moments"] | None = None  # None: the tightest sound one
     target_epsilon: Positive | None = None  # solves for the noise
     budget_epsilon: Positive | None = None  # a hard stop
+
+
+class LargerTraining(Section):
+    """A training with more people, at which the same noise on the average is to mean something.
+
+    Its epsilon stands beside the run's own, labelled as projected; nothing is trained with it.
+    """
+
+    population: Whole
+    cohort: Positive | None = None  # None: the run's own
+    delta: Share | None = None  # None: the run's at its own population, else population^-1.1
+    rounds: Whole | None = None  # None: those of the run
+    # Solves for the noise that meets it there and not here, unless privacy.target_epsilon is given.
+    target_epsilon: Positive | None = None
+
+    def as_projection(self, cohort: float) -> Projection:
+        """The same for `Guarantee.projected`; `cohort` is the run's own."""
+        return Projection(self.cohort or cohort, self.population, self.delta, self.rounds)
 
 
 class _Evaluation(Section):
@@ -305,6 +326,7 @@ class Experiment(Complete):
     plan: Plan = Plan(clip_norm=15.0)
     server: Server = Server()
     privacy: _Privacy = _Privacy()
+    projection: LargerTraining | None = None
     evaluation: _Evaluation = _Evaluation()
     audit: _Audit = _Audit()
     phases: tuple[Phase, ...] = ()
@@ -347,6 +369,20 @@ class Experiment(Complete):
     def source(self) -> str:
         """What the corpus was named by."""
         return self.corpus.source
+
+    @property
+    def noise_target(self) -> float | None:
+        """The epsilon that the noise is solved for: of this training, else of the projected one."""
+        if self.privacy.target_epsilon is not None or self.projection is None:
+            return self.privacy.target_epsilon
+        return self.projection.target_epsilon
+
+    def without_target(self) -> Self:
+        """The same with no epsilon to solve for: its noise is what the plan says."""
+        freed = self.changed(privacy={"target_epsilon": None})
+        if freed.projection is None:
+            return freed
+        return freed.changed(projection={"target_epsilon": None})
 
     @property
     def leg_name(self) -> str:

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit.corpus import hashing
+from tacit.corpus.sentences import sentences
 from tacit.privacy import checks
 
 _ROWS_PER_CHUNK = 1 << 16
@@ -58,6 +59,7 @@ _ORDER = [(name, "ascending") for name in _SCHEMA.names[:2] + _SCHEMA.names[3:7]
 class UserOptions:
     """Splits and caps; each is applied to a user by itself, so that no user affects another.
 
+    sentences: each text is cut into sentences, which are the user's texts in all that follows.
     test_fraction: this part of the users, by hash of the user id, is for testing.
     held_out_fraction: this part of each user's texts, by hash of user and text, is held out.
     min_texts, min_words: users with less than this in the input are left out.
@@ -71,6 +73,7 @@ class UserOptions:
     max_texts: int | None = None
     min_words: int = 0
     max_words: int | None = None
+    sentences: bool = False
 
     def __post_init__(self) -> None:
         for name in ("test_fraction", "held_out_fraction"):
@@ -124,6 +127,8 @@ class Spool:
     def add(self, user: str, texts: Sequence[str], order: str | None) -> None:
         """Keep a record: one text, or several that stay in this order."""
         key, head, tail, hashed = self._hashes(user)
+        if self._options.sentences:
+            texts = [sentence for text in texts for sentence in sentences(text)]
         encoded = [text.encode() for text in texts]
         draw = _record_draw(key, encoded)
         number = None if order is None else _number(order)

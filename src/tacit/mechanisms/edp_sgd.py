@@ -95,18 +95,33 @@ class NoiseDecay(PlanPart):
 
 @dataclass(frozen=True)
 class _EdpSgd(Method, abc.ABC):
-    """The parts of a step that both variants have; `noise_multiplier` is z_0, in clip norms C."""
+    """The parts of a step that both variants have; `noise_multiplier` is z_0, in clip norms C.
+
+    `micro_batches` is N, by default one for each worker, as in the paper, which has 8 GPUs.  With
+    more of them than workers, every `workers`-th is one worker's, one after the other.
+    """
 
     workers: int
     clip_norm: float
     noise_multiplier: float
     scaling: LayerScaling
     decay: NoiseDecay = field(default_factory=NoiseDecay)
+    micro_batches: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         checks.whole("workers", self.workers, at_least=1)
         FlatClip(self.clip_norm)  # raises unless clipping to it is exact
         checks.non_negative("noise_multiplier", self.noise_multiplier)
+        if self.vectors < self.workers:
+            raise ValueError(
+                f"micro_batches must be at least the number of workers, {self.workers}, got"
+                f" {self.vectors}"
+            )
+
+    @property
+    def vectors(self) -> int:
+        """N, the number of micro-batches and so of clipped vectors in a step's sum."""
+        return self.workers if self.micro_batches is None else self.micro_batches
 
     @property
     def adds_noise(self) -> bool:
@@ -125,16 +140,15 @@ class _EdpSgd(Method, abc.ABC):
 class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
     """`edp-sgd`: noise of C z_t in all on the sum of clipped vectors, before rescaling.
 
-    `micro_batches` is N, by default one for each worker, as in the paper.  With more of them the
-    noise (which N does not change) is set against a sum of more clipped vectors, and each takes a
-    backward pass: N is a dial from eDP-SGD's speed towards DP-SGD's use of noise.
+    With more micro-batches the noise (which N does not change) is set against a sum of more clipped
+    vectors, and each takes a backward pass: N is a dial from eDP-SGD's speed towards DP-SGD's use
+    of noise.
 
     `steps` is the length of the whole training, which `charges` needs: its noise levels are
     grouped over all of it.
     """
 
     sampler: PoissonSampler = field(kw_only=True)
-    micro_batches: int | None = field(default=None, kw_only=True)
     steps: int = field(default=0, kw_only=True)
     name: ClassVar[str] = "edp-sgd"
 
@@ -150,16 +164,6 @@ class CalibratedEdpSgd(_EdpSgd, PoissonMethod):
                 "scaling must be public for edp-sgd, got factors from private gradients; take them"
                 " from a public batch or the architecture, or use edp-sgd-paper"
             )
-        if self.vectors < self.workers:
-            raise ValueError(
-                f"micro_batches must be at least the number of workers, {self.workers}, got"
-                f" {self.vectors}"
-            )
-
-    @property
-    def vectors(self) -> int:
-        """N, the number of micro-batches and so of clipped vectors in a step's sum."""
-        return self.workers if self.micro_batches is None else self.micro_batches
 
     @property
     def sensitivity(self) -> float:
@@ -241,7 +245,7 @@ class PaperEdpSgd(_EdpSgd):
     """`edp-sgd-paper`: Algorithm 1 as printed, over reshuffled epochs of `units` units.
 
     Not for privacy: its factors alpha_k are usually taken from people's records.  An epoch's last
-    batch is left out if it has fewer records than there are workers.
+    batch is left out if it has fewer records than there are micro-batches.
     """
 
     batch_size: int = field(default=1, kw_only=True)
@@ -249,9 +253,9 @@ class PaperEdpSgd(_EdpSgd):
     name: ClassVar[str] = "edp-sgd-paper"
 
     def steps_of_epoch(self, units: int) -> int:
-        """Whole batches, and one more if the rest has a record for each worker."""
+        """Whole batches, and one more if the rest has a record for each micro-batch."""
         whole, rest = divmod(units, self.batch_size)
-        return whole + (rest >= self.workers)
+        return whole + (rest >= self.vectors)
 
     def draws(self, steps: range, units: int, streams: Streams) -> Iterator[list[Indices]]:
         """Batches of reshuffled epochs, each split evenly and in order."""
@@ -260,42 +264,48 @@ class PaperEdpSgd(_EdpSgd):
             yield self.split(batch)
 
     def split(self, batch: Indices) -> list[Indices]:
-        """The batch in one contiguous piece per worker, of sizes that differ by at most 1."""
-        if len(batch) < self.workers:
+        """The batch in one contiguous piece per micro-batch, of sizes that differ by at most 1."""
+        if len(batch) < self.vectors:
             raise ValueError(
-                f"a batch must have at least one record for each of {self.workers} workers,"
-                f" got {len(batch)}"
+                f"a batch must have at least one record for each of {self.vectors}"
+                f" {'workers' if self.micro_batches is None else 'micro-batches'}, got {len(batch)}"
             )
-        return np.array_split(batch, self.workers)
+        return np.array_split(batch, self.vectors)
 
     def share(self, work: Work) -> Vector:
-        """The worker's clipped and rescaled mean gradient."""
-        gradient = work.gradients.mean(work.batches[work.worker])
-        clipped = self.clipped(gradient)
-        return self.scaling.rescale_to(clipped, clipped, 1.0)
+        """The sum of the clipped and rescaled mean gradients of the worker's micro-batches."""
+        total: Vector | None = None
+        for batch in work.batches[work.worker :: self.workers]:
+            clipped = self.clipped(work.gradients.mean(batch))
+            rescaled = self.scaling.rescale_to(clipped, clipped, 1.0)
+            total = rescaled if total is None else total + rescaled
+        assert total is not None, "each worker has a micro-batch"
+        return total
 
     def noise_(self, share: Vector, step: int, worker: int, stream: Stream) -> Vector:
-        """The share plus y/N, in place."""
+        """The share plus y/N for each of the worker's micro-batches, in place."""
         stddev = self.clip_norm * self.noise_multiplier_at(self._epoch(step))
         if stddev > 0:
+            own = len(range(worker, self.vectors, self.workers))
             noise = stream.normal(share.size)
-            noise *= stddev / self.workers
+            noise *= stddev * math.sqrt(own) / self.vectors  # `own` draws, which add up to one
             share += noise
         return share
 
     def update(self, step: int, total: Vector) -> Vector:
-        """The mean of the workers' shares, whose sum is first rounded to a public grid.
+        """The sum of the shares over N, which is first rounded to a public grid.
 
-        Each share has a norm of at most C max alpha_k, and the sum has noise of C z_t / sqrt(N).
+        Each of N clipped vectors has a norm of at most C max alpha_k, and their sum has noise of
+        C z_t / sqrt(N).
         Rounding comes after the noise, so it changes no guarantee; without it the low-order bits of
         a float could betray what was summed.
         """
         bound = self.clip_norm * self.scaling.largest
         relative_noise = self.noise_multiplier_at(self._epoch(step)) / (
-            math.sqrt(self.workers) * self.scaling.largest
+            math.sqrt(self.vectors) * self.scaling.largest
         )
-        total = on_grid_(total, bound, self.workers, relative_noise)
-        total /= self.workers
+        total = on_grid_(total, bound, self.vectors, relative_noise)
+        total /= self.vectors
         return total
 
     def charges(self, steps: range) -> list[Charge]:
@@ -305,7 +315,7 @@ class PaperEdpSgd(_EdpSgd):
         z = self.noise_multiplier_at(self._epoch(steps.start))
         if z == 0:
             return [(steps.start, NonPrivate("eDP-SGD without noise"))]
-        m = effective_multiplier(z, self.workers, self.scaling.largest)
+        m = effective_multiplier(z, self.vectors, self.scaling.largest)
         return [(steps.start, Gaussian(m, Adjacency.REPLACE))]
 
     def _epoch(self, step: int) -> int:

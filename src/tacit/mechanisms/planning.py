@@ -333,7 +333,8 @@ class Question(PlanSettings, Record):
     """What is known, and (by being None) what is asked.
 
     The clip norm is 1 unless an experiment has one: the noise follows it, so no cost depends on it.
-    With an `experiment` its noise on the average is kept, whatever the cohort.
+    With an `experiment` its noise on the average is kept, whatever the cohort.  A delta of 1/K or
+    more, which may give somebody away whole, has to be accepted; the claim says so.
     """
 
     population: Annotated[int, at_least(2)]
@@ -343,6 +344,7 @@ class Question(PlanSettings, Record):
     clip_norm: float | None = 1.0
     target_epsilon: Positive | None = None
     delta: float | None = None
+    accept_large_delta: bool = False
     experiment: SmallExperiment | None = None
 
     def __post_init__(self) -> None:
@@ -509,11 +511,8 @@ def _check(question: Question) -> None:
     population, cohort, max_cohort = question.population, question.cohort, question.max_cohort
     if cohort is not None and cohort > population:
         raise ValueError(f"cohort must be at most the population of {population:,}, got {cohort:,}")
-    if question.delta is not None and not 0 < question.delta < 1 / population:
-        raise ValueError(
-            f"delta must be above 0 and below 1/population = {1 / population:.3g}, or one user in"
-            f" the population may be given away whole; got {question.delta:g}"
-        )
+    if question.delta is not None:
+        _check_delta(question.delta, population, accepted=question.accept_large_delta)
     if max_cohort is not None and question.sampling != "truncated":
         raise ValueError(
             f"max_cohort applies to truncated Poisson sampling only, got {max_cohort} with"
@@ -541,6 +540,16 @@ def _check(question: Question) -> None:
         raise ValueError(
             "cohort can be solved for only at a fixed noise on the average; give from_experiment"
             " (cohort, sigma, clip) instead of noise_multiplier"
+        )
+
+
+def _check_delta(delta: float, population: int, *, accepted: bool) -> None:
+    """Refuse a delta that allows somebody to be given away whole, unless that was accepted."""
+    if not 0 < delta < (1.0 if accepted else 1 / population):
+        raise ValueError(
+            f"delta must be above 0 and below 1/population = {1 / population:.3g}, or one user in"
+            f" the population may be given away whole; got {delta:g} (accept_large_delta takes one"
+            " below 1 all the same, and the claim says so)"
         )
 
 

@@ -49,12 +49,15 @@ class GatedLayer(nn.Module, abc.ABC):
     initial_bias: ClassVar[dict[str, float]] = {}
     state_tensors: ClassVar[int]  # 1: the hidden vector; 2: with the memory cells
 
-    def __init__(self, inputs: int, cells: int, generator: Generator) -> None:
+    def __init__(
+        self, inputs: int, cells: int, generator: Generator, *, hidden: int | None = None
+    ) -> None:
+        """The hidden vector has the size of the cells, unless `hidden` says another."""
         super().__init__()
         self.inputs = inputs
         self.cells = cells
         for gate in self.gates:
-            kernel = glorot(cells, inputs + cells, generator)
+            kernel = glorot(cells, inputs + (hidden or cells), generator)
             self.register_parameter(f"{gate}_kernel", kernel)
         for gate in self.gates:
             bias = constant(cells, self.initial_bias.get(gate, 0.0))
@@ -84,6 +87,16 @@ class GatedLayer(nn.Module, abc.ABC):
         `from_input` is what the input adds to all gates, [batch, gates * cells], and `recurrent`
         maps a hidden vector to the same, [cells, gates * cells].
         """
+
+
+def with_context(vectors: Tensor, context: Tensor | None, size: int) -> Tensor:
+    """The context of this size, or zeros, appended to the vector of every step."""
+    steps, batch, _ = vectors.shape
+    if size == 0:
+        return vectors
+    if context is None:
+        context = vectors.new_zeros(batch, size)
+    return torch.cat([vectors, context.to(vectors.dtype).expand(steps, batch, size)], dim=2)
 
 
 class RecurrentModel(TiedModel):
@@ -119,7 +132,7 @@ class RecurrentModel(TiedModel):
     ) -> tuple[Tensor, State]:
         """P h_t + b_P for every t, and the layers' states at the end."""
         check_inputs(tokens, context, self.config.context_size)
-        vectors = self._with_context(self.embedding(tokens.t()), context)
+        vectors = with_context(self.embedding(tokens.t()), context, self.config.context_size)
         if dropout:
             vectors = functional.dropout(vectors, dropout)
         before = self._split(state, vectors)
@@ -130,16 +143,6 @@ class RecurrentModel(TiedModel):
         if dropout:
             vectors = functional.dropout(vectors, dropout)
         return self.projection(vectors).transpose(0, 1), after
-
-    def _with_context(self, vectors: Tensor, context: Tensor | None) -> Tensor:
-        """The context appended to the vector of every step."""
-        steps, batch, _ = vectors.shape
-        size = self.config.context_size
-        if size == 0:
-            return vectors
-        if context is None:
-            context = vectors.new_zeros(batch, size)
-        return torch.cat([vectors, context.to(vectors.dtype).expand(steps, batch, size)], dim=2)
 
     def _split(self, state: State, vectors: Tensor) -> list[tuple[Tensor, ...]]:
         """The state of each layer; zeros at the beginning of a text."""
@@ -212,12 +215,12 @@ class LSTM(RecurrentModel):
 
 @dataclass(frozen=True)
 class CIFGConfig(RecurrentConfig):
-    """The sizes of the LSTM, which make nearly the paper's 1.3M parameters."""
+    """The sizes of the LSTM."""
 
     kind: ClassVar[str] = "cifg"
 
 
-class _CIFGLayer(_CellLayer):
+class CIFGLayer(_CellLayer):
     """f, o = sigmoid(W [x, h] + b) each;  c' = f c + (1 - f) tanh(W_c [x, h] + b_c);
 
     h' = o tanh(c').
@@ -232,15 +235,14 @@ class _CIFGLayer(_CellLayer):
 
 
 class CIFG(RecurrentModel):
-    """The LSTM with coupled input and forget gate, as in Thakkar et al. 2020 (section 3).
+    """The LSTM with coupled input and forget gate: the sizes of McMahan et al. with fewer gates.
 
-    It remembers as much as it forgets (Greff et al. 2017, "CIFG"), so there is no input gate.  The
-    paper gives the total, 1.3M, and refers to Hard et al. 2018 for the architecture.  Here the
-    widths are those of McMahan et al., which with 10,000 words make 1,255,776 parameters in nine
-    vectors.
+    It remembers as much as it forgets (Greff et al. 2017, "CIFG"), so there is no input gate.  With
+    10,000 words that is 1,255,776 parameters in nine vectors.  The one of Hard et al. 2018, which
+    Thakkar et al. 2020 train, is in `models.projected`.
     """
 
-    layer = _CIFGLayer
+    layer = CIFGLayer
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 | name | parameters at 10,000 words | paper |
 |---|---|---|
 | `lstm` | 1.35M | McMahan et al. 2018 |
-| `cifg` | 1.26M | Thakkar et al. 2020 |
+| `cifg` | 1.26M | the LSTM of McMahan et al. with coupled gates |
+| `cifg-projected` | 1.41M | Hard et al. 2018, Thakkar et al. 2020 |
 | `gru` | the LSTM's sizes | Cho et al. 2014 |
 | `lstm-14m`, `transformer-14m` | 14M | Bagdasaryan et al. 2022 |
 
@@ -44,6 +45,7 @@ from torch import Generator, Tensor, nn
 from tacit.models import own_code
 from tacit.models.base import LanguageModel, ModelConfig, State, check_inputs
 from tacit.models.layers import seeded
+from tacit.models.projected import ProjectedCIFG, ProjectedCIFGConfig
 from tacit.models.recurrent import (
     CIFG,
     GRU,
@@ -216,6 +218,7 @@ def _near(some: Tensor, others: Tensor) -> bool:
 _MODELS: dict[type[ModelConfig], Callable[..., LanguageModel]] = {
     LSTMConfig: LSTM,
     CIFGConfig: CIFG,
+    ProjectedCIFGConfig: ProjectedCIFG,
     GRUConfig: GRU,
     StackedLSTMConfig: LSTM,
     TransformerConfig: Transformer,

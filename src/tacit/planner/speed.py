@@ -167,7 +167,7 @@ def _round_plan(experiment: Experiment, model: LanguageModel) -> RoundPlan:
     counts = [plan.cohort, plan.total_weight, plan.min_weight, plan.max_cohort, 2]
     population = plan.population or math.ceil(max(filter(None, counts)))
     changes: dict[str, Any] = {"population": population}
-    if privacy.target_epsilon is not None:
+    if experiment.noise_target is not None:
         changes |= {"noise_stddev": None, "noise_multiplier": 1.0}
     delta = privacy.delta or default_delta(population)
     filled = experiment.changed(plan=changes, privacy={"delta": delta})

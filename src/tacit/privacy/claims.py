@@ -39,6 +39,7 @@ ELSEWHERE = {
     "starting weights": "the users of other corpora on whose text the starting model was trained",
 }
 COUNTED = "the number of training {unit}s, which is published"
+LARGE_DELTA = "any one {unit}, since delta is not below 1 in {population:,}"
 
 # Above this epsilon a guarantee is one in name only: e^100 is a number of 44 digits.
 LARGEST_MEANINGFUL_EPSILON = 100.0

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tacit.privacy.accountants import sound_accountants
-from tacit.privacy.claims import COUNTED, LARGEST_MEANINGFUL_EPSILON, claim, excluded_by
+from tacit.privacy.claims import (
+    COUNTED,
+    LARGE_DELTA,
+    LARGEST_MEANINGFUL_EPSILON,
+    claim,
+    excluded_by,
+)
 from tacit.privacy.events import (
     Adjacency,
     Composition,
@@ -131,8 +137,10 @@ class Guarantee:
     def excluded(self) -> tuple[str, ...]:
         """What the claim leaves out."""
         header = self.header
-        counted = (COUNTED.format(unit=header.unit),) if header.population_is_counted else ()
-        return tuple(dict.fromkeys([*header.excluded, *counted, *excluded_by(header.prior_costs)]))
+        more = [COUNTED.format(unit=header.unit)] if header.population_is_counted else []
+        if not self.delta < 1 / header.population:
+            more.append(LARGE_DELTA.format(unit=header.unit, population=header.population))
+        return tuple(dict.fromkeys([*header.excluded, *more, *excluded_by(header.prior_costs)]))
 
     @property
     def claim(self) -> str:

@@ -94,6 +94,11 @@ def gather(
     if projection is not None:
         projected = projected_facts(guarantee, projection)
         text = f"Figures that are marked as projected are just that: {PROJECTED}."
+        if not projected["delta"] < 1 / projection.population:
+            text += (
+                f" Their delta is not below 1 in {projection.population:,}: it allows that one of"
+                " so many users is given away whole."
+            )
         warnings.append(ReportWarning.note("projected", text))
     return {
         "kind": KIND,

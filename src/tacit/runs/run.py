@@ -22,6 +22,7 @@ from tacit.mechanisms.plan import RoundPlan
 from tacit.models.stored_size import stored_numbers
 from tacit.privacy.guarantee import Guarantee
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.projection import Projection
 from tacit.runs.directory import RunDirectory
 from tacit.runs.figures import FIGURES
 from tacit.tasks import AnyExperiment
@@ -299,11 +300,27 @@ class LanguageRun(Run):
             return baselines
         return baselines | {name: metrics.as_row() for name, metrics in measured.items()}
 
+    def projection(self) -> Projection | None:
+        """The larger training that the experiment declares; None where nothing can be projected."""
+        return projection_of(self.experiment, self.guarantee())
+
     def results(self) -> dict[str, Any]:
-        """The last metrics on the text of test users."""
+        """The last metrics on the text of test users, and the projected claim if there is one."""
         measured = self.directory.last_metrics()
         measured["tokens"] = measured.pop("targets", None)
-        return {name: measured[name] for name in measured if name not in ("round", "epsilon")}
+        figures = {name: measured[name] for name in measured if name not in ("round", "epsilon")}
+        to = self.projection()
+        if to is None:
+            return figures
+        return figures | {"projected_claim": self.guarantee().projected(to).claim}
+
+
+def projection_of(experiment: Experiment, guarantee: Guarantee) -> Projection | None:
+    """Where a run's guarantee is to be projected to; None where there is nothing to project."""
+    larger, is_noisy = experiment.projection, guarantee.rounds and not guarantee.reasons
+    if larger is None or not is_noisy or not guarantee.header.about_people:
+        return None
+    return larger.as_projection(experiment.plan.cohort)
 
 
 class NluRun(Run):

@@ -18,7 +18,8 @@ from tacit.runs.card import templates
 
 USE_FILE = "use.py"
 
-_KINDS = ("lstm", "cifg", "gru", "lstm-14m", "transformer-14m", "clc", "bert")  # with a part there
+_RECURRENT = ("lstm", "cifg", "cifg-projected", "gru", "lstm-14m")
+_KINDS = (*_RECURRENT, "transformer-14m", "clc", "bert")  # with a part there
 
 
 def use_script(model_file: Path) -> str:

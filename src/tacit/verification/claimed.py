@@ -32,6 +32,7 @@ from tacit.report.warnings import claim_warnings
 from tacit.runs.card import CardFacts, card
 from tacit.runs.directory import digest_of_result
 from tacit.runs.file_names import without_folders
+from tacit.runs.run import projection_of
 from tacit.tasks import AnyExperiment
 from tacit.tasks.nlu.encoding import Encoder
 from tacit.tasks.nlu.experiment import NluExperiment
@@ -72,6 +73,8 @@ def _result(evidence: Evidence) -> Iterator[str]:
     row |= {"charged_rounds": row["rounds"], f"{experiment.leg_name}s": done}
     if isinstance(experiment, NluExperiment):
         row["method"] = experiment.training.method
+    elif (to := projection_of(experiment, evidence.guarantee)) is not None:
+        row["projected_claim"] = evidence.guarantee.projected(to).claim
     yield from _compare(file, stated, row)
     if stated.get("ending") == "complete" and done < experiment.legs:
         yield f"{file} says that the run is complete, after {done} of {experiment.legs}"

@@ -163,7 +163,8 @@ def row_of(
         data: what the tokenizer was learnt from, in words; else its provenance.
         learnt_from: the counts of words that it was learnt from; else looked for in the run.
         reference: the counts of words that the KLD compares with; else those of the texts.
-        projection: where epsilon is to be projected to, beside the actual one.
+        projection: where epsilon is to be projected to, beside the actual one; else where the
+            run's own experiment says.
         progress: is told how many texts are done, and of how many.
 
     Counts of words that are handed over are normalised as for "papers".
@@ -183,7 +184,9 @@ def row_of(
         round=stored.round,
         words=metrics.words,
     )
-    return row if stored.run is None else _with_guarantee(row, stored.run.guarantee(), projection)
+    if stored.run is None:
+        return row
+    return _with_guarantee(row, stored.run.guarantee(), projection or stored.run.projection())
 
 
 def _row(

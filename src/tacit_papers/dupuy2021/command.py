@@ -78,12 +78,16 @@ def compare(
     opacus: Annotated[
         bool, typer.Option("--with-opacus", help="With --time: DP-SGD by Opacus as well.")
     ] = False,
+    any_baseline: Annotated[
+        bool, typer.Option("--any-baseline", help="Go on if plain SGD has learned nothing.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train every variant of a recipe on one set, attack each, and print the paper's tables.
 
-    Variants that are there already are not trained again; one that was interrupted goes on.
+    Variants that are there already are not trained again; one that was interrupted goes on.  The
+    others are compared with plain SGD: if that has learned nothing, nothing is compared.
     """
     from tacit.cli.requests import all_settings, with_one_noise
     from tacit.tasks.nlu.experiment import RECIPES
@@ -111,11 +115,16 @@ def compare(
             _train,
             shadows=shadow or [],
             references=reference or [],
+            any_baseline=any_baseline,
             tell=tell,
         )
 
+    warnings = _warnings(out, rows)
+
     def render(console: Console) -> None:
         _print(console, _HEADINGS, _cells(rows), markdown)
+        for warning in warnings:
+            say(warning) if markdown else console.print(warning)
         if not markdown:
             deltas = sorted({row.delta for row in rows})
             console.print(
@@ -124,7 +133,19 @@ def compare(
                 " internal."
             )
 
-    emit({"rows": [row.as_row() for row in rows]}, as_json, render)
+    emit({"rows": [row.as_row() for row in rows], "warnings": warnings}, as_json, render)
+
+
+def _warnings(out: Path, rows: Sequence[MethodRow]) -> list[str]:
+    """What makes the changes relative to the baseline meaningless, if anything does."""
+    from tacit.runs.run import NluRun
+    from tacit_papers.dupuy2021.comparison import baseline, why_untrained
+
+    base = baseline(rows)
+    why = why_untrained(NluRun.open(out / base.name)) if base is not None else None
+    if base is None or why is None:
+        return []
+    return [f"{base.name} {why}, so that no change relative to it means anything."]
 
 
 def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str) -> None:
@@ -135,8 +156,9 @@ def _train(experiment: NluExperiment | None, path: Path, begun: bool, name: str)
     train_one(Request(path, experiment, name, resume=begun), engine=None)
 
 
-# dSER and dMIA: changes in percent of SGD's, as in Table 1.  The last two columns are no
-# guarantees: epsilon if the first step's scaling were public, and as the paper accounts for it.
+# dSER and dMIA: changes in percent of SGD's, as in Table 1.  The last columns are no guarantees:
+# epsilon if the first step's scaling were public, and as the paper accounts for it, whose Table 1
+# has the logarithm.
 _HEADINGS = (
     "variant",
     "SER %",
@@ -149,6 +171,7 @@ _HEADINGS = (
     "epsilon",
     "if public",
     "as published",
+    "log10",
 )
 
 
@@ -184,6 +207,7 @@ def _cells(rows: Sequence[MethodRow]) -> list[list[str]]:
             epsilon(row.epsilon, "infinity"),
             epsilon(row.conditional_epsilon, ""),
             epsilon(row.published_epsilon, ""),
+            f"{row.published_log10_epsilon:.1f}" if row.published_log10_epsilon else "",
         ]
         for row in rows
     ]
@@ -243,4 +267,6 @@ def _print(
     if markdown:
         say(markdown_table(headings, rows))
     else:
-        console.print(table(headings[0], *(f">{each}" for each in headings[1:]), rows=rows))
+        console.print(
+            table(headings[0], *(f">{each}" for each in headings[1:]), rows=rows, compact=True)
+        )

@@ -47,6 +47,20 @@ class PaperFigure:
     meaning: str
 
 
+def published_epsilon_of_run(run: NluRun) -> float | None:
+    """What the paper would print for a run of eDP-SGD, as printed or calibrated; else None.
+
+    Its figure knows z_0, the decay, the epochs and delta, and nothing of how the noise is added, so
+    that both forms have the same.  It is no guarantee for either.
+    """
+    training, noise = run.experiment.training, run.experiment.noise
+    if not training.method.startswith("edp-sgd"):
+        return None
+    decay, z = noise.noise_decay(), noise.noise_multiplier or 0.0
+    multipliers = [z * decay.factor(epoch) for epoch in range(run.leg)]
+    return _published_epsilon(multipliers, run.ledger.header.delta)
+
+
 def figures_of_run(run: NluRun) -> tuple[PaperFigure, PaperFigure, PaperFigure] | None:
     """The figures of a run of `edp-sgd-paper` for the epochs done; None for every other method."""
     training, noise = run.experiment.training, run.experiment.noise
@@ -58,6 +72,7 @@ def figures_of_run(run: NluRun) -> tuple[PaperFigure, PaperFigure, PaperFigure] 
         noise.noise_multiplier or 0.0,
         scaling.read(run.path),
         noise.noise_decay(),
+        micro_batches=training.micro_batches,
     )
     return printed_figures(method, run.leg, run.ledger.header.delta)
 
@@ -77,7 +92,7 @@ def printed_figures(
     """
     multipliers = [method.noise_multiplier_at(epoch) for epoch in range(epochs)]
     largest = method.scaling.largest
-    effective = [effective_multiplier(z, method.workers, largest) for z in multipliers]
+    effective = [effective_multiplier(z, method.vectors, largest) for z in multipliers]
     releases = [
         Gaussian(m, Adjacency.REPLACE) if m > 0 else NonPrivate("eDP-SGD without noise")
         for m in effective

@@ -173,6 +173,9 @@ class Grid(Complete):
     base: str = "demo"
     variant: str | None = None
     experiment: dict[str, Any] = Field(default={})  # over the base
+    # FedAvg without clipping is the average of users by how much text they have, as in footnote 1
+    # of the paper; else it is as the experiment says.  Arms that clip have 1/(qN): Algorithm 1.
+    weigh_by_data: bool = False
     records: _Records = _Records()
     private: _Private = _Private()
     adam: Server = Server(optimizer="adam", learning_rate=1e-4, beta2=0.999, stabiliser=1e-8)
@@ -251,6 +254,10 @@ class Grid(Complete):
             "clipping": "none",
         }
         target = None
+        if self.weigh_by_data and arm.optimizer in ("fedavg", "fedavg+adam"):
+            # n_k counts tokens, of which nobody has more than the cap: w_k is exactly n_k / cap.
+            cap = float(common.corpus.max_tokens_per_user)
+            plan |= {"estimator": "true-average", "user_weight_cap": cap}
         if arm.optimizer in ("fedavg+clip", "dp-fedavg"):
             clip_norm = self.private.clip_norm
             plan |= {"clipping": "flat", "clip_norm": clip_norm, "noise_multiplier": 0.0}

@@ -50,6 +50,13 @@ def test_conditional_figure_is_one_gaussian_per_epoch_of_the_effective_multiplie
     assert delta == pytest.approx(DELTA, rel=1e-6)
 
 
+def test_the_figures_are_of_the_micro_batches_and_not_of_the_workers():
+    scaling = LayerScaling((0.5, 2.0), (1, 1), "private gradients")
+    one = PaperEdpSgd(1, 0.5, 1.0, scaling, micro_batches=8)
+    assert printed_figures(one, 5, DELTA) == figures()
+    assert printed_figures(PaperEdpSgd(1, 0.5, 1.0, scaling), 5, DELTA) != figures()
+
+
 def test_conditional_figure_is_stated_for_replace_one():
     method = PaperEdpSgd(4, 1.0, 1.0, LayerScaling.none((1,)))
     _, conditional, _ = printed_figures(method, 2, DELTA)

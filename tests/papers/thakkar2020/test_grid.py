@@ -4,8 +4,10 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tacit.tasks.language import plans
 from tacit_papers.thakkar2020.grid import GRIDS, Grid
 
 NAMES = GRIDS.names()
@@ -24,7 +26,8 @@ def arms(name: str) -> set[tuple[str, str, int]]:
 
 def test_every_table_is_there_with_a_small_sibling():
     small = [f"{name}-small" for name in TABLES]
-    assert sorted(NAMES) == sorted(["secret-sharer-small", *TABLES, *small])
+    more = ["secret-sharer-small", "thakkar2020-headline-small"]
+    assert sorted(NAMES) == sorted([*more, *TABLES, *small])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,6 +115,36 @@ def test_only_dp_fedavg_has_noise():
         assert made.plan.clip_norm == (None if arm.optimizer == "fedavg" else 0.2)
         said = 0.0 if arm.optimizer == "fedavg+clip" else None  # no noise has to be asked for
         assert made.plan.noise_multiplier == said
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("thakkar")])
+def test_fedavg_is_a_plain_average_of_users_by_their_data(name):
+    found = GRIDS.load(name).only()
+    common = found.common()
+    assert common.model.pretrain is None
+    for arm in (arm for arm in found.all_arms() if arm.is_federated):
+        made = found.experiment_of(arm, common)
+        if arm.optimizer != "fedavg+adam":
+            assert (made.server.optimizer, made.server.learning_rate) == ("sgd", 1.0)
+        is_clipped = arm.optimizer in ("fedavg+clip", "dp-fedavg")  # Algorithm 1: 1/(qN)
+        assert made.plan.estimator == ("fixed" if is_clipped else "true-average")
+        cap = None if is_clipped else made.corpus.max_tokens_per_user
+        assert made.plan.user_weight_cap == cap
+
+
+def test_the_average_of_fedavg_is_the_one_by_data():
+    found = GRIDS.load("thakkar2020-table1").only()
+    made = found.experiment_of(found.chosen(["fedavg-non-iid-500"])[0], found.common())
+    users, layers = 1000, (3,)
+    [plan] = plans.round_plans(plans.declared(made, users), layers)
+    state, total = plan.initial_clip_state(), plan.empty(3)
+    updates = {40: [1.0, 0.0, -2.0], 4000: [0.0, 1.0, 4.0], 19_999: [2.0, 2.0, 2.0]}
+    for tokens, update in updates.items():
+        plan.add(total, np.array(update, np.float32), tokens, state)
+    released = plan.release(total, state, lambda purpose: pytest.fail("there is no noise"))
+    expected = np.average(list(updates.values()), axis=0, weights=list(updates))
+    np.testing.assert_allclose(released.average, expected, rtol=1e-6)
+    assert not np.allclose(released.average, np.mean(list(updates.values()), axis=0), atol=0.1)
 
 
 def test_a_noise_multiplier_takes_the_place_of_a_target():

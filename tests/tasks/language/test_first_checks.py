@@ -57,6 +57,15 @@ def test_a_model_that_reads_what_no_corpus_has(folder, tmp_path, work):
     ("changes", "message"),
     [
         ({"privacy": {"delta": 0.1}}, "privacy.delta must be below 1/population = 0.0"),
+        (
+            {"projection": {"population": 10_000, "delta": 1e-3}},
+            "projection.delta must be below 1/population = 0.0001",
+        ),
+        (
+            {"projection": {"population": 10_000}, "plan": {"sampling": "fixed"}},
+            "projection needs Poisson sampling",
+        ),
+        ({"projection": {"population": 3}}, "the projected cohort must be at most"),
         ({"plan": {"cohort": 500}}, "plan.cohort of 500 users a round is more than the"),
         ({"plan": {"population": 3}}, "plan.population of 3 is less than the"),
         ({"plan": {"population": 100, "total_weight": 200.0}}, "total_weight must be at most"),

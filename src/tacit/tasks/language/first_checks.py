@@ -44,7 +44,7 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     people.refuse_unbudgeted(experiment)
     model = sized_model(experiment)
     refuse_context(model.config)
-    if declared.privacy.target_epsilon is None:  # else the noise is still to be solved for
+    if declared.noise_target is None:  # else the noise is still to be solved for
         plans.round_plans(declared, layer_sizes(model))
     _refuse_small_groups(declared, people, model)
     weights = parameter_count(model)

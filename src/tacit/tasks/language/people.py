@@ -108,10 +108,10 @@ class People:
         delta = privacy.delta or default_delta(K)
         events: list[Event] = []
         # What depends on the model, on later phases or on a search is left to the first charge.
-        if not (experiment.phases or plan.layer_clip_norms or privacy.target_epsilon):
+        if not (experiment.phases or plan.layer_clip_norms or experiment.noise_target):
             filled = experiment.changed(plan={"population": K}, privacy={"delta": delta})
             events = [plans.round_plans(filled, (1,))[0].event()]
-        is_noisy = plan.noise_multiplier or plan.noise_stddev or privacy.target_epsilon
+        is_noisy = plan.noise_multiplier or plan.noise_stddev or experiment.noise_target
         is_replaced = plan.sampling == "fixed" or plan.replace_one
         noisy = Adjacency.REPLACE if is_replaced else Adjacency.ADD_REMOVE
         known.refuse_hopeless(

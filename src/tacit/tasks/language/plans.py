@@ -15,7 +15,7 @@ from tacit.mechanisms.planning import PlanSettings, round_plan
 from tacit.mechanisms.strategies import Strategy
 from tacit.privacy import calibration
 from tacit.privacy.accountants import accountant_named, default_accountant
-from tacit.privacy.events import Composition
+from tacit.privacy.events import Composition, PoissonGaussian
 from tacit.privacy.guarantee import default_delta
 from tacit.tasks.task import Inherited
 
@@ -34,6 +34,8 @@ def resolved(
     experiment = _with_strategy(experiment, layers)
     if experiment.privacy.target_epsilon is not None:
         experiment = _calibrated(experiment, layers, inherited)
+    elif experiment.noise_target is not None:
+        experiment = _calibrated_to_projection(experiment, layers)
     for plan in round_plans(experiment, layers):
         if plan.shared_noise is not None:
             plan.shared_noise.refuse_coarse()
@@ -60,7 +62,7 @@ def _with_strategy(experiment: Experiment, layers: tuple[int, ...]) -> Experimen
 def with_any_noise(experiment: Experiment) -> Experiment:
     """The experiment with noise of some size, if its size is still to be solved for."""
     plan = experiment.plan
-    if experiment.privacy.target_epsilon is None or plan.noise_multiplier or plan.noise_stddev:
+    if experiment.noise_target is None or plan.noise_multiplier or plan.noise_stddev:
         return experiment
     return experiment.changed(plan={"noise_multiplier": 1.0})
 
@@ -83,20 +85,46 @@ def declared(experiment: Experiment, users: int) -> Experiment:
         )
     refuse_large_cohort(experiment, users)
     delta = experiment.privacy.delta or default_delta(K)
-    if not 0 < delta < 1 / K:
-        raise ValueError(
-            f"privacy.delta must be below 1/population = {1 / K:.3g}, or one user in the population"
-            f" may be given away whole; got {delta:g}"
-        )
+    _refuse_large_delta(experiment, "privacy", delta, K)
+    if experiment.projection is not None:
+        larger = experiment.projection.as_projection(experiment.plan.cohort)
+        _refuse_large_delta(experiment, "projection", larger.delta or 0.0, larger.population)
+        _refuse_unprojectable(experiment)
     is_counted = experiment.plan.population is None or experiment.plan.population_is_counted
     return experiment.changed(
         plan={"population": K, "population_is_counted": is_counted}, privacy={"delta": delta}
     )
 
 
+def _refuse_large_delta(experiment: Experiment, table: str, delta: float, population: int) -> None:
+    """Refuse a delta that allows somebody to be given away whole, unless it is asked for."""
+    if experiment.privacy.accept_large_delta or delta < 1 / population:
+        return
+    raise ValueError(
+        f"{table}.delta must be below 1/population = {1 / population:.3g}, or one user in the"
+        f" population may be given away whole; got {delta:g} (privacy.accept_large_delta = true"
+        " takes it all the same, and the claim says so)"
+    )
+
+
+def _refuse_unprojectable(experiment: Experiment) -> None:
+    """Refuse a projection of noise that cannot be projected, before anything is trained."""
+    for number in range(max(len(experiment.phases), 1)):
+        plan = experiment.phase_plan(number)
+        is_independent = plan.noise is None or plan.noise in NOISES
+        if (plan.sampling, plan.estimator, plan.adaptive) != ("poisson", "fixed", None) or (
+            not is_independent
+        ):
+            raise ValueError(
+                "projection needs Poisson sampling, the fixed estimator, independent noise and a"
+                f" clip norm that does not adapt; {experiment.name} has another plan, so leave"
+                " projection out"
+            )
+
+
 def refuse_unsaid_noise(experiment: Experiment) -> None:
     """Refuse to train without noise, unless the experiment says in so many words that it does."""
-    if experiment.privacy.target_epsilon is not None:
+    if experiment.noise_target is not None:
         return
     for number in range(max(len(experiment.phases), 1)):
         plan = experiment.phase_plan(number)
@@ -127,17 +155,10 @@ def _calibrated(
     target, delta = experiment.privacy.target_epsilon, experiment.privacy.delta
     assert target is not None
     assert delta is not None
-    if any({"noise_stddev", "noise_multiplier", "cohort"} & set(p.plan) for p in experiment.phases):
-        raise ValueError(
-            "privacy.target_epsilon solves for one noise multiplier, and the phases set their own"
-            " noise or cohort; leave one of them out"
-        )
-
-    def with_noise(z: float) -> Experiment:
-        return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
+    _refuse_other_phases(experiment, "privacy")
 
     def releases_at(z: float) -> Composition:
-        return spent.followed_by(_releases(with_noise(z), layers, first))
+        return spent.followed_by(_releases(_with_noise(experiment, z), layers, first))
 
     spent, first = (inherited.spent, inherited.leg) if inherited else (Composition(), 0)
     name = experiment.privacy.accountant
@@ -150,7 +171,50 @@ def _calibrated(
     z = calibration.noise_for_epsilon(
         releases_at, delta=delta, target_epsilon=target, accountant=by
     )
-    return with_noise(z)
+    return _with_noise(experiment, z)
+
+
+def _calibrated_to_projection(experiment: Experiment, layers: tuple[int, ...]) -> Experiment:
+    """The experiment with the noise that would meet a target in the training it is projected to.
+
+    The run's own epsilon is what that noise costs its own users, and is claimed as such.
+    """
+    larger, K = experiment.projection, experiment.plan.population
+    assert larger is not None
+    assert larger.target_epsilon is not None
+    assert K is not None
+    _refuse_other_phases(experiment, "projection")
+    cohort, to = experiment.plan.cohort, larger.as_projection(experiment.plan.cohort)
+    own_delta = experiment.privacy.delta if to.population == K else None
+    delta = to.delta or own_delta or default_delta(to.population)
+    larger_by = to.cohort / cohort  # as much as z is in the larger training
+
+    def releases_at(z: float) -> Composition:
+        event = round_plans(_with_noise(experiment, z / larger_by), layers)[0].event()
+        assert isinstance(event, PoissonGaussian)  # what else there is was refused
+        return Composition.of([(to.enlarge(event, cohort, K), to.rounds or experiment.rounds)])
+
+    name = experiment.privacy.accountant
+    z = calibration.noise_for_epsilon(
+        releases_at,
+        delta=delta,
+        target_epsilon=larger.target_epsilon,
+        accountant=accountant_named(name) if name else default_accountant(releases_at(1.0)),
+    )
+    return _with_noise(experiment, z / larger_by)
+
+
+def _with_noise(experiment: Experiment, z: float) -> Experiment:
+    return experiment.changed(plan={"noise_stddev": None, "noise_multiplier": z})
+
+
+def _refuse_other_phases(experiment: Experiment, table: str) -> None:
+    """Refuse phases that differ in what a target epsilon solves for."""
+    if any({"noise_stddev", "noise_multiplier", "cohort"} & set(p.plan) for p in experiment.phases):
+        raise ValueError(
+            f"{table}.target_epsilon solves for one noise multiplier, and the phases set their own"
+            " noise or cohort; leave one of them out"
+        )
 
 
 def _releases(experiment: Experiment, layers: tuple[int, ...], first: int = 0) -> Composition:

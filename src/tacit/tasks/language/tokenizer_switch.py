@@ -117,9 +117,7 @@ def with_switch(
     after = phases or [before[-1] | {"rounds": total - round}]
     after[0] = after[0] | {"tokenizer": switch}
     after[-1]["rounds"] += total - sum(phase["rounds"] for phase in [*before, *after])
-    return experiment.changed(
-        rounds=total, phases=[*before, *after], privacy={"target_epsilon": None}
-    )
+    return experiment.without_target().changed(rounds=total, phases=[*before, *after])
 
 
 def _learn(

@@ -142,10 +142,15 @@ class NluExperiment(Complete):
                 f"training.batch_size must be at least training.workers, since each worker has a"
                 f" micro-batch: {self.training.batch_size} is less than {self.training.workers}"
             )
-        if self.training.micro_batches is not None and method != "edp-sgd":
+        micro_batches = self.training.micro_batches
+        if micro_batches is not None and method not in ("edp-sgd", "edp-sgd-paper"):
             raise ValueError(
-                "training.micro_batches is for edp-sgd: in the paper's algorithm each worker has"
-                " one, and the other methods have none"
+                f"training.micro_batches is for edp-sgd and edp-sgd-paper: {method} has none"
+            )
+        if method == "edp-sgd-paper" and self.training.batch_size < (micro_batches or 0):
+            raise ValueError(
+                "training.batch_size must be at least training.micro_batches, since each of them"
+                f" has a record: {self.training.batch_size} is less than {micro_batches}"
             )
         if method == "sgd" and (noise.noise_multiplier or privacy.target_epsilon):
             raise ValueError("sgd adds no noise: leave out its noise, or name another method")

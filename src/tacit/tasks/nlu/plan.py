@@ -99,6 +99,7 @@ def method_of(experiment: NluExperiment, scaling: LayerScaling, units: int) -> M
             z,
             scaling,
             noise.noise_decay(),
+            micro_batches=training.micro_batches,
             batch_size=training.batch_size,
             units=units,
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tacit.mechanisms.layer_scaling import LayerScaling
-from tacit.privacy.claims import SETTINGS
+from tacit.privacy.claims import LARGE_DELTA, SETTINGS
 from tacit.privacy.events import Adjacency, Composition, Event, NonPrivate
 from tacit.privacy.ledger_lines import Charge, Header, PublicInput
 from tacit.privacy.randomness import RunKey
@@ -176,7 +176,7 @@ def _excluded(experiment: NluExperiment) -> Iterator[str]:
     if experiment.data.schema_is_counted:
         yield "which intents and slot types there are, which is published"
     if experiment.privacy.delta >= 1 / population:
-        yield f"any one {unit}, since delta is not below 1 in {population:,}"
+        yield LARGE_DELTA.format(unit=unit, population=population)
 
 
 def named_public(experiment: NluExperiment) -> list[tuple[str, str]]:
