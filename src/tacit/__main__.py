@@ -1,6 +1,10 @@
 """`python -m tacit` is `tacit`."""
 
+import sys
+
+if not sys.flags.safe_path:
+    del sys.path[0]  # where `python -m` is typed, files may lie that are called like modules
+
 from tacit.cli.main import main
 
-if __name__ == "__main__":
-    main()
+main()

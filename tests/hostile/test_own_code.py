@@ -147,7 +147,8 @@ def test_training_resuming_and_using_a_run_each_ask_for_consent(
         assert not code.exists(), looked_at
 
 
-def test_python_m_takes_no_module_from_the_working_directory(tmp_path):
+@pytest.mark.parametrize("module", ["tacit", "tacit.cli.main"])
+def test_python_m_takes_no_module_from_the_working_directory(tmp_path, module):
     for name in ("typer", "rich", "tomli_w", "difflib", "tacit_papers"):
         (tmp_path / f"{name}.py").write_text(
             "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\n"
@@ -155,7 +156,7 @@ def test_python_m_takes_no_module_from_the_working_directory(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     source = Path(cli.__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-m", "tacit.cli.main", "recipes", "--help"],
+        [sys.executable, "-m", module, "recipes", "--help"],
         cwd=tmp_path,
         env=environment | {"PYTHONPATH": str(source)},
         capture_output=True,
