@@ -20,6 +20,14 @@ RECORDS = {
         "docs/results/memorization.md",
         "extended: four arms on 4,000 people of the #ubuntu channel, two seeds",
     ),
+    "thakkar2020-headline-small": (
+        "docs/results/memorization.md",
+        "29 of 60 rounds of FedAvg on IID and non-IID data, one seed; no canary came out yet",
+    ),
+    "dupuy2021-generated": (
+        "docs/results/nlu.md",
+        "SGD and both forms of eDP-SGD without decay, one seed",
+    ),
     "dupuy2021-clc": (
         "docs/results/nlu.md",
         "SGD and calibrated eDP-SGD on ATIS, SNIPS and NLU-EVAL, DP-SGD on ATIS only, one seed;"
