@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "packages.svg"
 TABLE = PICTURE.with_suffix(".tsv")
 PAPERS = "tacit_papers"  # a package of its own, on top
-LEFT_OUT = {"recipes"}  # holds TOML files and no code
+LEFT_OUT = {"recipes", "__init__", "__main__"}  # TOML files; no parts of their own
 
 Edge = tuple[str, str]
 
@@ -40,7 +40,7 @@ def _package(module: str) -> str:
     if top == PAPERS:
         return PAPERS
     package = rest.partition(".")[0]
-    return package if top == "tacit" and package not in LEFT_OUT | {"__init__"} else ""
+    return package if top == "tacit" and package not in LEFT_OUT else ""
 
 
 def _imported(path: Path) -> set[str]:

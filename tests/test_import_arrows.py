@@ -36,6 +36,7 @@ ARROWS["verification"] = set(ARROWS) - {"recipes", "train"}
 ARROWS["planner"] = set(ARROWS) - {"recipes", "report", "verification"}
 ARROWS["federation"] = set(ARROWS) - {"recipes", "report", "verification", "planner"}
 ARROWS["cli"] = set(ARROWS)
+ARROWS["__main__"] = {"cli"}
 ARROWS["secure_sum"] = {"privacy", "mechanisms"}
 ARROWS["federation"] |= {"secure_sum"}  # its transport, and nobody else's
 OF_TACIT_ITSELF = {"privacy"}  # tacit/__init__.py, when `tacit.epsilon` is first asked for
