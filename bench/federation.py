@@ -55,6 +55,8 @@ def main() -> None:
     if asked.predict is not None:
         predict(asked)
         return
+    import tacit.federation.training  # noqa: F401  (once for all processes)
+
     with tempfile.TemporaryDirectory() as folder:
         parties = [
             Party(kind, asked.clients, asked.weights, Path(folder) / kind) for kind in asked.of
@@ -74,12 +76,12 @@ class Party:
 
     def __init__(self, kind: str, clients: int, weights: int | None, folder: Path) -> None:
         self.kind, self._clients, self._rows = kind, clients, []
-        spawn = multiprocessing.get_context("spawn")
-        self._answering, theirs = spawn.Pipe()
-        self._others = spawn.Process(target=answer_all, args=(kind, clients, folder, theirs))
+        fork = multiprocessing.get_context("fork")
+        self._answering, theirs = fork.Pipe()
+        self._others = fork.Process(target=answer_all, args=(kind, clients, folder, theirs))
         self._others.start()
-        self._serving, own = spawn.Pipe()
-        self._server = spawn.Process(target=SERVERS[kind], args=(folder, weights, own))
+        self._serving, own = fork.Pipe()
+        self._server = fork.Process(target=SERVERS[kind], args=(folder, weights, own))
         self._heard()  # everybody is enrolled
         self._server.start()
         self._answering.send(self._serving.recv())

@@ -59,7 +59,7 @@ class Member:
     """A client that computes nothing."""
 
     def __init__(self, kind: str, key: Any, server: str, roster: Any, folder: Path) -> None:
-        from tacit.federation.connection import Connection
+        from tacit.federation.connection import Connection, Unreachable
         from tacit.federation.secure_client import SumMember
         from tacit.federation.sum_ledger import SumLedger
 
@@ -67,6 +67,13 @@ class Member:
             def _beat(self) -> None:
                 """No sign of life is needed between a round and the next."""
                 self._closed.wait()
+
+            def _pull(self, run_id: int, object_id: str) -> bytes:
+                """Flower's messages are there before their parts."""
+                while True:
+                    with suppress(Unreachable):
+                        return super()._pull(run_id, object_id)
+                    time.sleep(0.05)
 
         self._kind = kind
         self.connection = Quiet(server, key, insecure=False)
@@ -80,12 +87,8 @@ class Member:
         from tacit.federation.connection import Unreachable
         from tacit.federation.flower import Message
 
-        message = None
-        while message is None:
-            with suppress(Unreachable):  # Flower's messages are there before their parts
-                message = self.connection.take()
-            if message is None:
-                time.sleep(0.05)
+        while (message := self.connection.take()) is None:
+            time.sleep(0.05)
         reply = Message(getattr(self, self._kind)(message), reply_to=message)
         while True:
             with suppress(Unreachable):

@@ -37,6 +37,11 @@ def serve_flower(folder: Path, weights: int | None, pipe: Pipe) -> None:
     token = state.claim_task(task)
     state.activate_task(task)
     state._cleanup_expired_task_tokens_locked = lambda: None  # for its heartbeats
+    fork = multiprocessing.get_context("fork")
+    app_pipe, theirs = fork.Pipe()
+    words = (folder, weights, f"127.0.0.1:{port}", token, run_id, task, theirs)
+    child = fork.Process(target=flower_app, args=words)
+    child.start()
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -52,12 +57,6 @@ def serve_flower(folder: Path, weights: int | None, pipe: Pipe) -> None:
     threading.Thread(target=server.run, daemon=True).start()
     while not server.started:
         time.sleep(0.05)
-    spawn = multiprocessing.get_context("spawn")
-    app_pipe, theirs = spawn.Pipe()
-    words = (folder, weights, f"127.0.0.1:{port}", token, run_id, task, theirs)
-    child = spawn.Process(target=flower_app, args=words)
-    child.start()
-    app_pipe.recv()
     run, before = state.run_ids[run_id].run, (0, 0)
     pipe.send(port)
     while (number := pipe.recv()) is not None:
@@ -97,7 +96,6 @@ def flower_app(
         where, root_certificates=(folder / "ca.pem").read_bytes(), token=token
     )
     grid.set_run(Run.create_empty(run))
-    pipe.send(None)
     answered: list[int] = []
     while True:
         model = model_of(weights, pipe.recv())

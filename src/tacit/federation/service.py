@@ -227,16 +227,16 @@ class FleetApp:
 
     async def _handled(self, sent: Any, handle: Callable[[Any, FleetState], Any]) -> bytes:
         """What Flower replies, or what is known without it; a request may wait for its turn."""
+        if hasattr(sent, "node"):
+            self._state.hear(sent.node.node_id)
         if isinstance(sent, PullObjectRequest):
             if (reply := self._state.reply_with(sent.object_id)) is not None:
                 self._state.store_traffic(sent.run_id, bytes_sent=len(reply), bytes_recv=0)
                 return reply
         elif isinstance(sent, PullMessagesRequest):
-            self._state.hear(sent.node.node_id)
             await self._room.for_order(sent.node.node_id)
         elif isinstance(sent, PushMessagesRequest):
             _refuse_other_names(sent, self._state.largest)
-            self._state.hear(sent.node.node_id)
             await self._room.for_room()
         elif isinstance(sent, PushObjectRequest):
             loop = asyncio.get_running_loop()
