@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-THREADS = 6  # of all clients
+THREADS = 24  # of all clients
 
 
 def answer_all(kind: str, clients: int, folder: Path, pipe: Pipe) -> None:
