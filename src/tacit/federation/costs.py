@@ -1,7 +1,8 @@
 """How many bytes a client of a round is sent and sends, from the messages as they are built.
 
 Counted are the bodies of requests and their replies.  Besides, each request has about a kilobyte of
-headers, among them the client's key and signature, and what TLS adds.
+headers, among them the client's key and signature, and what TLS adds.  Small parts of answers that
+another client has sent just now (a weight, say) need not be sent again; that is not counted on.
 """
 
 from __future__ import annotations
