@@ -49,8 +49,8 @@ def main() -> None:
     parser.add_argument("--weights", type=int, help="of another model than the 1.35M one")
     parser.add_argument("--predict", type=int, metavar="CLIENTS", help="measure nothing")
     parser.add_argument("--group", type=int, default=100, help="clients of a secure sum")
-    parser.add_argument("--ms-a-request", type=float, default=4.0)
-    parser.add_argument("--ms-a-megabyte", type=float, default=5.0)
+    parser.add_argument("--ms-a-request", type=float, default=1.3)
+    parser.add_argument("--ms-a-megabyte", type=float, default=4.2)
     asked = parser.parse_args()
     if asked.predict is not None:
         predict(asked)
