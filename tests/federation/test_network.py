@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
 
 from tacit.federation.participations import FILE, Participations
+from tacit.privacy.ledger import Ledger
 from tacit.train import train
 from tests.federation.hosts import UNSHARED, what_is_missing
 from tests.federation.members import SecureWorld
@@ -43,8 +44,9 @@ def trained(tmp_path, monkeypatch):
         assert facts["held"], facts
         assert min(facts["held"]) > 0  # each time, somebody spoke who was cut off
         record = Participations(tmp_path / "run" / "private" / FILE)
-        rounds = len(charges_of(tmp_path / "run"))
-        return facts, [set(record.of(number, 0)) for number in range(rounds)]
+        entries = Ledger.read(tmp_path / "run" / "ledger.jsonl").entries
+        rounds = [entry.round for entry in entries if entry.kind == "round"]
+        return facts, [set(record.of(number, 0)) for number in rounds]
 
     return run
 
