@@ -11,7 +11,7 @@ flower = pytest.importorskip("tacit.federation.flower", exc_type=ImportError)
 
 import httpx  # noqa: E402
 
-from tacit.federation import keys  # noqa: E402
+from tacit.federation import fleet, keys  # noqa: E402
 from tacit.federation.client import client_app, serve  # noqa: E402
 from tacit.federation.connection import Connection, NotKnown, Unreachable  # noqa: E402
 from tacit.federation.service import Address  # noqa: E402
@@ -198,6 +198,96 @@ def test_an_answer_of_very_many_parts_is_refused(world, up):
         thread.join(6)
         before = len(up.grid.state.object_store)
         assert before == 0  # nothing of it is left
+
+
+def test_a_look_for_an_order_waits_until_there_is_one(world, up):
+    one = world.people[0]
+    with connected(up, world.keys[one]) as connection:
+        assert connection.take() is None  # after a while
+        later = threading.Timer(0.2, lambda: asked(up, [(one, content(7))]))
+        later.start()
+        begun = time.monotonic()
+        message = connection.take()
+        assert values_of(message.content) == [7, 7, 7]
+        assert time.monotonic() - begun >= 0.2
+
+
+def handed_in(connection, answer):
+    """Whether an answer was taken, tried again as `serve` does."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            return connection.hand_in(answer)
+        except Unreachable:
+            time.sleep(0.05)
+    return None
+
+
+def test_an_answer_waits_for_room_and_is_not_refused(world, up, monkeypatch):
+    monkeypatch.setattr(fleet, "_FEWEST_UNREAD", 1)
+    monkeypatch.setattr(fleet, "_MOST_UNREAD", 1)
+    one, other = world.people[:2]
+    with connected(up, world.keys[one]) as first, connected(up, world.keys[other]) as second:
+        answers = up.clients.ask(iter([(one, content(1)), (other, content(2))]), 1 << 16)
+        taking = threading.Thread(target=lambda: read.append(next(answers)), daemon=True)
+        read, done = [], []
+        taking.start()
+        threads = []
+        for connection in (first, second):
+            answer = flower.Message(content(5), reply_to=taken(connection))
+            hand_in = lambda own=connection, it=answer: done.append(own.hand_in(it))  # noqa: E731
+            threads.append(threading.Thread(target=hand_in, daemon=True))
+            threads[-1].start()
+        taking.join(5)
+        read.append(next(answers))
+        for thread in threads:
+            thread.join(5)
+        assert {client for client, _ in read} == {one, other}
+        assert done == [True, True]
+
+
+def test_an_answer_that_stops_half_way_takes_nobodys_room(world, monkeypatch):
+    """Its client is cut off; others answer, and when it is back the client begins again."""
+    monkeypatch.setattr(fleet, "_FEWEST_UNREAD", 1)
+    monkeypatch.setattr(fleet, "_MOST_UNREAD", 1)
+    one, other = world.people[:2]
+    with (
+        federation(world.enrolled, HERE, insecure=False, deadline=60, silence=3) as up,
+        connected(up, world.keys[other]) as second,
+    ):
+        with connected(up, world.keys[one]) as first:
+            answers, thread = asked(up, [(one, content(1)), (other, content(2))])
+            half = flower.Message(content(5), reply_to=taken(first))
+            with monkeypatch.context() as cut:
+                cut.setattr(first._client, "PushObject", lambda request: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    first.hand_in(half)
+            first._closed.set()  # not a sign of life more
+        assert up.grid.state.room == 0
+        while up.grid.state.room == 0:
+            message = taken(second)
+        with connected(up, world.keys[one]) as first:
+            assert handed_in(second, flower.Message(content(6), reply_to=message))
+            assert handed_in(first, half)
+            thread.join(10)
+    assert {client: values_of(got)[0] for client, got in answers} == {one: 5, other: 6}
+
+
+def test_all_are_sent_a_large_part_from_the_same_bytes(world, up):
+    large, small = flower.Array(np.zeros(1 << 16)), flower.Array(np.zeros(2))
+    shared = flower.ArrayRecord({"large": large, "small": small})
+    own = ({"own": flower.ConfigRecord({"n": n}), "all": shared} for n in range(2))
+    contents = zip(world.people, map(flower.RecordDict, own), strict=False)
+    _, thread = asked(up, contents)
+    state = up.grid.state
+    while len(state.waiting) < 2:
+        time.sleep(0.01)
+    [(part, _)], [(piece, _)] = large.slice_array(), small.slice_array()
+    assert state.reply_with(part) is state.reply_with(part)
+    assert state.reply_with(piece) is None
+    assert state.object_store.get(part) in state.reply_with(part)
+    thread.join(6)
+    assert len(state.object_store) == 0
 
 
 def test_what_no_client_needs_is_not_served(world, up):

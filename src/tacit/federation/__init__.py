@@ -8,12 +8,14 @@
     flower          Flower, and what of it is off
     fleet           Flower's state of clients and messages, and a `Grid` on it
     service         Flower's Fleet API over TLS
+    waiting_room    requests that wait in it until they can be answered
     connection      a client's side of it
     own_ledger      what a client has given, by its own record
     client          a client: its text, its consent, its update
     silo            a client with many people: it draws them, and sends their sum
     silo_ledger     what each person of a silo has given, by the silo's record
     trial           all of it on one machine, in processes of their own
+    costs           the bytes of a round, from messages that are built for it
 
 With secure sums, of which the server sees no contribution (`tacit.secure_sum` is the protocol):
 

@@ -75,6 +75,7 @@ class Connection:
         self._node: Any = None
         self._objects: dict[str, bytes] = {}  # of the last order
         self._closed = threading.Event()
+        self._is_heard = False  # by a request that is under way
         self._pulse = threading.Thread(target=self._beat, daemon=True)
 
     def open(self) -> Self:
@@ -95,8 +96,12 @@ class Connection:
         return self
 
     def take(self) -> Message | None:
-        """The order that waits for this client, or None."""
-        response = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
+        """The order that waits for this client; None if none came while the server let it wait."""
+        self._is_heard = True
+        try:
+            response = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
+        finally:
+            self._is_heard = False
         if not response.messages_list:
             return None
         proto, tree = response.messages_list[0], response.message_object_trees[0]
@@ -130,8 +135,8 @@ class Connection:
             )
             try:
                 response = self._call(self._client.PushMessages, request)
-                for object_id in response.objects_to_push:
-                    self._call(
+                for object_id in dict.fromkeys(response.objects_to_push):
+                    pushed = self._call(
                         self._client.PushObject,
                         PushObjectRequest(
                             node=self._node,
@@ -141,6 +146,8 @@ class Connection:
                             session_id=response.session_id,
                         ),
                     )
+                    if not pushed.stored:
+                        raise Unreachable("the server does not know how this answer began")
             except _NotTaken:
                 return False
         return True
@@ -164,6 +171,8 @@ class Connection:
     def _beat(self) -> None:
         """Say now and then that this client is alive, while it computes."""
         while not self._closed.wait(_HEARTBEAT):
+            if self._is_heard:
+                continue
             request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=_INTERVAL)
             with suppress(Exception):  # the next request tells
                 self._client.SendNodeHeartbeat(request)

@@ -8,12 +8,12 @@ moment; a client answers the same order in the same way.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fastapi import HTTPException
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
+from flwr.proto.message_pb2 import PullObjectResponse
 from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
 from flwr.supercore.constant import NOOP_FEDERATION_ID, NodeStatus, TaskType
 from flwr.supercore.inflatable.inflatable_object import (
@@ -30,7 +30,9 @@ from flwr.superlink.federation import NoOpFederationManager
 from tacit.federation.flower import Grid, Message, RecordDict
 
 TRAIN = "train"
-_MOST_UNREAD = 4  # answers that are kept until they are added; more have to wait with their clients
+_UNREAD = 1 << 26  # bytes of answers that are kept until they are added; more wait with clients
+_FEWEST_UNREAD, _MOST_UNREAD = 4, 64  # answers that may be kept, whatever their size
+_WORTH_SHARING = 1 << 14  # bytes of a part of a message from which its reply is built once for all
 _LIFE = 86_400.0  # seconds: a message is forgotten with its round, and clients' clocks differ
 _LONG = 1e9  # seconds; whether a client is there is known by when it was last heard
 
@@ -42,45 +44,106 @@ class FleetState(InMemoryLinkState):
         super().__init__(NoOpFederationManager(), InMemoryObjectStore())
         self.heard: dict[int, float] = {}  # when each node was last heard, by the monotonic clock
         self.waiting: dict[int, str] = {}  # the message that waits for each node
+        self.largest = 0  # bytes of values in an answer
+        self._replies: dict[str, bytes] = {}  # to who fetches a large part, by its id
+
+    def hear(self, node_id: int) -> None:
+        """The client has just said something."""
+        self.heard[node_id] = time.monotonic()
 
     def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
         """A client that was killed may come back before anybody has missed it."""
         self.deactivate_node(node_id)
-        self.heard[node_id] = time.monotonic()
+        self.hear(node_id)
         return bool(super().activate_node(node_id, heartbeat_interval))
 
     def acknowledge_node_heartbeat(self, node_id: int, heartbeat_interval: float) -> bool:
-        self.heard[node_id] = time.monotonic()
+        self.hear(node_id)
         return bool(super().acknowledge_node_heartbeat(node_id, heartbeat_interval))
 
     def get_message_ins(
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Any]:
         """The message that waits for the node, as often as it asks, until its answer begins."""
-        self.heard[node_id] = time.monotonic()
+        self.hear(node_id)
         with self.lock:
-            message_id = self.waiting.get(node_id)
-            message = self.message_ins_store.get(message_id)
-            is_answered = message_id in self.message_ins_id_to_message_res_id
-            return [] if message is None or is_answered else [message]
+            return [self.message_ins_store[self.waiting[node_id]]] if self.asks(node_id) else []
+
+    def asks(self, node_id: int) -> bool:
+        """Whether a message waits for the node."""
+        message_id = self.waiting.get(node_id)
+        is_answered = message_id in self.message_ins_id_to_message_res_id
+        return message_id in self.message_ins_store and not is_answered
+
+    @property
+    def room(self) -> int:
+        """How many answers more may come before one is added: the memory does not grow with them.
+
+        One that is on its way counts.
+        """
+        fitting = _UNREAD // max(1, self.largest)
+        most = min(max(fitting, _FEWEST_UNREAD), _MOST_UNREAD)
+        return most - len(self.message_res_store)
+
+    def reply_with(self, object_id: str) -> bytes | None:
+        """What is sent to whoever fetches this large part of a message, built once; None if small.
+
+        Those whose part is gone are dropped when the next one is built.
+        """
+        if (reply := self._replies.get(object_id)) is not None:
+            return reply
+        content = self.object_store.get(object_id) or b""
+        if len(content) < _WORTH_SHARING:
+            return None
+        kept = {one: old for one, old in self._replies.items() if one in self.object_store}
+        found = PullObjectResponse(object_found=True, object_available=True, object_content=content)
+        self._replies = {**kept, object_id: found.SerializeToString()}
+        return self._replies[object_id]
 
     def store_message_and_object_tree(
         self, message: Any, object_tree: Any, session_id: str
     ) -> tuple[bool, list[str]]:
-        """Take an answer, unless so many wait to be added that the memory would grow with them."""
-        if message.metadata.reply_to_message_id:
-            with self.lock:
-                is_known = message.metadata.message_id in self.message_res_store
-                if not is_known and len(self.message_res_store) >= _MOST_UNREAD:
-                    raise HTTPException(503, "there are answers to be added first")
-                if self.waiting.get(message.metadata.src_node_id) != (
-                    message.metadata.reply_to_message_id
-                ):
-                    raise HTTPException(409, "nobody waits for this answer")
-        stored, missing = super().store_message_and_object_tree(message, object_tree, session_id)
-        if not stored:
-            raise HTTPException(409, "another answer was here before")
-        return True, list(missing)
+        """Take an answer, if there is room."""
+        try:
+            if message.metadata.reply_to_message_id:
+                self._refuse_unwanted(message)
+            taken = super().store_message_and_object_tree(message, object_tree, session_id)
+            if not taken[0]:
+                raise HTTPException(409, "another answer was here before")
+        except HTTPException:
+            self._cleanup_push_session(session_id, cleanup_messages=False)
+            raise
+        return True, list(taken[1])
+
+    def _refuse_unwanted(self, answer: Any) -> None:
+        with self.lock:
+            is_known = answer.metadata.message_id in self.message_res_store
+            if not is_known and self.room <= 0:
+                raise HTTPException(503, "there are answers to be added first")
+            if self.waiting.get(answer.metadata.src_node_id) != answer.metadata.reply_to_message_id:
+                raise HTTPException(409, "nobody waits for this answer")
+
+    def retract(self, is_gone: Callable[[int], bool]) -> None:
+        """Forget answers that have begun to come from nodes which are gone.
+
+        They would take the room of others; a node that comes back begins its answer again.
+        """
+        for answer_id, answer in list(self.message_res_store.items()):
+            session = self._object_push_session_by_root.get(answer_id)
+            if session is not None and is_gone(answer.metadata.src_node_id):
+                self._cleanup_push_session(session, cleanup_messages=True)
+
+    def forget(self, message_id: str) -> None:
+        """Drop a message and its answer; a client that answers it from now on is refused."""
+        with self.lock:
+            answer_id = self.message_ins_id_to_message_res_id.get(message_id, "")
+            if (message := self.message_ins_store.get(message_id)) is not None:
+                self.waiting.pop(message.metadata.dst_node_id, None)
+            self.delete_messages({message_id})
+        if (session := self._object_push_session_by_root.get(answer_id)) is not None:
+            self._cleanup_push_session(session, cleanup_messages=False)
+        for one in (message_id, answer_id):
+            self.object_store.delete(one)
 
     def _cleanup_expired_task_tokens_locked(self) -> None:
         """Nothing: the task is this process, and cannot outlive it."""
@@ -139,25 +202,29 @@ class FleetGrid(Grid):
         return list(self.state.get_nodes(self._run.run_id))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Let each message wait for its node; what several have in common is kept once."""
-        ids = []
-        for message in messages:
+        """Let each message wait for its node; what several share is hashed once and kept once."""
+        ids: list[str] = []
+        try:
             with no_object_id_recompute():
-                message_id = message.object_id
-                message.metadata.__dict__["_message_id"] = message_id
-                tree, objects = get_object_tree(message), get_all_nested_objects(message)
-                missing = set(self.state.object_store.preregister(self._run.run_id, tree))
-                for object_id in missing:
-                    self.state.object_store.put(object_id, objects[object_id].deflate())
-            sent = Message(RecordDict(), metadata=message.metadata)
-            with self.state.lock:
-                if self.state.store_message_ins(sent) is None:
-                    raise ValueError(
-                        f"a message to node {message.metadata.dst_node_id} is not taken"
-                    )
-                self.state.waiting[message.metadata.dst_node_id] = message_id
-            ids.append(message_id)
+                for message in messages:
+                    ids.append(self._push(message))
+        except BaseException:
+            self.forget(ids)
+            raise
         return ids
+
+    def _push(self, message: Message) -> str:
+        message_id = str(message.object_id)
+        message.metadata.__dict__["_message_id"] = message_id
+        tree, objects = get_object_tree(message), get_all_nested_objects(message)
+        for object_id in set(self.state.object_store.preregister(self._run.run_id, tree)):
+            self.state.object_store.put(object_id, objects[object_id].deflate())
+        sent = Message(RecordDict(), metadata=message.metadata)
+        with self.state.lock:
+            if self.state.store_message_ins(sent) is None:
+                raise ValueError(f"a message to node {message.metadata.dst_node_id} is not taken")
+            self.state.waiting[message.metadata.dst_node_id] = message_id
+        return message_id
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterator[Message]:
         """Those answers to these messages that are here as a whole, one after the other.
@@ -181,16 +248,8 @@ class FleetGrid(Grid):
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """Drop messages and their answers; a client that answers one of them is refused."""
-        state = self.state
         for message_id in message_ids:
-            with state.lock:
-                answer_id = state.message_ins_id_to_message_res_id.get(message_id)
-                if (message := state.message_ins_store.get(message_id)) is not None:
-                    state.waiting.pop(message.metadata.dst_node_id, None)
-                state.delete_messages({message_id})
-            for one in (message_id, answer_id):
-                if one is not None:
-                    state.object_store.delete(one)
+            self.state.forget(message_id)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -227,7 +286,6 @@ class FlowerClients:
     ) -> None:
         self._grid, self._deadline, self._silence = grid, deadline, silence
         self._nodes = {client: grid.register(key) for client, key in keys.items()}
-        self.limits = SimpleNamespace(largest=0)  # bytes of values in an answer
 
     @property
     def enrolled(self) -> int:
@@ -249,20 +307,24 @@ class FlowerClients:
         self, contents: Iterator[tuple[str, RecordDict]], answer_bytes: int
     ) -> Iterator[tuple[str, RecordDict]]:
         """Send each client its content, and yield the answers as they come, until the deadline."""
-        self.limits.largest = answer_bytes
-        begun = time.monotonic()
-        clients: dict[str, str] = {}  # by the message that waits for its answer
-        try:
+        self._grid.state.largest = answer_bytes
+        begun, asked = time.monotonic(), []
+
+        def messages() -> Iterator[Message]:
             for client, content in contents:
-                message = Message(content, self._nodes[client], TRAIN, ttl=_LIFE)
-                [message_id] = self._grid.push_messages([message])
-                clients[message_id] = client
+                asked.append(client)
+                yield Message(content, self._nodes[client], TRAIN, ttl=_LIFE)
+
+        ids = self._grid.push_messages(messages())
+        clients = dict(zip(ids, asked, strict=True))  # by the message that waits for its answer
+        try:
             while clients and time.monotonic() < begun + self._deadline:
                 for answer in self._grid.pull_messages(clients):
                     client = clients.pop(answer.metadata.reply_to_message_id)
                     yield client, answer.content
                 if not any(self._is_waited_for(client, begun) for client in clients.values()):
                     break
+                self._grid.state.retract(lambda node: not self._is_there(node))
                 time.sleep(_PAUSE)
         finally:
             self._grid.forget(clients)

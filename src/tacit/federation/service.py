@@ -3,6 +3,9 @@
 Only enrolled clients are known: each request is signed with the client's key, and nobody can
 register here.  A body that is larger than an honest client's is refused before it is read, and so
 is an answer in another client's name (Flower checks who asks, and not who is said to answer).
+
+Memory does not grow with the clients: all are sent the model from the same bytes, in pieces, as
+fast as each takes them; and an answer is taken when there is room for it (`waiting_room`).
 """
 
 from __future__ import annotations
@@ -12,41 +15,59 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request
-from flwr.proto.fleet_pb2 import PushMessagesRequest
-from flwr.supercore.error.http import http_error_translator
+from fastapi import HTTPException
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
+from flwr.supercore.error import FlowerError
+from flwr.supercore.error.catalog import API_ERROR_MAP
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-from flwr.supercore.protobuf.translation import ProtobufTranslationMiddleware
-from flwr.superlink.routers.fleet.node_auth import NodeAuthMiddleware
-from flwr.superlink.routers.fleet.router import router
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.responses import PlainTextResponse, Response
+from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
+from flwr.superlink.routers.fleet.node_auth import authenticate_node
+from flwr.superlink.servicer.fleet import fleet_handlers
+from google.protobuf.message import DecodeError
+from starlette.datastructures import Headers
 
 from tacit.federation.fleet import FleetState
 from tacit.federation.keys import ServerFiles
+from tacit.federation.waiting_room import WaitingRoom
 
 _SLACK = 1 << 16  # bytes that a request has besides the values in it
-_MOST_FETCHING, _LONGEST_FETCH = 16, 120  # clients at once, and seconds of one
+_MOST_FETCHING, _LONGEST_FETCH = 64, 600  # clients at once, and seconds of one
+_PIECE = 1 << 16  # bytes that are sent before a client has to take some
+_LONGEST_WAIT = 10.0  # seconds that a request waits here: clients give up after 30
 _OBJECT = 5_242_880  # bytes of the largest piece of an array, as Flower cuts them
-_SERVED = {
-    f"/v1/fleet/{name}"
-    for name in (
-        "activate-node",
-        "deactivate-node",
-        "send-node-heartbeat",
-        "pull-messages",
-        "push-messages",
-        "pull-object",
-        "push-object",
-    )
+
+
+def _pull_messages(sent: Any, state: FleetState) -> Any:
+    return fleet_handlers.pull_messages(sent, state, state.object_store)
+
+
+# What clients need of Flower's Fleet API, and nothing else of Flower's.
+_SERVED: dict[str, tuple[Callable[[], Any], Callable[[Any, FleetState], Any]]] = {
+    "/v1/fleet/activate-node": (ActivateNodeRequest, fleet_handlers.activate_node),
+    "/v1/fleet/deactivate-node": (DeactivateNodeRequest, fleet_handlers.deactivate_node),
+    "/v1/fleet/send-node-heartbeat": (
+        SendNodeHeartbeatRequest,
+        fleet_handlers.send_node_heartbeat,
+    ),
+    "/v1/fleet/pull-messages": (PullMessagesRequest, _pull_messages),
+    "/v1/fleet/push-messages": (PushMessagesRequest, fleet_handlers.push_messages),
+    "/v1/fleet/pull-object": (PullObjectRequest, fleet_handlers.pull_object),
+    "/v1/fleet/push-object": (PushObjectRequest, fleet_handlers.push_object),
 }
 
 
@@ -94,9 +115,13 @@ class Service:
         state: FleetState,
         address: Address,
         files: ServerFiles | None,
-        limits: SimpleNamespace,
+        *,
+        silence: float,
     ) -> None:
-        """`files` are the certificate and its key; None for no TLS, which is for loopback alone."""
+        """`files` are the certificate and its key; None for no TLS, which is for loopback alone.
+
+        A client that waits for an order is heard twice in `silence` seconds.
+        """
         if files is None:
             address.refuse_insecure()
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
@@ -114,10 +139,11 @@ class Service:
             certificate = {"ssl_certfile": files.certificate, "ssl_keyfile": files.key}
         self._server = uvicorn.Server(
             uvicorn.Config(
-                fleet_app(state, limits),
+                FleetApp(state, min(_LONGEST_WAIT, silence / 2)),
                 log_config=None,
                 log_level="critical",
                 access_log=False,
+                interface="asgi3",
                 lifespan="off",
                 ws="none",
                 timeout_keep_alive=60,
@@ -143,69 +169,110 @@ class Service:
         self._socket.close()
 
 
-def fleet_app(state: FleetState, limits: SimpleNamespace) -> FastAPI:
-    """The part of Flower's Fleet API that clients need, and nothing else of Flower's."""
-    app = FastAPI(
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        middleware=[
-            Middleware(_Limited, limits),
-            Middleware(BaseHTTPMiddleware, dispatch=http_error_translator),
-            Middleware(ProtobufTranslationMiddleware),
-            Middleware(NodeAuthMiddleware),
-            Middleware(BaseHTTPMiddleware, dispatch=_refuse_other_names(limits)),
-        ],
-    )
-    app.state.linkstate_factory = SimpleNamespace(state=lambda: state)
-    app.state.enable_supernode_auth = True  # nobody registers over the network
-    app.include_router(router)
-    return app
+class FleetApp:
+    """Flower's handlers behind its check of signatures, as an ASGI app without a framework.
 
-
-class _Limited:
-    """Refuses what is not served, and bodies that are too large, without reading them.
-
-    Few clients at a time are sent the model, so that memory does not grow with all who wait for it.
+    A framework's layers would take more time than the handlers, and keep what clients have sent
+    until Python looks for cycles.
     """
 
-    def __init__(self, app: Any, limits: SimpleNamespace) -> None:
-        self._app, self._limits = app, limits
+    def __init__(self, state: FleetState, patience: float) -> None:
+        self._state, self._room = state, WaitingRoom(state, patience)
         self._fetching = asyncio.Semaphore(_MOST_FETCHING)
+        self._hashing = ThreadPoolExecutor(2)
+        factory = SimpleNamespace(state=lambda: state)
+        self._app = SimpleNamespace(state=SimpleNamespace(linkstate_factory=factory))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] not in _SERVED:
-            await PlainTextResponse("not served here", 404)(scope, receive, send)
-            return
-        largest = min(self._limits.largest, _OBJECT) + _SLACK
-        headers = dict(scope["headers"])
-        length = headers.get(b"content-length", b"")
-        if not length.isdigit() or int(length) > largest:  # the server holds a body to its length
-            await PlainTextResponse("too large", 413)(scope, receive, send)
-            return
-        if not scope["path"].endswith("/pull-object"):
-            await self._app(scope, receive, send)
+        code, reply = await self._reply(scope, receive)
+        start = {"type": "http.response.start", "status": code}
+        kind = PROTOBUF_MEDIA_TYPE if code == 200 else "text/plain"
+        headers = {"content-type": kind, "content-length": str(len(reply))}
+        start["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send(start)
+        if len(reply) <= _PIECE:
+            await send({"type": "http.response.body", "body": reply})
             return
         async with self._fetching:
             with suppress(TimeoutError):  # the client asks again
-                await asyncio.wait_for(self._app(scope, receive, send), _LONGEST_FETCH)
+                await asyncio.wait_for(_send_in_pieces(send, reply), _LONGEST_FETCH)
+
+    async def _reply(self, scope: Any, receive: Any) -> tuple[int, bytes]:
+        """The code and the body of the reply; what is too large is refused before it is read."""
+        if scope["path"] not in _SERVED or scope["method"] != "POST":
+            return 404, b"not served here"
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
+        largest = min(self._state.largest, _OBJECT) + _SLACK
+        if not length.isdecimal() or int(length) > largest:  # the server holds a body to its length
+            return 413, b"too large"
+        make, handle = _SERVED[scope["path"]]
+        sent = make()
+        try:
+            sent.ParseFromString(await _read(receive))
+            self._authenticate(headers, sent)
+            return 200, await self._handled(sent, handle)
+        except DecodeError:
+            return 400, b"not such a request"
+        except HTTPException as refusal:
+            return refusal.status_code, str(refusal.detail).encode()
+        except FlowerError as refusal:
+            return API_ERROR_MAP[refusal.code].http_status_code, b"refused"
+
+    def _authenticate(self, headers: Headers, sent: Any) -> None:
+        """Flower's check that an enrolled client has signed, and that it is the node it says."""
+        signed = SimpleNamespace(protobuf_request=sent)
+        request: Any = SimpleNamespace(headers=headers, state=signed, app=self._app)
+        authenticate_node(request)
+
+    async def _handled(self, sent: Any, handle: Callable[[Any, FleetState], Any]) -> bytes:
+        """What Flower replies, or what is known without it; a request may wait for its turn."""
+        if hasattr(sent, "node"):
+            self._state.hear(sent.node.node_id)
+        if isinstance(sent, PullObjectRequest):
+            if (reply := self._state.reply_with(sent.object_id)) is not None:
+                self._state.store_traffic(sent.run_id, bytes_sent=len(reply), bytes_recv=0)
+                return reply
+        elif isinstance(sent, PullMessagesRequest):
+            await self._room.for_order(sent.node.node_id)
+        elif isinstance(sent, PushMessagesRequest):
+            _refuse_other_names(sent, self._state.largest)
+            await self._room.for_room()
+        elif isinstance(sent, PushObjectRequest):
+            loop = asyncio.get_running_loop()
+            stored = await loop.run_in_executor(self._hashing, handle, sent, self._state)
+            return bytes(stored.SerializeToString())
+        return bytes(handle(sent, self._state).SerializeToString())
 
 
-def _refuse_other_names(limits: SimpleNamespace) -> Callable[..., Awaitable[Response]]:
-    """The check that an answer is one message, from the node that signed, of a few objects."""
+async def _read(receive: Any) -> bytes:
+    """The body of a request; a client that is gone meanwhile has sent no such request."""
+    pieces = []
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise DecodeError
+        pieces.append(event.get("body", b""))
+        if not event.get("more_body", False):
+            return b"".join(pieces)
 
-    async def dispatch(request: Request, call_next: Any) -> Response:
-        sent = getattr(request.state, "protobuf_request", None)
-        if isinstance(sent, PushMessagesRequest):
-            most = 16 + limits.largest // _OBJECT
-            trees = sent.message_object_trees
-            if not (
-                len(sent.messages_list) == len(trees) == 1
-                and sent.messages_list[0].metadata.src_node_id == sent.node.node_id
-                and sum(1 for _ in iterate_object_tree(trees[0])) <= most
-            ):
-                raise HTTPException(403, "not an answer of this client")
-        response: Response = await call_next(request)
-        return response
 
-    return dispatch
+async def _send_in_pieces(send: Any, body: bytes) -> None:
+    """Send it all; `send` waits while the client has not taken what was sent before."""
+    left = memoryview(body)
+    while len(left) > _PIECE:
+        await send({"type": "http.response.body", "body": left[:_PIECE], "more_body": True})
+        left = left[_PIECE:]
+    await send({"type": "http.response.body", "body": left})
+
+
+def _refuse_other_names(sent: PushMessagesRequest, largest: int) -> None:
+    """Raise unless an answer is one message, from the node that signed, of a few objects."""
+    most = 16 + largest // _OBJECT
+    trees = sent.message_object_trees
+    if not (
+        len(sent.messages_list) == len(trees) == 1
+        and sent.messages_list[0].metadata.src_node_id == sent.node.node_id
+        and sum(1 for _ in iterate_object_tree(trees[0])) <= most
+    ):
+        raise HTTPException(403, "not an answer of this client")

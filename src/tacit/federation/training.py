@@ -157,5 +157,5 @@ def federation(
     grid = FleetGrid(state)
     keys = {client["id"]: client["key"].encode() for client in enrolment.clients}
     clients = FlowerClients(grid, keys, deadline=deadline, silence=silence)
-    with Service(state, address, files, clients.limits) as service:
+    with Service(state, address, files, silence=silence) as service:
         yield Federation(service.address, clients, grid, Roster.of(enrolment))
