@@ -225,7 +225,7 @@ def test_a_noise_that_is_set_takes_the_place_of_a_recipes_target(tmp_path):
     for settings, target in (([], 2.0), (["plan.noise_multiplier=3"], None)):
         [request] = requests.requests("bagdasaryan2022", tmp_path / "run", settings, variant="lstm")
         assert request.experiment is not None
-        assert request.experiment.privacy.target_epsilon == target
+        assert request.experiment.noise_target == target
 
 
 def test_a_budget_stops_the_run_and_the_output_says_so(folder):

@@ -20,6 +20,7 @@ KEY = RunKey.from_seed(4)
 SIZES = {
     "lstm": {"embedding_size": 6, "cells": 5},
     "cifg": {"embedding_size": 6, "cells": 5},
+    "cifg-projected": {"embedding_size": 6, "cells": 5},
     "gru": {"embedding_size": 6, "cells": 5},
     "lstm-14m": {"embedding_size": 6, "cells": 5, "layers": 2},
     "transformer-14m": {"embedding_size": 8, "heads": 2, "feed_forward": 8, "layers": 2},
