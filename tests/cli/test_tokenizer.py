@@ -404,7 +404,7 @@ def bad_tokenizer(folder: Path, name: str) -> Path:
         ("cased", "their tokens are of different texts"),
         ("no-eos", "cannot be used: "),
         ("special", "it has added tokens ('[CLS]')"),
-        ("nothing", "there is no dictionary at"),
+        ("nothing", "there is no tokenizer at"),
     ],
 )
 def test_a_tokenizer_that_does_not_fit_is_refused_and_no_run_is_left(
@@ -433,6 +433,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused_and_no_run_is_left(
         ("R --rounds 5 --workers 0", "--workers must be at least 1"),
         ("R --rounds 5 --tokenizer B --size 300", "--size is for a tokenizer to be learnt"),
         ("R --rounds 5 --tokenizer B --tokens 300", "--tokens is for a tokenizer to be learnt"),
+        ("R --rounds 5 --tokenizer nowhere.json", "there is no tokenizer at nowhere.json"),
         ("nowhere", "there is no run at nowhere"),
     ],
     ids=lambda value: value[:30],

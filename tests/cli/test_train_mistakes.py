@@ -54,6 +54,17 @@ def test_every_mistake_is_one_sentence(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_later_tokenizer_that_is_not_there_is_refused_before_the_first_round(tmp_path):
+    recipe = tmp_path / "switch.toml"
+    recipe.write_text(
+        'extends = "mcmahan2018"\nrounds = 4\n[[phases]]\nrounds = 2\n'
+        '[[phases]]\nrounds = 2\ntokenizer = { source = "nowhere.json" }\n'
+    )
+    words = [recipe, "--run", tmp_path / "run", *TINY]
+    assert "there is no dictionary at nowhere.json" in refused(*words)
+    assert list(tmp_path.iterdir()) == [recipe]
+
+
 def test_an_accelerator_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ["mcmahan2018", "--run", tmp_path / "run", *TINY[:2], *TINY[4:]]

@@ -282,3 +282,5 @@ def refuse_early(every: Sequence[Request]) -> None:
             corpora[source] = load_corpus(source)
         people = People.of(experiment, corpora[source])
         first_checks.refuse_early(experiment, people, request.run)
+        if request.branch_from is None:  # else earlier ones are in the parent's folder
+            first_checks.refuse_missing_tokenizers(experiment)

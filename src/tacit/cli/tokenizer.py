@@ -221,6 +221,7 @@ def _swap(
     from tacit.engines.engine import choose_engine
     from tacit.runs.directory import RunDirectory
     from tacit.runs.run import LanguageRun
+    from tacit.tasks.language.assembly import load_tokenizer
     from tacit.tasks.language.tokenizer_switch import with_switch
     from tacit.tokenizers.learn import check_successor
 
@@ -238,6 +239,8 @@ def _swap(
         old = parent.tokenizer_at(round)
         kind, size = kind or old.kind, size or old.vocab_size
         check_successor(old, kind, size)  # type: ignore[arg-type]
+    else:
+        load_tokenizer(str(tokenizer), parent.experiment.tokenizer.accept_oracle)
     switch = {
         "source": "sampled" if tokenizer is None else str(tokenizer),
         "kind": kind,

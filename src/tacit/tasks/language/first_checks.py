@@ -52,6 +52,13 @@ def refuse_early(experiment: Experiment, people: People, run: Path) -> None:
     _refuse_without_disk(experiment, weights, run)
 
 
+def refuse_missing_tokenizers(experiment: Experiment) -> None:
+    """Raise if a tokenizer that a later phase goes on with cannot be read."""
+    for phase in experiment.phases:
+        if phase.tokenizer is not None and phase.tokenizer.source != "sampled":
+            assembly.load_tokenizer(phase.tokenizer.source, experiment.tokenizer.accept_oracle)
+
+
 def _refuse_small_groups(declared: Experiment, people: People, model: LanguageModel) -> None:
     """Raise if a group whose turn will come is too small for the noise that it is to share."""
     users = people.users
